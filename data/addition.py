@@ -1,0 +1,94 @@
+"""Addition of two numbers: `$653+049=2070$` (paper 1, Secs. 2 and 4)."""
+
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from longhand.data.formatting import lay_out, pad_beyond
+from longhand.data.sampling import add_digits
+from longhand.data.task import Task, register_task
+from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
+
+_COUPLING = {
+    "response_reversed": "addition",
+    "all_reversed": "addition_all_reversed",
+    "plain": "addition_plain",
+}
+
+
+@register_task
+@dataclass(frozen=True)
+class Addition(Task):
+    """Sums of two numbers of decimal digits.
+
+    Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. A group
+    holds the problems whose longer operand has the same length; zero-padded, they have the same layout.
+    """
+
+    name: ClassVar[str] = "addition"
+    operands: ClassVar[int] = 2
+    example_question: ClassVar[str] = "653+49"
+
+    zero_padding: bool = field(
+        default=True, metadata={"help": "pad both operands to the longer one's length L, the sum to L + 1 digits"}
+    )
+    order: Literal["response_reversed", "all_reversed", "plain"] = field(
+        default="response_reversed", metadata={"help": "which numbers are written with the ones digit first"}
+    )
+
+    @property
+    def coupling(self) -> str:
+        return _COUPLING[self.order]
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        return generator.integers(min_length, max_length + 1, size=(count, 2))
+
+    def group(self, lengths):
+        return lengths.max(axis=1)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        # Uniform over the pairs with this maximum: (max, max), (shorter, max), (max, shorter).
+        longest = int(lengths.max())
+        shorter = longest - min_length
+        choice = generator.integers(0, 2 * shorter + 1, size=count)
+        other = np.where(choice <= shorter, min_length + choice, min_length + choice - shorter - 1)
+        pairs = np.full((count, 2), longest)
+        pairs[np.arange(count), (choice > shorter).astype(int)] = other
+        return pairs
+
+    def format(self, digits, lengths):
+        first, second = digits[:, 0], digits[:, 1]
+        total = add_digits(first, second)
+        if not self.zero_padding:
+            longest = lengths.max(axis=1)
+            has_carry = np.take_along_axis(total, longest[:, None], axis=1)[:, 0] > 0
+            total = pad_beyond(total, longest + has_carry)
+            first, second = pad_beyond(first, lengths[:, 0]), pad_beyond(second, lengths[:, 1])
+        elif (short := int(lengths.max(axis=1).min())) < digits.shape[2]:
+            raise ValueError(f"zero-padded problems of one batch must have one length, got {short} and {digits.shape[2]}")
+        if self.order != "all_reversed":
+            first, second = first[:, ::-1], second[:, ::-1]
+        if self.order == "plain":
+            total = total[:, ::-1]
+        return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
+
+    def prompt(self, question):
+        match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
+        if match is None:
+            raise ValueError(f"the question {question!r} is not an addition such as {self.example_question!r}")
+        first, second = match.groups()
+        if self.zero_padding:
+            width = max(len(first), len(second))
+            first, second = first.zfill(width), second.zfill(width)
+        if self.order == "all_reversed":
+            first, second = first[::-1], second[::-1]
+        return f"{first}+{second}="
+
+    def read_answer(self, response):
+        digits = response if self.order == "plain" else response[::-1]
+        return digits.lstrip("0") or "0"
+
+
+

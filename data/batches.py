@@ -1,0 +1,145 @@
+"""Batches by index: the same bytes for the same seed, whatever the number of processes and wherever a run resumes.
+
+A dataset here is indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from longhand.data.collator import CouplingCollator
+from longhand.data.formatting import Examples
+from longhand.data.sampling import make_generator
+from longhand.data.task import Task
+
+
+class Batches(Dataset):
+    """Parts of global batches: item i is this process's share of part `i % accumulation` of batch `i // accumulation`.
+
+    Args:
+        collator: makes the inputs.
+        batch_size: examples of a global batch, all processes and accumulated parts together.
+        num_batches: global batches.
+        process: index of this process.
+        processes: number of processes.
+        accumulation: parts that one optimizer step accumulates.
+
+    Raises:
+        ValueError: the batch cannot be divided evenly.
+    """
+
+    def __init__(
+        self,
+        collator: CouplingCollator,
+        batch_size: int,
+        num_batches: int,
+        process: int = 0,
+        processes: int = 1,
+        accumulation: int = 1,
+    ):
+        if batch_size % (processes * accumulation):
+            raise ValueError(
+                f"batch_size {batch_size} cannot be divided among {processes} processes x {accumulation} accumulated parts"
+            )
+        self.collator = collator
+        self.batch_size = batch_size
+        self.num_batches = num_batches
+        self.process, self.processes, self.accumulation = process, processes, accumulation
+
+    def __len__(self) -> int:
+        return self.num_batches * self.accumulation
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        index, part = divmod(item, self.accumulation)
+        examples, generator = self.global_batch(index)
+        batch = self.collator(examples, generator)
+        share = part * self.processes + self.process
+        shares = self.processes * self.accumulation
+        for name, value in batch.items():
+            if isinstance(value, torch.Tensor) and len(value) == len(examples):
+                batch[name] = value[share::shares]
+        return batch
+
+    def global_batch(self, index: int) -> tuple[Examples, np.random.Generator]:
+        """Examples of a whole batch, and the generator that goes on to draw their starts."""
+        raise NotImplementedError
+
+
+class FreshBatches(Batches):
+    """Training problems drawn anew for every batch, one group of lengths a batch, groups as often as balanced sampling."""
+
+    def __init__(self, task: Task, min_length: int, max_length: int, seed: int, **kwargs):
+        super().__init__(**kwargs)
+        self.task, self.min_length, self.max_length, self.seed = task, min_length, max_length, seed
+
+    def global_batch(self, index):
+        generator = make_generator(self.seed, "train", index)
+        lengths = self.task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
+        lengths = self.task.group_lengths(generator, lengths, self.batch_size, self.min_length)
+        return self.task.examples(generator, lengths, "train"), generator
+
+
+class FixedBatches(Batches):
+    """A training set of `num_samples` problems, drawn once and shuffled every epoch, one group of lengths a batch.
+
+    What is left of a group after whole batches sits out the epoch; which problems these are changes every epoch.
+
+    Raises:
+        ValueError: no group of lengths fills a batch.
+    """
+
+    def __init__(self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, **kwargs):
+        super().__init__(**kwargs)
+        self.seed = seed
+        generator = make_generator(seed, "train", "fixed")
+        lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
+        groups = task.group(lengths)
+        self.groups = [task.examples(generator, lengths[groups == group], "train") for group in np.unique(groups)]
+        self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
+        if self.batches_per_epoch == 0:
+            raise ValueError(
+                f"{num_samples} training samples in {len(self.groups)} groups of lengths fill no batch of "
+                f"{self.batch_size}: take more samples or a smaller batch"
+            )
+        self._epoch = -1
+
+    def global_batch(self, index):
+        epoch, place = divmod(index, self.batches_per_epoch)
+        if epoch != self._epoch:
+            self._batches, self._epoch = self._shuffle(epoch), epoch
+        group, rows = self._batches[place]
+        examples = self.groups[group]
+        chosen = Examples(examples.tokens[rows], examples.query_lengths[rows], examples.same_layout)
+        return chosen, make_generator(self.seed, "train", "starts", index)
+
+    def _shuffle(self, epoch: int) -> list[tuple[int, np.ndarray]]:
+        generator = make_generator(self.seed, "train", "epoch", epoch)
+        batches = []
+        for group, examples in enumerate(self.groups):
+            order = generator.permutation(len(examples))
+            whole = len(order) // self.batch_size * self.batch_size
+            batches += [(group, rows) for rows in order[:whole].reshape(-1, self.batch_size)]
+        return [batches[place] for place in generator.permutation(len(batches))]
+
+
+class EvaluationBatches(Batches):
+    """`num_samples` problems of given operand lengths, the same for the same seed, split and lengths at any batch size.
+
+    Args:
+        lengths: digits of each operand.
+    """
+
+    def __init__(
+        self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
+    ):
+        super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
+        generator = make_generator(seed, split, *lengths)
+        self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
+
+    def global_batch(self, index):
+        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        examples = self.examples
+        chosen = Examples(examples.tokens[rows], examples.query_lengths[rows], examples.same_layout)
+        return chosen, np.random.default_rng(0)

@@ -1,0 +1,53 @@
+"""From digits to token arrays: the parts of a sequence laid side by side."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from longhand.modeling.vocabulary import PAD
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Formatted problems as whole arrays.
+
+    Attributes:
+        tokens: (count, columns) uint8 token ids, begin to end token, padded on the right.
+        query_lengths: (count,) tokens up to and including `=`.
+        same_layout: whether all rows have their markers in the same columns and no padding.
+    """
+
+    tokens: np.ndarray
+    query_lengths: np.ndarray
+    same_layout: bool
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
+    """Concatenates single tokens and (count, width) token arrays to sequences; `PAD` inside a part closes up.
+
+    Args:
+        parts: a token for every row, or an array of tokens.
+        query_parts: how many of the parts make up the query.
+    """
+    count = next(len(part) for part in parts if isinstance(part, np.ndarray))
+    widths = [part.shape[1] if isinstance(part, np.ndarray) else 1 for part in parts]
+    edges = np.cumsum([0, *widths])
+    tokens = np.empty((count, edges[-1]), dtype=np.uint8)
+    for part, begin, end in zip(parts, edges[:-1], edges[1:], strict=True):
+        tokens[:, begin:end] = part
+    query_columns = int(edges[query_parts])
+    present = tokens != PAD
+    if present.all():
+        return Examples(tokens, np.full(count, query_columns), same_layout=True)
+    lengths = present.sum(axis=1)
+    closed = np.full((count, int(lengths.max())), PAD, dtype=np.uint8)
+    closed[np.arange(closed.shape[1]) < lengths[:, None]] = tokens[present]
+    return Examples(closed, present[:, :query_columns].sum(axis=1), same_layout=False)
+
+
+def pad_beyond(digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Digits (count, width) with `PAD` from each row's length on."""
+    return np.where(np.arange(digits.shape[1]) < lengths[:, None], digits, np.uint8(PAD))

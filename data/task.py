@@ -1,0 +1,103 @@
+"""What a task is, and the registry of tasks.
+
+A task knows what each token means: how problems are drawn and solved, how they are written, and which coupling rule reads
+what was written. A task's fields are its format.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longhand.data.formatting import Examples
+from longhand.data.sampling import SPLITS, split_of, uniform_digits
+from longhand.modeling.vocabulary import BOS, SEPARATE_EOS
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """Base of all tasks. `lengths` are everywhere (count, operands) arrays of digits."""
+
+    name: ClassVar[str]
+    operands: ClassVar[int]
+    example_question: ClassVar[str]
+
+    separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
+
+    @property
+    @abstractmethod
+    def coupling(self) -> str:
+        """Name of the coupling rule for this format."""
+
+    @property
+    def end_token(self) -> int:
+        return SEPARATE_EOS if self.separate_eos else BOS
+
+    @abstractmethod
+    def sample_lengths(
+        self, generator: np.random.Generator, count: int, min_length: int, max_length: int
+    ) -> np.ndarray:
+        """Operand lengths (count, operands), drawn as the paper does for training."""
+
+    @abstractmethod
+    def group_lengths(
+        self, generator: np.random.Generator, lengths: np.ndarray, count: int, min_length: int
+    ) -> np.ndarray:
+        """Operand lengths (count, operands) drawn from those that share a batch with `lengths` (operands,)."""
+
+    @abstractmethod
+    def group(self, lengths: np.ndarray) -> np.ndarray:
+        """(count,) integer; examples of one group fit into one batch with little or no padding."""
+
+    @abstractmethod
+    def format(self, digits: np.ndarray, lengths: np.ndarray) -> Examples:
+        """Writes problems, (count, operands, width) digits with the ones first, and their answers as tokens."""
+
+    @abstractmethod
+    def prompt(self, question: str) -> str:
+        """The text that a model is given for a question such as `example_question`.
+
+        Raises:
+            ValueError: the question is not of the task's form.
+        """
+
+    @abstractmethod
+    def read_answer(self, response: str) -> str:
+        """The answer as a person writes it, from the response's text without the end token."""
+
+    def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
+        """Uniform operands (count, operands, width) of the given lengths that belong to a split.
+
+        Raises:
+            ValueError: the split is unknown, or holds no problem of these lengths.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
+        digits = uniform_digits(generator, lengths)
+        assigned = split_of(digits, lengths)
+        for _ in range(1000):
+            rejected = np.flatnonzero((assigned >= 0) & (assigned != SPLITS.index(split)))
+            if len(rejected) == 0:
+                return digits
+            redrawn = uniform_digits(generator, lengths[rejected])
+            digits[rejected, :, : redrawn.shape[2]] = redrawn
+            assigned[rejected] = split_of(digits[rejected], lengths[rejected])
+        raise ValueError(f"the {split} split holds no problem of {lengths[rejected[0]].tolist()} digits")
+
+    def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples:
+        """Draws, solves and writes problems of the given lengths. Cost is linear in the number of tokens."""
+        return self.format(self.draw(generator, lengths, split), lengths)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and format, for recipes and results."""
+        return {"task": self.name, **asdict(self)}
+
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register_task(task: type[Task]) -> type[Task]:
+    """Class decorator: makes the task known by its name."""
+    TASKS[task.name] = task
+    return task

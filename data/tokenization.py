@@ -1,0 +1,45 @@
+"""The tokenizer: one token per character, `$` put in front, padding on the left for generation."""
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from longhand.modeling.vocabulary import BOS, CHARACTERS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
+
+
+def build_tokenizer(eos_token_id: int = BOS) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over `vocabulary.TOKENS` that `AutoTokenizer` reloads without custom code.
+
+    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which models
+    refuse; `check_characters` names it before. Decoding leaves out `$`, `<eos>` and `<pad>` with `skip_special_tokens`.
+
+    Args:
+        eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.
+    """
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}, TOKENS[UNKNOWN]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    # The template language reads a literal `$` as a placeholder, so the token goes by another name in it.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="begin $A",
+        special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=TOKENS[BOS],
+        eos_token=TOKENS[eos_token_id],
+        pad_token=TOKENS[PAD],
+        unk_token=TOKENS[UNKNOWN],
+        extra_special_tokens=[TOKENS[SEPARATE_EOS]] if eos_token_id == BOS else [],
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def check_characters(text: str) -> None:
+    """Raises ValueError that names the first character which the vocabulary does not have."""
+    for place, character in enumerate(text):
+        if character not in CHARACTERS:
+            raise ValueError(
+                f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {CHARACTERS!r}"
+            )

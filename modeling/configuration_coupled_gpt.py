@@ -1,0 +1,122 @@
+"""Configuration of CoupledGPT."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+
+from .coupling import COUPLING_RULES
+from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
+
+
+@strict
+class CoupledGPTConfig(PreTrainedConfig):
+    r"""A decoder whose position encoding consumes coupled position ids. The defaults are the `addition` recipe's.
+
+    Args:
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of decoder layers.
+        num_attention_heads: heads per layer.
+        head_dim: width of one head; None is `hidden_size / num_attention_heads`.
+        intermediate_size: hidden units of the MLP.
+        mlp: `"geglu"` (gated, two input projections) or `"plain"`.
+        hidden_act: activation of the MLP, a name of `transformers.activations.ACT2FN`.
+        norm: `"rms"`, `"layer"` or `"none"`.
+        norm_placement: `"pre"`: x + f(norm(x)). `"post"`: norm(x + f(x)). `"pre_post"`: norm(x + f(norm(x))), the
+            placement in the code of paper 1. `"sandwich"`: x + norm(f(norm(x))).
+        norm_eps: added to the variance.
+        init: `"fan_in"`: every matrix N(0, 1/inputs). `"t5"`: as T5 and paper 1's code, queries scaled down further by
+            1/sqrt(head_dim), to be used with `attention_scale="none"`. Embeddings are N(0, 1) in both.
+        tie_word_embeddings: whether the output matrix is the token embedding; hidden states are then multiplied by
+            hidden_size^-0.5.
+        attention_scale: what scores are multiplied by: `"sqrt"` (1/sqrt(head_dim)), `"none"`, or `"log_length"`
+            (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees).
+        log_length_init: initial value of that factor.
+        position_encoding: `"none"`, `"learned"`, `"rotary"` or `"pairwise"`; see `position_encodings.py`.
+        coupling: name of the rule in `coupling.py` that derives position ids from tokens.
+        position_levels: ids per token; must be the rule's.
+        share_level_tables: whether all levels share one learned table.
+        max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
+        wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
+        rotary_base: base of the rotary angles.
+        relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart.
+        windowed: whether keys outside `relation_range` are not attended to at all.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
+    """
+
+    model_type = "coupled_gpt"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+
+    vocab_size: int = len(TOKENS)
+    hidden_size: int = 64
+    num_hidden_layers: int = 1
+    num_attention_heads: int = 4
+    head_dim: int | None = None
+    intermediate_size: int = 256
+    mlp: Literal["geglu", "plain"] = "geglu"
+    hidden_act: str = "gelu_pytorch_tanh"
+    norm: Literal["rms", "layer", "none"] = "rms"
+    norm_placement: Literal["pre", "post", "pre_post", "sandwich"] = "sandwich"
+    norm_eps: float = 1e-6
+    init: Literal["fan_in", "t5"] = "fan_in"
+    tie_word_embeddings: bool = False
+    attention_scale: Literal["sqrt", "none", "log_length"] = "sqrt"
+    log_length_init: float = 0.43
+    position_encoding: Literal["none", "learned", "rotary", "pairwise"] = "pairwise"
+    coupling: str = "addition"
+    position_levels: int = 1
+    share_level_tables: bool = True
+    max_position_ids: int = 202
+    wrap_position_ids: bool = False
+    rotary_base: float = 10000.0
+    relation_range: list[int] | tuple[int, ...] = (0, 1)
+    windowed: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = BOS
+    eos_token_id: int | list[int] | None = BOS
+    pad_token_id: int | None = PAD
+
+    def __post_init__(self, **kwargs):
+        if self.head_dim is None:
+            if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                    f"{self.num_attention_heads}: choose one that is, or give head_dim"
+                )
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        # Every head class stands here: saving adds only the class that is saved (see transformers' custom models).
+        self.auto_map = {
+            "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
+            "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
+            "AutoModelForCausalLM": "modeling_coupled_gpt.CoupledGPTForCausalLM",
+        }
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Checks that span several fields; called by `@strict`."""
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
+                     "intermediate_size", "position_levels", "max_position_ids"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.coupling not in COUPLING_RULES:
+            raise ValueError(f"coupling {self.coupling!r} is unknown: choose one of {', '.join(COUPLING_RULES)}")
+        levels = COUPLING_RULES[self.coupling].levels
+        if self.position_levels != levels:
+            raise ValueError(
+                f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
+            )
+        if len(self.relation_range) != 2 or self.relation_range[0] > self.relation_range[1]:
+            raise ValueError(f"relation_range must be two integers, low <= high, got {self.relation_range}")
+        if self.position_encoding == "rotary" and self.head_dim % (2 * self.position_levels):
+            raise ValueError(
+                f"rotary encoding needs head_dim to be a multiple of {2 * self.position_levels}, got {self.head_dim}"
+            )
+        if self.eos_token_id not in (BOS, SEPARATE_EOS):
+            raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
+
+
+CoupledGPTConfig.register_for_auto_class()
+
+__all__ = ["CoupledGPTConfig"]

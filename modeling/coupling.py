@@ -1,0 +1,176 @@
+"""Coupling rules: what the query's tokens mean, turned into the position ids of query and response.
+
+A rule reads token ids up to and including the first `=` and gives a `Plan`: ids for any number of columns, so the ids of
+a response are known before its first token is. Tokens that matter to each other share an id; 0 marks special tokens and
+padding. Ids are as small as the rule allows; `shift_position_ids` moves them to a random start (training).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from .vocabulary import BOS, CHARACTERS, EQUALS, PAD, PLUS, UNKNOWN, decode
+
+
+class Plan(NamedTuple):
+    """Position ids of whole sequences, derived from their queries.
+
+    Attributes:
+        position_ids: (batch or 1, levels, columns) int64; 0 is special, padding, or no id at this level. One row stands
+            for the batch where every row has the same layout.
+        response_length: tokens that the longest response of the batch can have, the end token included.
+    """
+
+    position_ids: torch.LongTensor
+    response_length: int
+
+
+@dataclass(frozen=True)
+class CouplingRule:
+    """A rule's name, the function that plans ids, and its limits.
+
+    Attributes:
+        plan: `(input_ids, columns) -> Plan`.
+        levels: ids that every token has.
+        capacity: a phrase for the longest query whose ids fit into 1..n.
+    """
+
+    name: str
+    plan: Callable[[torch.LongTensor, int], Plan]
+    levels: int
+    capacity: Callable[[int], str]
+
+
+def _first_column(mask: torch.BoolTensor) -> torch.LongTensor:
+    """Column of each row's first True, (batch, 1)."""
+    return mask.to(torch.uint8).argmax(dim=-1, keepdim=True)
+
+
+def _check(ok: torch.BoolTensor, input_ids: torch.LongTensor, expected: str) -> None:
+    """Raises ValueError that shows the first row which is not ok."""
+    if not ok.all():
+        row = input_ids[int((~ok).int().argmax())]
+        reason = f"is not of the form {expected}"
+        if (row == UNKNOWN).any():
+            reason = f"holds a character outside the vocabulary, which is {CHARACTERS!r}"
+        raise ValueError(f"the prompt {decode(row.tolist())!r} {reason}")
+
+
+def _addition(input_ids: torch.LongTensor, columns: int, operands_reversed: bool, response_reversed: bool) -> Plan:
+    """Ids by significance: digit k (ones are 0) has the id `last - k`, where the longer operand has L digits, the response
+    L + 1 and `last` the id of the ones. A marker sits one id above `last`; it is never coupled to the response's top digit.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    is_plus, is_equals = input_ids == PLUS, input_ids == EQUALS
+    begin, plus, equals = (_first_column(mask) for mask in (input_ids == BOS, is_plus, is_equals))
+    is_digit = input_ids < 10
+    expected_digit = (column > begin) & (column < equals) & (column != plus)
+    _check(
+        is_plus.any(1) & is_equals.any(1) & (begin + 1 < plus).squeeze(1) & (plus + 1 < equals).squeeze(1)
+        & torch.where(column < begin, input_ids == PAD, True).all(1)
+        & torch.where(expected_digit, is_digit, True).all(1)
+        & (input_ids.gather(1, begin) == BOS).squeeze(1),
+        input_ids,
+        "'$A+B=', two numbers in decimal digits",
+    )  # fmt: skip
+    length = torch.maximum(plus - begin, equals - plus) - 1
+    response_length = int(length.max()) + 2
+    layout = torch.cat([begin, plus, equals], dim=1)
+    if (layout == layout[:1]).all():
+        begin, plus, equals, length = (value[:1] for value in (begin, plus, equals, length))
+
+    column = torch.arange(columns, device=input_ids.device)
+    in_response = (column > equals) & (column <= equals + length + 1)
+    if operands_reversed:
+        first, second = column - begin - 1, column - plus - 1
+    else:
+        first, second = plus - 1 - column, equals - 1 - column
+    response = column - equals - 1 if response_reversed else equals + length + 1 - column
+    before_response = -1 if response_reversed else length + 1
+    significance = torch.where(column < plus, first, torch.where(column < equals, second, response))
+    significance = torch.where(column == plus, -1, torch.where(column == equals, before_response, significance))
+    last = length + 1 if response_reversed else length + 2
+    ids = torch.where((column > begin) & ((column <= equals) | in_response), last - significance, 0)
+    return Plan(ids.unsqueeze(1), response_length)
+
+
+def addition(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """Digits of the same significance share an id, the most significant the smallest (paper 1, Sec. 3.1).
+
+    The response is reversed. Both `+` and `=` follow the ones digit. With start 5 instead of 1:
+
+        $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        0 6 7 8 9 6 7 8 9 8 7 6 5 0
+
+    Operands need no padding: a shorter one keeps its significance. A response of L + 1 digits is planned for, where L is
+    the length of the longer operand; one without a carry out ends a token early.
+
+    Args:
+        input_ids: (batch, at least query length) tokens; padded on the left or not at all; anything after `=` is ignored.
+        columns: columns to plan for, from the first of `input_ids`.
+
+    Returns:
+        A `Plan` of one level. Ids 1 to L + 2 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A+B=`.
+    """
+    return _addition(input_ids, columns, operands_reversed=False, response_reversed=True)
+
+
+def addition_all_reversed(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """As `addition`, operands and response all written with the ones first. With start 5:
+
+        $ 3 5 6 + 9 4 0 = 2 0 7 0 $
+        0 8 7 6 9 8 7 6 9 8 7 6 5 0
+    """
+    return _addition(input_ids, columns, operands_reversed=True, response_reversed=True)
+
+
+def addition_plain(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """As `addition`, nothing reversed: `=` takes the id just before the response's first digit. With start 4:
+
+        $ 6 5 3 + 0 4 9 = 0 7 0 2 $
+        0 6 7 8 9 6 7 8 4 5 6 7 8 0
+
+    Ids 1 to L + 3 are used. A rule sees the query alone, so without zero-padding a response of L digits still gets the ids
+    of L + 1 and each digit then sits one id above its significance.
+    """
+    return _addition(input_ids, columns, operands_reversed=False, response_reversed=False)
+
+
+def sequential(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """Uncoupled: consecutive ids, as in ordinary absolute position embeddings. Any text:
+
+        $ 6 5 + 4 9 = 4 1 1 $
+        0 1 2 3 4 5 6 7 8 9 10
+    """
+    begin = _first_column(input_ids != PAD)
+    query_length = input_ids.shape[1] - int(begin.min())
+    if (begin == begin[:1]).all():
+        begin = begin[:1]
+    ids = (torch.arange(columns, device=input_ids.device) - begin).clamp(min=0)
+    return Plan(ids.unsqueeze(1), query_length)
+
+
+COUPLING_RULES: dict[str, CouplingRule] = {
+    rule.name: rule
+    for rule in (
+        CouplingRule("addition", addition, 1, lambda ids: f"operands of {ids - 2} digits"),
+        CouplingRule("addition_all_reversed", addition_all_reversed, 1, lambda ids: f"operands of {ids - 2} digits"),
+        CouplingRule("addition_plain", addition_plain, 1, lambda ids: f"operands of {ids - 3} digits"),
+        CouplingRule("sequential", sequential, 1, lambda ids: f"{ids} tokens after the first"),
+    )
+}
+
+
+def shift_position_ids(
+    position_ids: torch.LongTensor, offset: torch.LongTensor, max_position_ids: int | None = None
+) -> torch.LongTensor:
+    """Moves every id but 0 up by `offset`, which broadcasts; with `max_position_ids`, ids wrap around the ring 1..max."""
+    shifted = position_ids + offset
+    if max_position_ids is not None:
+        shifted = (shifted - 1) % max_position_ids + 1
+    return torch.where(position_ids > 0, shifted, 0)

@@ -1,0 +1,470 @@
+"""CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_coupled_gpt import CoupledGPTConfig
+from .coupling import COUPLING_RULES
+from .position_encodings import POSITION_ENCODINGS, PairwiseBias
+
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "rms": nn.RMSNorm,
+    "layer": nn.LayerNorm,
+    "none": lambda size, eps: nn.Identity(),
+}
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention that also returns its weights, (batch, heads, queries, keys)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class CoupledGPTAttention(nn.Module):
+    """Multi-head attention of the kept queries to all keys."""
+
+    def __init__(self, config: CoupledGPTConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        self.scaling = 1.0 if config.attention_scale == "none" else config.head_dim**-0.5
+        width = config.num_attention_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
+        if config.attention_scale == "log_length":
+            self.log_length_factor = nn.Parameter(torch.empty(config.num_attention_heads))
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_encoding: nn.Module,
+        position_ids: torch.LongTensor | None,
+        visible: torch.BoolTensor,
+        bias: torch.Tensor,
+        kept: slice | torch.LongTensor,
+        row_index: torch.LongTensor | None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`hidden_states` is (batch, tokens, hidden), or with `row_index` (batch, tokens) the distinct rows of it."""
+
+        def project(projection: nn.Linear, tokens: slice | torch.LongTensor) -> torch.Tensor:
+            if row_index is None:
+                states = projection(hidden_states[:, tokens])
+            else:
+                states = nn.functional.embedding(row_index[:, tokens], projection(hidden_states))
+            return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+        query, key, value = (
+            project(self.q_proj, kept),
+            project(self.k_proj, slice(None)),
+            project(self.v_proj, slice(None)),
+        )
+        if position_ids is not None:
+            query = position_encoding.rotate(query, position_ids[..., kept])
+            key = position_encoding.rotate(key, position_ids)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        if self.config.attention_scale == "log_length":
+            log_length = visible.sum(-1, keepdim=True).clamp(min=1).log().to(query.dtype)
+            query = query * (self.log_length_factor.view(-1, 1, 1) * log_length)
+
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        output, weights = attention(
+            self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
+        )
+        return self.o_proj(output.flatten(2)), weights
+
+
+class CoupledGPTMLP(nn.Module):
+    """`down(act(up(x)))`, times `gate(x)` before `down` in the gated form (GEGLU: Shazeer, 2020)."""
+
+    def __init__(self, config: CoupledGPTConfig):
+        super().__init__()
+        self.gated = config.mlp == "geglu"
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        if self.gated:
+            self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.activation = ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        hidden = self.activation(self.up_proj(hidden_states))
+        if self.gated:
+            hidden = hidden * self.gate_proj(hidden_states)
+        return self.down_proj(hidden)
+
+
+class ResidualNorms(nn.Module):
+    """The three places around a sublayer where a norm may stand: its input, its output, the residual sum."""
+
+    def __init__(self, config: CoupledGPTConfig):
+        super().__init__()
+
+        def norm(*placements: str) -> nn.Module:
+            kind = config.norm if config.norm_placement in placements else "none"
+            return NORMS[kind](config.hidden_size, eps=config.norm_eps)
+
+        self.input = norm("pre", "pre_post", "sandwich")
+        self.output = norm("sandwich")
+        self.sum = norm("post", "pre_post")
+
+    def add(self, residual: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        return self.sum(residual + self.output(output))
+
+
+class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
+    """Attention and MLP for the kept tokens only."""
+
+    def __init__(self, config: CoupledGPTConfig, layer_idx: int):
+        super().__init__()
+        self.self_attn = CoupledGPTAttention(config, layer_idx)
+        self.mlp = CoupledGPTMLP(config)
+        self.attention_norms = ResidualNorms(config)
+        self.mlp_norms = ResidualNorms(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        kept: slice | torch.LongTensor,
+        distinct: tuple[torch.Tensor, torch.LongTensor] | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        rows, row_index = (hidden_states, None) if distinct is None else distinct
+        attention_output, _ = self.self_attn(
+            hidden_states=self.attention_norms.input(rows), row_index=row_index, kept=kept, **kwargs
+        )
+        hidden_states = self.attention_norms.add(hidden_states[:, kept], attention_output)
+        return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
+
+
+class CoupledGPTPreTrainedModel(PreTrainedModel):
+    config: CoupledGPTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = False
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": CoupledGPTDecoderLayer,
+        "attentions": CoupledGPTAttention,
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight)
+        elif isinstance(module, nn.RMSNorm):
+            init.ones_(module.weight)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, PairwiseBias):
+            init.normal_(module.relation_bias)
+        elif isinstance(module, CoupledGPTAttention):
+            if self.config.init == "t5":
+                init.normal_(module.q_proj.weight, std=(self.config.hidden_size * module.head_dim) ** -0.5)
+            if self.config.attention_scale == "log_length":
+                init.constant_(module.log_length_factor, self.config.log_length_init)
+
+
+class CoupledGPTModel(CoupledGPTPreTrainedModel):
+    """Embedding, layers and final norm; see `CoupledGPTForCausalLM.forward` for the arguments."""
+
+    def __init__(self, config: CoupledGPTConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_encoding = POSITION_ENCODINGS[config.position_encoding](config)
+        self.layers = nn.ModuleList(CoupledGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers))
+        self.norm = NORMS[config.norm](config.hidden_size, eps=config.norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def plan_position_ids(self, input_ids: torch.LongTensor, columns: int) -> torch.LongTensor:
+        """Position ids (batch, levels, columns) that the config's coupling rule gives to query and response."""
+        plan = COUPLING_RULES[self.config.coupling].plan(input_ids, columns)
+        return plan.position_ids.expand(len(input_ids), -1, -1)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        pair_map: torch.IntTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.LongTensor = 0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPast:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        position_ids = self._resolve_position_ids(input_ids, position_ids, past_length)
+        if pair_map is None and position_ids is not None and past_length == 0:
+            pair_map = self.position_encoding.pair_map(position_ids, position_ids)
+
+        token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        distinct = None
+        hidden_states = self._embed(token_embeddings, position_ids)
+        if input_ids is not None and past_length == 0:
+            distinct = self._distinct_inputs(input_ids, position_ids)
+
+        batch, tokens = token_embeddings.shape[:2]
+        visible = self._visible_keys(batch, tokens, past_length, attention_mask, pair_map, hidden_states.device)
+        every, last = slice(None), len(self.layers) - 1
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
+        if isinstance(logits_to_keep, torch.Tensor):
+            kept = logits_to_keep
+        for index, layer in enumerate(self.layers):
+            # Only the last layer may leave tokens out: in those below, every token is a key of the next.
+            queries = kept if index == last else every
+            layer_visible = visible[..., queries, :]
+            hidden_states = layer(
+                hidden_states,
+                kept=queries,
+                distinct=distinct if index == 0 else None,
+                position_encoding=self.position_encoding,
+                position_ids=position_ids,
+                visible=layer_visible,
+                bias=self._attention_bias(layer_visible, pair_map, queries, index, hidden_states.dtype),
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+
+    def _resolve_position_ids(self, input_ids, position_ids, past_length) -> torch.LongTensor | None:
+        """Ids as (batch or 1, levels, tokens); None where the encoding reads none."""
+        if not self.position_encoding.uses_position_ids:
+            return None
+        if position_ids is None:
+            if input_ids is None or past_length:
+                raise ValueError(
+                    "position_ids cannot be derived from inputs_embeds or from the tokens after a cache: pass them "
+                    f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
+                )
+            position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
+        return position_ids.unsqueeze(1) if position_ids.ndim == 2 else position_ids
+
+    def _embed(self, token_embeddings, position_ids):
+        return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)
+
+    def _distinct_inputs(self, input_ids, position_ids) -> tuple[torch.Tensor, torch.LongTensor]:
+        """The different inputs of the first layer, (distinct, hidden), and each token's index in them, (batch, tokens).
+
+        A token's input depends on its token and ids alone, and a batch holds few such pairs (at most vocabulary times
+        largest id), so the first layer projects each of them once, whatever the number of tokens.
+        """
+        code = input_ids
+        if self.position_encoding.embeds_position_ids:
+            base = self.config.max_position_ids + 1
+            for ids in position_ids.unbind(1):
+                code = code * base + ids
+        codes, row_index = torch.unique(code, return_inverse=True)
+        ids = []
+        if self.position_encoding.embeds_position_ids:
+            for _ in range(position_ids.shape[1]):
+                ids.append(codes % base)
+                codes = codes // base
+        levels = torch.stack(ids[::-1]).unsqueeze(0) if ids else None
+        return self._embed(self.embed_tokens(codes).unsqueeze(0), levels).squeeze(0), row_index
+
+    def _visible_keys(self, batch, tokens, past_length, attention_mask, pair_map, device) -> torch.BoolTensor:
+        """(batch or 1, 1, queries, keys): causal in the order of the sequence, whatever its ids; padding and, with a
+        window, what is outside it hidden."""
+        query = torch.arange(past_length, past_length + tokens, device=device)
+        key = torch.arange(past_length + tokens, device=device)
+        visible = (key <= query.unsqueeze(1))[None, None]
+        if attention_mask is not None:
+            if attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens:
+                raise ValueError(
+                    f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}"
+                )
+            visible = visible & attention_mask[:, None, None, :].bool()
+        if pair_map is not None and self.config.windowed:
+            visible = visible & (pair_map >= 0).unsqueeze(1)
+        return visible
+
+    def _attention_bias(self, visible, pair_map, queries, layer, dtype) -> torch.Tensor:
+        """Additive (batch or 1, heads or 1, queries, keys): the encoding's bias where visible, else the lowest value,
+        whose weight after softmax is exactly zero."""
+        lowest = torch.finfo(dtype).min
+        bias = None if pair_map is None else self.position_encoding.bias(pair_map[:, queries], layer)
+        if bias is None:
+            bias = torch.zeros((), dtype=dtype, device=visible.device)
+        return torch.where(visible, bias.to(dtype), lowest)
+
+
+class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
+    """CoupledGPT with its output matrix.
+
+    `generate()` derives position ids for prompt and response from the rule that `config.coupling` names, so that
+    `model.generate(**tokenizer("653+049=", return_tensors="pt"))` is right as it stands. Unless told otherwise it stops at
+    the longest response that the rule plans for.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: CoupledGPTConfig):
+        super().__init__(config)
+        self.model = CoupledGPTModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        pair_map: torch.IntTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.LongTensor = 0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> CausalLMOutputWithPast:
+        r"""
+        Args:
+            input_ids: (batch, tokens).
+            attention_mask: (batch, past + tokens), 0 at padding.
+            position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row
+                serves a batch of one layout. Derived from `input_ids` by the coupling rule where omitted.
+            pair_map: relations (batch or 1, tokens, past + tokens) for `position_encoding="pairwise"`; derived from
+                `position_ids` where omitted. Must be given together with `past_key_values` that hold tokens.
+            labels: (batch, tokens), -100 where not supervised. Token t is predicted at t - 1.
+            logits_to_keep: the last layer, the final norm and the logits are computed for the last so many tokens, or
+                for those whose indices are given; 0 is all. A loss then counts the labels among them.
+
+        Cost and memory of attention grow with kept tokens times all tokens.
+
+        Raises:
+            ValueError: ids must be derived and a row of `input_ids` is not of the rule's form; an id is outside the
+                learned table; ids or pair map are missing beside a cache.
+        """
+        outputs: BaseModelOutputWithPast = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            pair_map=pair_map,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            logits_to_keep=logits_to_keep,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state
+        if self.config.tie_word_embeddings:
+            hidden_states = hidden_states * self.config.hidden_size**-0.5
+        logits = self.lm_head(hidden_states)
+        loss = None
+        if labels is not None:
+            if isinstance(logits_to_keep, torch.Tensor):
+                labels = labels[:, logits_to_keep]
+            elif logits_to_keep:
+                labels = labels[:, -logits_to_keep:]
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+        """As `GenerationMixin.generate`. `position_ids`, if given, are a plan for prompt and response together."""
+        prompt = kwargs.get("input_ids") if inputs is None else inputs
+        position_ids = kwargs.get("position_ids")
+        if prompt is not None and position_ids is not None and position_ids.shape[-1] <= prompt.shape[1]:
+            raise ValueError(
+                f"position_ids passed to generate() must cover prompt and response: got {position_ids.shape[-1]} "
+                f"columns for a prompt of {prompt.shape[1]} tokens"
+            )
+        if kwargs.get("assistant_model") is not None:
+            raise ValueError("assisted decoding is not supported: it does not crop coupled position ids")
+        return super().generate(inputs, *args, **kwargs)
+
+    def _plan(self, input_ids, columns):
+        return COUPLING_RULES[self.config.coupling].plan(input_ids, columns)
+
+    def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
+        input_ids = model_kwargs.get("input_ids", inputs_tensor)
+        columns = input_ids.shape[1] + self._plan(input_ids, 1).response_length
+        return self.model.plan_position_ids(input_ids, columns)
+
+    def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
+        if has_default_max_length and generation_config.max_new_tokens is None:
+            generation_config.max_new_tokens = self._plan(kwargs["inputs_tensor"], 1).response_length
+        return super()._prepare_generated_length(
+            generation_config=generation_config, has_default_max_length=has_default_max_length, **kwargs
+        )
+
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
+        plan = model_kwargs.pop("position_ids", None)
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(
+            expand_size, is_encoder_decoder, input_ids, **model_kwargs
+        )
+        if plan is not None:
+            model_kwargs["position_ids"] = plan.repeat_interleave(expand_size, dim=0)
+        return input_ids, model_kwargs
+
+    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, *args, **kwargs):
+        plan = model_kwargs.pop("position_ids", None)
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
+        if plan is not None:
+            model_kwargs["position_ids"] = plan
+        return model_kwargs
+
+    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, position_ids=None, **kwargs):
+        """Slices the plan of ids; columns past its end (tokens after the longest response) have id 0."""
+        inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        length = past_length + inputs["input_ids"].shape[1]
+        if position_ids is not None:
+            plan = nn.functional.pad(position_ids, (0, max(0, length - position_ids.shape[-1])))
+            inputs["position_ids"] = plan[..., past_length:length]
+            inputs["pair_map"] = self.model.position_encoding.pair_map(inputs["position_ids"], plan[..., :length])
+        return inputs
+
+
+CoupledGPTModel.register_for_auto_class("AutoModel")
+CoupledGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+
+__all__ = ["CoupledGPTForCausalLM", "CoupledGPTModel", "CoupledGPTPreTrainedModel"]

@@ -1,0 +1,127 @@
+"""Position encodings of the decoder: how a model consumes position ids or the relations between them.
+
+Each overrides the hooks that it needs; the model calls all of them and knows none by name. `POSITION_ENCODINGS` is the
+table of choices.
+"""
+
+import torch
+from torch import nn
+
+from .coupling import COUPLING_RULES
+from .pair_maps import NOT_RELATED, coupled_pair_map, num_coupled_relations
+
+
+class PositionEncoding(nn.Module):
+    """No position encoding at all (NoPE, Kazemnejad et al., 2023), and the base of the others."""
+
+    uses_position_ids = False
+    """Whether the encoding reads position ids, so that missing ones must be derived."""
+
+    embeds_position_ids = False
+    """Whether `embed` adds something to the token embeddings."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Input of the first layer. ids (batch or 1, levels, tokens) -> (batch, tokens, hidden)."""
+        return token_embeddings
+
+    def rotate(self, states: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Queries or keys (batch, heads, tokens, head_dim), changed by the ids (batch or 1, levels, tokens)."""
+        return states
+
+    def pair_map(self, query_ids: torch.LongTensor, key_ids: torch.LongTensor) -> torch.IntTensor | None:
+        """Relations (batch or 1, queries, keys) for `bias`, or None."""
+        return None
+
+    def bias(self, pair_map: torch.IntTensor, layer: int) -> torch.Tensor | None:
+        """(batch or 1, heads, queries, keys), added to the scaled scores; or None."""
+        return None
+
+
+class LearnedTable(PositionEncoding):
+    """A learned vector per id, added to the token embedding: position coupling as in paper 1, Sec. 3.
+
+    With several levels the vectors of all levels are added, from one table (`share_level_tables`) or one table a level.
+
+    Raises:
+        ValueError: an id is larger than `config.max_position_ids`.
+    """
+
+    uses_position_ids = True
+    embeds_position_ids = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_tables = 1 if config.share_level_tables else config.position_levels
+        self.tables = nn.ModuleList(
+            nn.Embedding(config.max_position_ids + 1, config.hidden_size) for _ in range(self.num_tables)
+        )
+
+    def embed(self, token_embeddings, position_ids):
+        largest = int(position_ids.max())
+        limit = self.config.max_position_ids
+        if largest > limit:
+            longest = COUPLING_RULES[self.config.coupling].capacity(limit)
+            raise ValueError(
+                f"position id {largest} is outside the learned table of {limit} ids: "
+                f"with the coupling rule {self.config.coupling!r} the longest that fits is {longest}"
+            )
+        for level, ids in enumerate(position_ids.unbind(1)):
+            token_embeddings = token_embeddings + self.tables[level % self.num_tables](ids)
+        return token_embeddings
+
+
+class RotaryEncoding(PositionEncoding):
+    """Rotary embedding (Su et al., 2021) with coupled ids as angles; several levels share out a head's dimensions."""
+
+    uses_position_ids = True
+
+    def rotate(self, states, position_ids):
+        rotated = [
+            self._rotate_level(part, ids)
+            for part, ids in zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
+        ]
+        return torch.cat(rotated, dim=-1)
+
+    def _rotate_level(self, states, ids):
+        half = states.shape[-1] // 2
+        exponent = torch.arange(half, device=states.device, dtype=torch.float32) / half
+        angle = ids.float().unsqueeze(-1) * self.config.rotary_base**-exponent
+        cosine, sine = (value.to(states.dtype).unsqueeze(1) for value in (angle.cos(), angle.sin()))
+        first, second = states[..., :half], states[..., half:]
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+class PairwiseBias(PositionEncoding):
+    """One learned number per layer, head and relation of coupled ids, added to the scores.
+
+    The relation is the ids' difference within `config.relation_range`. With `config.windowed` all else is masked, so what
+    a token sees is bounded by the range and not by the length of the input: no table ends and no softmax dilutes.
+    """
+
+    uses_position_ids = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        relations = num_coupled_relations(config.relation_range, config.position_levels)
+        self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
+
+    def pair_map(self, query_ids, key_ids):
+        return coupled_pair_map(query_ids, key_ids, self.config.relation_range, self.config.windowed)
+
+    def bias(self, pair_map, layer):
+        bias = nn.functional.embedding(pair_map.clamp(min=0), self.relation_bias[layer]).permute(0, 3, 1, 2)
+        if not self.config.windowed:
+            return bias
+        return bias.masked_fill((pair_map == NOT_RELATED).unsqueeze(1), torch.finfo(bias.dtype).min)
+
+
+POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
+    "none": PositionEncoding,
+    "learned": LearnedTable,
+    "rotary": RotaryEncoding,
+    "pairwise": PairwiseBias,
+}

@@ -1,0 +1,27 @@
+"""The one token table of all decoder tasks: every token is a single character, but for the three bracketed ones.
+
+A digit's id is its value, so that arrays of digits are arrays of token ids.
+"""
+
+from typing import Final
+
+TOKENS: Final[tuple[str, ...]] = (*"0123456789", *"+-*=>", "M", "_", "$", "<eos>", "<pad>", "<unk>")
+
+PLUS, MINUS, TIMES, EQUALS, GREATER = (TOKENS.index(token) for token in "+-*=>")
+MINE = TOKENS.index("M")
+EMPTY_CELL = TOKENS.index("_")
+
+BOS = TOKENS.index("$")
+"""Begins every sequence and, unless a format asks for `SEPARATE_EOS`, ends it too (paper 1, Sec. 2)."""
+
+SEPARATE_EOS = TOKENS.index("<eos>")
+PAD = TOKENS.index("<pad>")
+UNKNOWN = TOKENS.index("<unk>")
+
+CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
+"""Every character that a text may hold."""
+
+
+def decode(token_ids) -> str:
+    """The text of a sequence of token ids, padding left out; a token outside the table's characters shows as `<unk>`."""
+    return "".join(TOKENS[token] for token in token_ids if token != PAD)
