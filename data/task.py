@@ -35,15 +35,11 @@ class Task(ABC):
         return SEPARATE_EOS if self.separate_eos else BOS
 
     @abstractmethod
-    def sample_lengths(
-        self, generator: np.random.Generator, count: int, min_length: int, max_length: int
-    ) -> np.ndarray:
+    def sample_lengths(self, generator: np.random.Generator, count: int, min_length: int, max_length: int) -> np.ndarray:
         """Operand lengths (count, operands), drawn as the paper does for training."""
 
     @abstractmethod
-    def group_lengths(
-        self, generator: np.random.Generator, lengths: np.ndarray, count: int, min_length: int
-    ) -> np.ndarray:
+    def group_lengths(self, generator: np.random.Generator, lengths: np.ndarray, count: int, min_length: int) -> np.ndarray:
         """Operand lengths (count, operands) drawn from those that share a batch with `lengths` (operands,)."""
 
     @abstractmethod

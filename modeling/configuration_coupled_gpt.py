@@ -1,5 +1,6 @@
 """Configuration of CoupledGPT."""
 
+from dataclasses import field
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -71,7 +72,7 @@ class CoupledGPTConfig(PreTrainedConfig):
     max_position_ids: int = 202
     wrap_position_ids: bool = False
     rotary_base: float = 10000.0
-    relation_range: list[int] | tuple[int, ...] = (0, 1)
+    relation_range: list[int] = field(default_factory=lambda: [0, 1])
     windowed: bool = True
     use_cache: bool = True
     bos_token_id: int | None = BOS

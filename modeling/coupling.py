@@ -123,8 +123,8 @@ def addition(input_ids: torch.LongTensor, columns: int) -> Plan:
 def addition_all_reversed(input_ids: torch.LongTensor, columns: int) -> Plan:
     """As `addition`, operands and response all written with the ones first. With start 5:
 
-        $ 3 5 6 + 9 4 0 = 2 0 7 0 $
-        0 8 7 6 9 8 7 6 9 8 7 6 5 0
+    $ 3 5 6 + 9 4 0 = 2 0 7 0 $
+    0 8 7 6 9 8 7 6 9 8 7 6 5 0
     """
     return _addition(input_ids, columns, operands_reversed=True, response_reversed=True)
 
@@ -144,8 +144,8 @@ def addition_plain(input_ids: torch.LongTensor, columns: int) -> Plan:
 def sequential(input_ids: torch.LongTensor, columns: int) -> Plan:
     """Uncoupled: consecutive ids, as in ordinary absolute position embeddings. Any text:
 
-        $ 6 5 + 4 9 = 4 1 1 $
-        0 1 2 3 4 5 6 7 8 9 10
+    $ 6 5 + 4 9 = 4 1 1 $
+    0 1 2 3 4 5 6 7 8 9 10
     """
     begin = _first_column(input_ids != PAD)
     query_length = input_ids.shape[1] - int(begin.min())

@@ -24,6 +24,9 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.config = config
 
+    def check(self, position_ids: torch.LongTensor) -> None:
+        """Raises ValueError for ids that the encoding cannot represent."""
+
     def embed(self, token_embeddings: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
         """Input of the first layer. ids (batch or 1, levels, tokens) -> (batch, tokens, hidden)."""
         return token_embeddings
@@ -60,7 +63,7 @@ class LearnedTable(PositionEncoding):
             nn.Embedding(config.max_position_ids + 1, config.hidden_size) for _ in range(self.num_tables)
         )
 
-    def embed(self, token_embeddings, position_ids):
+    def check(self, position_ids):
         largest = int(position_ids.max())
         limit = self.config.max_position_ids
         if largest > limit:
@@ -69,6 +72,9 @@ class LearnedTable(PositionEncoding):
                 f"position id {largest} is outside the learned table of {limit} ids: "
                 f"with the coupling rule {self.config.coupling!r} the longest that fits is {longest}"
             )
+
+    def embed(self, token_embeddings, position_ids):
+        self.check(position_ids)
         for level, ids in enumerate(position_ids.unbind(1)):
             token_embeddings = token_embeddings + self.tables[level % self.num_tables](ids)
         return token_embeddings

@@ -1,0 +1,335 @@
+"""Evaluates checkpoints: accuracy by length as a table, a results file and a plot; or one question, answered.
+
+python eval.py outputs/addition --lengths 10:200:10
+python eval.py user/name --ask "653+49"
+"""
+
+import argparse
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from safetensors import SafetensorError, safe_open
+from tqdm.auto import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from longhand.data import TASKS, CouplingCollator, EvaluationBatches, Task, check_characters
+from longhand.data.collator import IGNORED
+from longhand.data.metrics import response_matches
+from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, write_results
+from longhand.modeling.vocabulary import PAD, TOKENS
+
+SCORES_PER_BATCH = 2**25
+"""Attention scores (examples x heads x queries x keys) of one batch, which bounds the memory of an evaluation."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model with what is needed to evaluate it.
+
+    Attributes:
+        name: how results refer to it.
+        trained_lengths: shortest and longest trained operand in digits, if known.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    trained_lengths: tuple[int, int] | None
+
+
+def load_checkpoint(source: str, revision: str | None = None, task: str | None = None) -> Checkpoint:
+    """Loads a folder or a Hub repository, onto the accelerator if there is one.
+
+    Args:
+        source: folder or `user/name`.
+        revision: branch, tag or commit on the Hub.
+        task: name of the task, for a checkpoint without a recipe; its format is then the default.
+
+    Raises:
+        ValueError: `source` is neither, is damaged, or its task is unknown.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
+        check_weights(folder)
+        recipe_file = folder / RECIPE_FILE
+    else:
+        try:
+            recipe_file = Path(hf_hub_download(source, RECIPE_FILE, revision=revision))
+        except EntryNotFoundError:
+            recipe_file = None
+        except (HFValidationError, OSError) as error:
+            raise ValueError(f"{source!r} is neither a folder nor a repository that can be reached: {error}") from error
+    recipe = read_recipe(recipe_file) if recipe_file and recipe_file.is_file() else {}
+    chosen = task or recipe.get("task")
+    if chosen not in TASKS:
+        raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
+    format_fields = {field.name for field in fields(TASKS[chosen])}
+    model = AutoModelForCausalLM.from_pretrained(source, revision=revision).eval()
+    return Checkpoint(
+        name="/".join(folder.resolve().parts[-2:]) if folder.name == "best" else folder.name if folder.is_dir() else source,
+        model=model.to("cuda" if torch.cuda.is_available() else "cpu"),
+        tokenizer=AutoTokenizer.from_pretrained(source, revision=revision),
+        task=TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields}),
+        trained_lengths=(recipe["min_length"], recipe["max_length"]) if "max_length" in recipe else None,
+    )
+
+
+def _name(source: str) -> str:
+    """A Hub id as it is; a folder by its name, `best` by its run's too."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    return "/".join(folder.resolve().parts[-2:]) if folder.name == "best" else folder.resolve().name
+
+
+def check_weights(folder: Path) -> None:
+    """Raises ValueError where the folder's weights are missing, truncated or not in safetensors format."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                weights.keys()
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file} is truncated or damaged ({error}): download or save it again") from error
+
+
+def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
+    """Raises ValueError for operands that the model cannot take, before any time is spent."""
+    longest = max(lengths, key=max)
+    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    batch = EvaluationBatches(task, longest, 1, 0, "test", 1, collator=collator)[0]
+    model.model.position_encoding.check(batch["position_ids"])
+
+
+def evaluate_lengths(
+    model: PreTrainedModel,
+    task: Task,
+    lengths: list[tuple[int, ...]],
+    *,
+    name: str,
+    num_samples: int = 200,
+    seed: int = 0,
+    split: str = "test",
+    decode: str = "teacher_forced",
+) -> list[Row]:
+    """Exact match and per-token accuracy for each pair of operand lengths.
+
+    Args:
+        lengths: digits of every operand.
+        name: the model's name in the results.
+        decode: `"teacher_forced"` (one forward pass; the same event) or `"generate"` (greedy decoding).
+
+    Returns:
+        One row of results.jsonl for each of `lengths`.
+    """
+    check_lengths(model, task, lengths)
+    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    rows = []
+    for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
+        began = time.perf_counter()
+        one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
+        scores = model.config.num_attention_heads * one["logits_to_keep"] * one["input_ids"].shape[1]
+        batch_size = min(num_samples, max(1, SCORES_PER_BATCH // scores))
+        batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
+        measure = _generated_matches if decode == "generate" else _teacher_forced_matches
+        with torch.inference_mode():
+            matches = torch.cat([measure(model, batches[index]) for index in range(len(batches))]).double()
+        rows.append(
+            {
+                "model": name,
+                "task": task.name,
+                "length": operands[0],
+                "length_b": operands[-1],
+                "num_samples": num_samples,
+                "seed": seed,
+                "decode": decode,
+                "exact_match": matches[:, 0].mean().item(),
+                "token_accuracy": (matches[:, 1].sum() / matches[:, 2].sum()).item(),
+                "seconds": round(time.perf_counter() - began, 3),
+                "hardware": hardware(model.device),
+            }
+        )
+    return rows
+
+
+def _teacher_forced_matches(model, batch):
+    inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
+    labels = inputs.pop("labels")
+    return response_matches(model(**inputs, use_cache=False).logits, labels).cpu()
+
+
+def _generated_matches(model, batch):
+    """As `response_matches`, for responses that the model wrote itself."""
+    supervised = batch["labels"] != IGNORED
+    query_lengths = supervised.int().argmax(1)
+    longest = int(query_lengths.max())
+    # A shorter query moves right, so that all responses begin in one column.
+    column = torch.arange(longest) - (longest - query_lengths).unsqueeze(1)
+    prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
+    output = model.generate(
+        prompts.to(model.device), attention_mask=(prompts != PAD).long().to(model.device), do_sample=False
+    )[:, longest:].cpu()
+    width = max(output.shape[1], int(supervised.sum(1).max()))
+    column = query_lengths.unsqueeze(1) + torch.arange(width)
+    padded = torch.nn.functional.pad(batch["labels"], (0, width), value=IGNORED)
+    expected = padded.gather(1, column)
+    output = torch.nn.functional.pad(output, (0, width - output.shape[1]), value=PAD)
+    right = (output == expected) & (expected != IGNORED)
+    ends_in_time = ((output == PAD) | (expected != IGNORED)).all(1)
+    count = (expected != IGNORED).sum(1)
+    return torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
+
+
+def answer(checkpoint: Checkpoint, question: str) -> str:
+    """The model's answer to a question such as "653+49", by greedy decoding.
+
+    Raises:
+        ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model.
+    """
+    check_characters("".join(question.split()))
+    prompt = checkpoint.task.prompt(question)
+    inputs = checkpoint.tokenizer(prompt, return_tensors="pt").to(checkpoint.model.device)
+    with torch.inference_mode():
+        output = checkpoint.model.generate(**inputs, do_sample=False)
+    response = output[0, inputs["input_ids"].shape[1] :]
+    return checkpoint.task.read_answer(checkpoint.tokenizer.decode(response, skip_special_tokens=True))
+
+
+def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
+    """Plots the response tokens' attention, averaged over problems of one length (paper 1, Fig. 7)."""
+    model, task = checkpoint.model, checkpoint.task
+    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "position_ids")}
+            attentions = model(**inputs, use_cache=False, output_attentions=True).attentions
+    finally:
+        model.set_attn_implementation(implementation)
+    same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
+    kinds = [TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    first_query = batch["input_ids"].shape[1] - batch["logits_to_keep"]
+    mean = [weights.float().mean(0)[:, first_query:-1].cpu() for weights in attentions]
+    plot_attention(mean, kinds, first_query, file)
+
+
+def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+    """Prints the table and writes results.jsonl and the plot; with `seeds`, medians over the rows' models too."""
+    print(format_table(rows))
+    if seeds:
+        print(f"\n{format_medians(rows)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_results(rows, folder / RESULTS_FILE)
+    if all(row["length"] == row["length_b"] for row in rows):
+        plot_accuracy(rows, folder / "accuracy.png", trained_lengths, seeds)
+    else:
+        plot_grid(rows, folder / "accuracy.png", trained_lengths)
+    print(f"\nwrote {folder / RESULTS_FILE} and {folder / 'accuracy.png'}")
+
+
+def hardware(device: torch.device) -> str:
+    """Where a number was measured: the accelerator, or the processor's kind and the threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def parse_lengths(text: str) -> list[int]:
+    """`"10:200:10"` (both ends included) or `"30,60,100"` as a list.
+
+    Raises:
+        ValueError: the text is neither, or a length is below 1.
+    """
+    try:
+        if ":" in text:
+            start, stop, *step = map(int, text.split(":"))
+            lengths = list(range(start, stop + 1, *step))
+        else:
+            lengths = [int(part) for part in text.split(",")]
+    except (TypeError, ValueError):
+        lengths = []
+    if not lengths or min(lengths) < 1:
+        raise ValueError(f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100")
+    return lengths
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eval.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help="folder or Hub id; several are seeds of one model")
+    parser.add_argument("--lengths", default="10:100:10", help="digits: START:STOP:STEP or a list (default %(default)s)")
+    parser.add_argument("--lengths_b", help="digits of the second operand: evaluates all pairs, plotted as a heatmap")
+    parser.add_argument("--num_samples", type=int, default=200, help="problems per length (default %(default)s)")
+    parser.add_argument("--decode", choices=("teacher_forced", "generate"), default="teacher_forced")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the test problems (default %(default)s)")
+    parser.add_argument("--output_dir", type=Path, help="default: outputs/evaluation/NAME")
+    parser.add_argument("--ask", metavar="QUESTION", help='print the answer to one question, such as "653+49"')
+    parser.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
+    parser.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
+    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    lengths = parse_lengths(options.lengths)
+    others = parse_lengths(options.lengths_b) if options.lengths_b else None
+    if options.num_samples < 1:
+        raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+    pairs = [(length, length) for length in lengths] if others is None else list(product(lengths, others))
+    checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
+    if options.ask is not None:
+        for checkpoint in checkpoints:
+            print(answer(checkpoint, options.ask))
+        return
+    for checkpoint in checkpoints:
+        check_lengths(checkpoint.model, checkpoint.task, pairs)
+    rows = []
+    for checkpoint in checkpoints:
+        rows += evaluate_lengths(
+            checkpoint.model,
+            checkpoint.task,
+            pairs,
+            name=checkpoint.name,
+            num_samples=options.num_samples,
+            seed=options.seed,
+            decode=options.decode,
+        )
+    folder = options.output_dir or Path("outputs", "evaluation", checkpoints[0].name.replace(os.sep, "--"))
+    report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
+    if options.attentions:
+        for checkpoint in checkpoints:
+            file = folder / f"attention-{checkpoint.name.replace('/', '--')}.png"
+            draw_attention(checkpoint, pairs[0], min(options.num_samples, 100), options.seed, file)
+            print(f"wrote {file}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry: bad input ends with one line and exit status 2."""
+    options = parse_arguments(arguments)
+    logging.disable_progress_bar()
+    try:
+        run(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

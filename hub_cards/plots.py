@@ -1,0 +1,92 @@
+"""Pictures of results: accuracy by length, accuracy over two lengths, attention maps."""
+
+import os
+from pathlib import Path
+from statistics import median
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from longhand.hub_cards.results import Row, median_interval, wilson_interval
+
+
+def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+    """Exact match against length, the trained lengths shaded.
+
+    Shows a 95% interval for each model; with `seeds`, where models are runs of one recipe, their median and its interval.
+    """
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    if trained_lengths is not None:
+        axes.axvspan(*trained_lengths, color="tab:green", alpha=0.15, label="trained lengths")
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for model in models:
+        own = sorted((row["length"], row["exact_match"], row["num_samples"]) for row in rows if row["model"] == model)
+        lengths, values, counts = zip(*own, strict=True)
+        bounds = [wilson_interval(value * count, count) for value, count in zip(values, counts, strict=True)]
+        style = {"alpha": 0.4, "linewidth": 1} if seeds else {}
+        (line,) = axes.plot(lengths, values, marker="o", markersize=3, label=model, **style)
+        if not seeds:
+            axes.fill_between(lengths, *zip(*bounds, strict=True), alpha=0.2, color=line.get_color())
+    if seeds:
+        lengths = sorted({row["length"] for row in rows})
+        runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]
+        axes.plot(lengths, [median(values) for values in runs], color="black", label="median")
+        axes.fill_between(lengths, *zip(*map(median_interval, runs), strict=True), color="black", alpha=0.15)
+    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
+    axes.legend(fontsize="small")
+    _save(figure, file)
+
+
+def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None) -> None:
+    """Exact match over the lengths of both operands (paper 1's heatmap), the trained square outlined."""
+    first, second = sorted({row["length"] for row in rows}), sorted({row["length_b"] for row in rows})
+    grid = np.full((len(second), len(first)), np.nan)
+    for row in rows:
+        grid[second.index(row["length_b"]), first.index(row["length"])] = row["exact_match"]
+    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+    image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axes.set_xticks(range(len(first)), first)
+    axes.set_yticks(range(len(second)), second)
+    axes.set(xlabel="digits of the first operand", ylabel="digits of the second operand", title=rows[0]["model"])
+    if trained_lengths is not None:
+        right = sum(length <= trained_lengths[1] for length in first) - 0.5
+        top = sum(length <= trained_lengths[1] for length in second) - 0.5
+        axes.plot([-0.5, right, right], [top, top, -0.5], color="white", linestyle="--", label="trained")
+        axes.legend(fontsize="small")
+    figure.colorbar(image, label="exact match")
+    _save(figure, file)
+
+
+def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
+    """Mean attention of every layer and head, as in paper 1's Fig. 7.
+
+    Args:
+        weights: per layer (heads, queries, keys).
+        labels: a token or its kind for every key.
+        first_query: key column of the first query.
+    """
+    layers, heads = len(weights), weights[0].shape[0]
+    figure, grid = plt.subplots(layers, heads, figsize=(3.2 * heads, 3 * layers), squeeze=False, layout="constrained")
+    for layer, row in enumerate(grid):
+        for head, axes in enumerate(row):
+            image = axes.imshow(weights[layer][head], vmin=0, vmax=1, cmap="viridis", aspect="auto")
+            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="small")
+            if len(labels) <= 60:
+                axes.set_xticks(range(len(labels)), labels, fontsize=6)
+                queries = labels[first_query : first_query + weights[layer].shape[1]]
+                axes.set_yticks(range(len(queries)), queries, fontsize=6)
+    figure.supxlabel("key token")
+    figure.supylabel("query token")
+    figure.colorbar(image, ax=grid, label="attention", shrink=0.8)
+    _save(figure, file)
+
+
+def _save(figure, file: Path) -> None:
+    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
+    figure.savefig(partial, dpi=120)
+    plt.close(figure)
+    os.replace(partial, file)

@@ -1,0 +1,72 @@
+"""Results of evaluations: rows of results.jsonl, their intervals, and the table that a terminal shows."""
+
+import json
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from longhand.hub_cards.recipes import replace_file
+
+RESULTS_FILE = "results.jsonl"
+
+Row = dict[str, Any]
+
+
+def wilson_interval(right: float, count: int) -> tuple[float, float]:
+    """95% interval of a proportion `right / count` (Wilson, 1927); sound at 0 and 1 too."""
+    z = 1.959964
+    share = right / count
+    center = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
+
+
+def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
+    """95% interval of the median of a few runs by bootstrap over the runs, with a fixed seed; exact ends for one run."""
+    draws = np.random.default_rng(0).choice(values, size=(resamples, len(values)))
+    low, high = np.quantile(np.median(draws, axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def write_results(rows: list[Row], file: Path) -> None:
+    """One JSON object a line, in place only when complete."""
+    replace_file(file, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_results(file: Path) -> list[Row]:
+    """The rows of a results file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def format_table(rows: list[Row]) -> str:
+    """Accuracy by length, a line a row."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    lines = [f"{'model':<{width}}  digits       exact match  95% interval    per token  samples  seconds"]
+    for row in rows:
+        low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
+        lines.append(
+            f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
+            f"  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
+        )
+    return "\n".join(lines)
+
+
+def format_medians(rows: list[Row]) -> str:
+    """Median exact match by length over checkpoints that differ in their seed."""
+    grouped: dict[str, list[float]] = {}
+    for row in rows:
+        grouped.setdefault(describe_length(row), []).append(row["exact_match"])
+    lines = ["digits       median exact match  95% interval of the median  checkpoints"]
+    for length, values in grouped.items():
+        low, high = median_interval(values)
+        lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")
+    return "\n".join(lines)
+
+
+def describe_length(row: Row) -> str:
+    """ "30", or "30+5" where the operands' lengths differ."""
+    return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}+{row['length_b']}"

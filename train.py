@@ -1,0 +1,439 @@
+"""Trains a model by a recipe, evaluates it and writes its folder.
+
+python train.py                                     the main job: the recipe "addition"
+python train.py addition-absolute --learning_rate 2e-3
+python train.py --list                              all recipes
+accelerate launch --num_processes 2 train.py        several processes, the same global batches
+"""
+
+import difflib
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from accelerate import PartialState
+from huggingface_hub.errors import StrictDataclassError
+from torch.utils.data import DataLoader
+from transformers import HfArgumentParser, PrinterCallback, ProgressCallback, Trainer, TrainingArguments, set_seed
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+from longhand.data import TASKS, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, Task, build_tokenizer
+from longhand.data.metrics import response_matches
+from longhand.eval import check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, read_recipe, write_recipe
+from longhand.hub_cards.results import RESULTS_FILE
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+
+DEFAULT_RECIPE = "addition"
+CHECKPOINTS_FOLDER = "checkpoints"
+BEST_FOLDER = "best"
+
+_NOT_ARGUMENTS = {"auto_map", "vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "coupling"}
+
+
+def _model_arguments() -> type:
+    own = CoupledGPTConfig.__annotations__
+    described = {"help": "see CoupledGPTConfig"}
+    return make_dataclass(
+        "ModelArguments",
+        [
+            (
+                option.name,
+                own[option.name],
+                field(default=option.default, default_factory=option.default_factory, metadata=described),
+            )
+            for option in fields(CoupledGPTConfig)
+            if option.name in own and option.name not in _NOT_ARGUMENTS
+        ],
+    )
+
+
+ModelArguments = _model_arguments()
+"""Every field of the model's configuration that a recipe may set."""
+
+
+@dataclass
+class DataArguments:
+    """What is trained on, validated and tested. Lengths are digits of the operands."""
+
+    task: str = field(default="addition", metadata={"help": "name of the task"})
+    min_length: int = field(default=1, metadata={"help": "shortest trained operand"})
+    max_length: int = field(default=30, metadata={"help": "longest trained operand"})
+    num_train_samples: int | None = field(
+        default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
+    )
+    random_start: bool = field(default=False, metadata={"help": "train with a random start of the position ids"})
+    sequential_ids: bool = field(default=False, metadata={"help": "number tokens one by one instead of coupling them"})
+    validation_lengths: list[int] = field(
+        default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
+    )
+    validation_samples: int = field(default=100, metadata={"help": "problems for each validated length"})
+    test_lengths: list[int] = field(
+        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
+    )
+    test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
+
+
+@dataclass
+class RunArguments(TrainingArguments):
+    """`transformers.TrainingArguments` with this project's defaults and a global batch size."""
+
+    output_dir: str | None = field(default=None, metadata={"help": "folder of the run; default outputs/RECIPE"})
+    resume: bool = field(default=False, metadata={"help": "continue a run that was cut off, from its last checkpoint"})
+    batch_size: int = field(
+        default=256, metadata={"help": "examples of one optimizer step, all processes and accumulated parts together"}
+    )
+    max_steps: int = field(default=1000, metadata={"help": "optimizer steps"})
+    seed: int = field(default=0, metadata={"help": "seed of the model's initial weights"})
+    data_seed: int = field(default=0, metadata={"help": "seed of the training data and validation problems"})
+    learning_rate: float = field(default=1e-3, metadata={"help": "largest learning rate"})
+    lr_scheduler_type: str = field(default="cosine_with_min_lr", metadata={"help": "name of the schedule"})
+    lr_scheduler_kwargs: dict | str | None = field(
+        default_factory=lambda: {"min_lr_rate": 0.1}, metadata={"help": "arguments of the schedule, as JSON"}
+    )
+    warmup_steps: float = field(default=0.01, metadata={"help": "warm-up in steps, or as a share of all if below 1"})
+    adam_beta2: float = field(default=0.95, metadata={"help": "second beta of AdamW"})
+    logging_steps: float = field(default=100, metadata={"help": "steps between logged losses"})
+    eval_steps: float | None = field(
+        default=500, metadata={"help": "steps between validations; each also saves a checkpoint"}
+    )
+    save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
+
+
+class Parser(HfArgumentParser):
+    """Raises ValueError, in one line, where argparse would print a usage of several screens."""
+
+    def error(self, message: str) -> NoReturn:
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in message.split():
+            if word.startswith("--") and word not in known and (close := difflib.get_close_matches(word, known, 3)):
+                message += f" (did you mean {' or '.join(close)}?)"
+        raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run is made from, checked as far as can be without starting it."""
+
+    name: str
+    folder: Path
+    task: Task
+    config: CoupledGPTConfig
+    data: DataArguments
+    training: RunArguments
+    recipe: dict[str, Any]
+
+    def collator(self, training: bool) -> CouplingCollator:
+        return CouplingCollator(
+            self.config.coupling,
+            self.config.max_position_ids,
+            random_start=training and self.data.random_start,
+            wrap_position_ids=self.config.wrap_position_ids,
+        )
+
+
+def parse_run(arguments: list[str]) -> Run:
+    """Recipe and command line, the latter winning, as a checked run.
+
+    Raises:
+        ValueError: a recipe, argument or value is unknown or not legal.
+    """
+    name = DEFAULT_RECIPE
+    if arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+    recipe = load_recipe(name)
+    name = recipe.pop("recipe", Path(name).name)
+    description = recipe.pop("description", "")
+    arguments = [*_as_arguments(recipe), *arguments]
+
+    chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task
+    if chosen not in TASKS:
+        raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
+    parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
+    task, model, data, training = parser.parse_args_into_dataclasses(arguments)
+    _check_data(data)
+    try:
+        config = CoupledGPTConfig(
+            **vars(model),
+            coupling="sequential" if data.sequential_ids else task.coupling,
+            eos_token_id=task.end_token,
+        )
+    except StrictDataclassError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+    # As given: TrainingArguments fills in what depends on the machine.
+    values = vars(parser.parse_args(arguments))
+    own = set(RunArguments.__annotations__)
+    changed = {
+        option.name: values[option.name]
+        for option in fields(RunArguments)
+        if option.init and (option.name in own or values[option.name] != parser.get_default(option.name))
+    }
+    folder = Path(changed.pop("output_dir") or Path("outputs", name))
+    training.output_dir = str(folder / CHECKPOINTS_FOLDER)
+    del changed["resume"]
+    resolved = {"recipe": name, "description": description, **task.describe(), **vars(data), **vars(model), **changed}
+    return Run(name, folder, task, config, data, training, json.loads(json.dumps(resolved)))
+
+
+def _as_arguments(recipe: dict[str, Any]) -> list[str]:
+    """A recipe as command-line words, so that the parser checks both alike."""
+    words = []
+    for name, value in recipe.items():
+        if value is None:
+            continue
+        words.append(f"--{name}")
+        if isinstance(value, dict):
+            words.append(json.dumps(value))
+        else:
+            words += map(str, value) if isinstance(value, list) else [str(value)]
+    return words
+
+
+def _check_data(data: DataArguments) -> None:
+    if not 1 <= data.min_length <= data.max_length:
+        raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
+    for name in ("validation_lengths", "test_lengths"):
+        if not getattr(data, name) or min(getattr(data, name)) < 1:
+            raise ValueError(f"{name} must be lengths of at least 1 digit, got {getattr(data, name)}")
+    for name in ("validation_samples", "test_samples", "num_train_samples"):
+        if (value := getattr(data, name)) is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+class BatchTrainer(Trainer):
+    """Trainer over datasets of whole batches (`longhand.data.batches`), which every process indexes for itself.
+
+    The dataloaders are therefore not handed to Accelerate for sharding; all else is the Trainer's.
+    """
+
+    def get_train_dataloader(self) -> DataLoader:
+        return _one_by_one(self.train_dataset)
+
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        return _one_by_one(self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+
+
+def _one_by_one(batches) -> DataLoader:
+    return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=lambda items: items[0])
+
+
+class ProgressLines(ProgressCallback):
+    """A progress bar, and above it one line for every validation of all lengths."""
+
+    def __init__(self, lengths: list[int]):
+        super().__init__()
+        self.lengths = lengths
+        self.loss = float("nan")
+        self.exact_match: dict[int, float] = {}
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        """Validations are short: no bar of their own."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.loss = logs.get("loss", self.loss)
+        for length in self.lengths:
+            if (value := logs.get(f"eval_{length}_exact_match")) is not None:
+                self.exact_match[length] = value
+        if len(self.exact_match) == len(self.lengths):
+            if state.is_world_process_zero and self.training_bar is not None:
+                accuracy = "  ".join(f"{length}: {value:.3f}" for length, value in self.exact_match.items())
+                self.training_bar.write(f"step {state.global_step:6d}  loss {self.loss:.5f}  exact match at digits  {accuracy}")
+            self.exact_match = {}
+
+
+def make_trainer(run: Run) -> BatchTrainer:
+    """Model, batches and Trainer of a run.
+
+    Raises:
+        ValueError: batches cannot be divided, or lengths do not fit the model.
+    """
+    training, data, task = run.training, run.data, run.task
+    state = PartialState()
+    accumulation = training.gradient_accumulation_steps
+    process = {"process": state.process_index, "processes": state.num_processes}
+    batching = {
+        "batch_size": training.batch_size,
+        "num_batches": training.max_steps,
+        "accumulation": accumulation,
+        **process,
+    }
+    lengths = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
+    collator = run.collator(training=True)
+    if data.num_train_samples is None:
+        batches = FreshBatches(task, **lengths, collator=collator, **batching)
+    else:
+        batches = FixedBatches(task, data.num_train_samples, **lengths, collator=collator, **batching)
+
+    set_seed(training.seed)
+    model = CoupledGPTForCausalLM(run.config)
+    check_lengths(model, task, [(length,) * task.operands for length in [*data.validation_lengths, *data.test_lengths]])
+    share = -(-data.validation_samples // state.num_processes) * state.num_processes
+    validation = {
+        str(length): EvaluationBatches(
+            task,
+            (length,) * task.operands,
+            share,
+            training.data_seed,
+            "validation",
+            share,
+            collator=run.collator(training=False),
+            **process,
+        )
+        for length in data.validation_lengths
+    }
+    training.per_device_train_batch_size = training.batch_size // (state.num_processes * accumulation)
+    training.per_device_eval_batch_size = share // state.num_processes
+    training.save_steps = training.eval_steps
+    training.eval_strategy = training.save_strategy = "steps"
+    training.metric_for_best_model = f"eval_{max(data.validation_lengths)}_loss"
+    training.greater_is_better = False
+    trainer = BatchTrainer(
+        model=model,
+        args=training,
+        train_dataset=batches,
+        eval_dataset=validation,
+        processing_class=build_tokenizer(run.config.eos_token_id),
+        compute_metrics=_mean_matches,
+        preprocess_logits_for_metrics=response_matches,
+    )
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(ProgressLines(data.validation_lengths))
+    return trainer
+
+
+def _mean_matches(prediction) -> dict[str, float]:
+    exact, right, supervised = prediction.predictions.astype(float).T
+    return {"exact_match": exact.mean(), "token_accuracy": right.sum() / supervised.sum()}
+
+
+def claim_folder(run: Run) -> Path | None:
+    """Checks that the output folder is new, or holds this very run unfinished; returns the checkpoint to resume from.
+
+    Raises:
+        ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
+    """
+    folder = run.folder
+    if (folder / RESULTS_FILE).exists():
+        raise ValueError(f"{folder} holds a finished run: remove it or choose another --output_dir")
+    recipe_file = folder / RECIPE_FILE
+    if not recipe_file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
+        if run.training.resume:
+            raise ValueError(f"--resume: {folder} holds no run to continue")
+        return None
+    if not run.training.resume:
+        raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
+    before = read_recipe(recipe_file)
+    different = [key for key in {**before, **run.recipe} if before.get(key) != run.recipe.get(key)]
+    if different:
+        listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
+        raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
+    return last_checkpoint(folder / CHECKPOINTS_FOLDER)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest complete checkpoint. Trainer writes trainer_state.json last, so one without it was cut off."""
+    for checkpoint in sorted(folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"), key=_step, reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text())
+            check_weights(checkpoint)
+        except (OSError, ValueError):
+            print(f"{checkpoint} was cut off while it was written and is passed over")
+        else:
+            return checkpoint
+    return None
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def save_final(trainer: BatchTrainer, run: Run) -> None:
+    """Puts the last weights at the run's root and the best ones in `best`, each whole or not at all."""
+    partial = run.folder / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    model.save_pretrained(partial)
+    trainer.processing_class.save_pretrained(partial)
+    if (best := trainer.state.best_model_checkpoint) is not None:
+        keep = ("*.safetensors", "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
+        (partial / BEST_FOLDER).mkdir()
+        for file in (file for pattern in keep for file in Path(best).glob(pattern)):
+            shutil.copy2(file, partial / BEST_FOLDER / file.name)
+        write_recipe(run.recipe, partial / BEST_FOLDER / RECIPE_FILE)
+    shutil.rmtree(run.folder / BEST_FOLDER, ignore_errors=True)
+    for path in partial.iterdir():
+        os.replace(path, run.folder / path.name)
+    partial.rmdir()
+
+
+def evaluate_final(run: Run) -> None:
+    """Evaluates what was saved, the last checkpoint and the best one, as eval.py does, and writes the results."""
+    lengths = [(length,) * run.task.operands for length in run.data.test_lengths]
+    rows = []
+    for folder in (run.folder, run.folder / BEST_FOLDER):
+        if folder.is_dir():
+            checkpoint = load_checkpoint(str(folder))
+            rows += evaluate_lengths(
+                checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, num_samples=run.data.test_samples
+            )
+    report(rows, run.folder, (run.data.min_length, run.data.max_length))
+
+
+def train(run: Run) -> None:
+    """Trains, saves and evaluates."""
+    checkpoint = claim_folder(run)
+    trainer = make_trainer(run)
+    if trainer.is_world_process_zero():
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write_recipe(run.recipe, run.folder / RECIPE_FILE)
+        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        print(
+            f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
+            f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
+        )
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.is_world_process_zero():
+        save_final(trainer, run)
+        evaluate_final(run)
+        shutil.rmtree(run.folder / CHECKPOINTS_FOLDER)
+        folder, question = run.folder, run.task.example_question
+        print(
+            "\nwhat next:\n"
+            f'  python eval.py {folder} --ask "{question}"\n'
+            f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"
+            f"  python eval.py {folder} --lengths {run.data.test_lengths[0]} --attentions"
+        )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry: bad input ends with one line and exit status 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--list"]:
+        for name, description in list_recipes().items():
+            print(f"{name:28} {description}")
+        return
+    if arguments in (["--help"], ["-h"]):
+        print(__doc__)
+        print("Every recipe sets these arguments, and each may be given on the command line, beside those of")
+        print("transformers.TrainingArguments:\n")
+        print(", ".join(option.name for kind in (ModelArguments, DataArguments) for option in fields(kind)))
+        return
+    logging.disable_progress_bar()
+    try:
+        train(parse_run(arguments))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()
