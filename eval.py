@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -29,7 +29,7 @@ from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, write_results
 from longhand.modeling.vocabulary import PAD, TOKENS
 
-SCORES_PER_BATCH = 2**25
+SCORES_PER_BATCH = 2**27
 """Attention scores (examples x heads x queries x keys) of one batch, which bounds the memory of an evaluation."""
 
 
@@ -69,7 +69,7 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     else:
         try:
             recipe_file = Path(hf_hub_download(source, RECIPE_FILE, revision=revision))
-        except EntryNotFoundError:
+        except RemoteEntryNotFoundError:
             recipe_file = None
         except (HFValidationError, OSError) as error:
             raise ValueError(f"{source!r} is neither a folder nor a repository that can be reached: {error}") from error
@@ -78,11 +78,15 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     if chosen not in TASKS:
         raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
     format_fields = {field.name for field in fields(TASKS[chosen])}
-    model = AutoModelForCausalLM.from_pretrained(source, revision=revision).eval()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, revision=revision).eval()
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+    except OSError as error:
+        raise ValueError(f"{source} cannot be loaded: {error}") from error
     return Checkpoint(
         name="/".join(folder.resolve().parts[-2:]) if folder.name == "best" else folder.name if folder.is_dir() else source,
         model=model.to("cuda" if torch.cuda.is_available() else "cpu"),
-        tokenizer=AutoTokenizer.from_pretrained(source, revision=revision),
+        tokenizer=tokenizer,
         task=TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields}),
         trained_lengths=(recipe["min_length"], recipe["max_length"]) if "max_length" in recipe else None,
     )

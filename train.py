@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from accelerate import PartialState
 from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
 from transformers import HfArgumentParser, PrinterCallback, ProgressCallback, Trainer, TrainingArguments, set_seed
@@ -109,11 +108,17 @@ class Parser(HfArgumentParser):
     """Raises ValueError, in one line, where argparse would print a usage of several screens."""
 
     def error(self, message: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings]
-        for word in message.split():
-            if word.startswith("--") and word not in known and (close := difflib.get_close_matches(word, known, 3)):
-                message += f" (did you mean {' or '.join(close)}?)"
         raise ValueError(message)
+
+    def parse_known(self, arguments: list[str]) -> tuple[Any, ...]:
+        """Instances of the dataclasses; an unknown argument is refused with those whose names are close."""
+        *parsed, unknown = self.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+        if unknown:
+            names = [option for action in self._actions for option in action.option_strings]
+            close = difflib.get_close_matches(unknown[0], names, n=3)
+            hint = f": did you mean {' or '.join(close)}?" if close else ""
+            raise ValueError(f"unknown argument {unknown[0]!r}{hint}")
+        return tuple(parsed)
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,8 @@ def parse_run(arguments: list[str]) -> Run:
     if chosen not in TASKS:
         raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
     parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
-    task, model, data, training = parser.parse_args_into_dataclasses(arguments)
-    _check_data(data)
+    task, model, data, training = parser.parse_known(arguments)
+    _check_values(data, training)
     try:
         config = CoupledGPTConfig(
             **vars(model),
@@ -195,14 +200,16 @@ def _as_arguments(recipe: dict[str, Any]) -> list[str]:
     return words
 
 
-def _check_data(data: DataArguments) -> None:
+def _check_values(data: DataArguments, training: RunArguments) -> None:
     if not 1 <= data.min_length <= data.max_length:
         raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
     for name in ("validation_lengths", "test_lengths"):
         if not getattr(data, name) or min(getattr(data, name)) < 1:
             raise ValueError(f"{name} must be lengths of at least 1 digit, got {getattr(data, name)}")
-    for name in ("validation_samples", "test_samples", "num_train_samples"):
-        if (value := getattr(data, name)) is not None and value < 1:
+    counts = {name: getattr(data, name) for name in ("validation_samples", "test_samples", "num_train_samples")}
+    counts |= {name: getattr(training, name) for name in ("batch_size", "max_steps", "eval_steps")}
+    for name, value in counts.items():
+        if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
@@ -243,7 +250,9 @@ class ProgressLines(ProgressCallback):
         if len(self.exact_match) == len(self.lengths):
             if state.is_world_process_zero and self.training_bar is not None:
                 accuracy = "  ".join(f"{length}: {value:.3f}" for length, value in self.exact_match.items())
-                self.training_bar.write(f"step {state.global_step:6d}  loss {self.loss:.5f}  exact match at digits  {accuracy}")
+                self.training_bar.write(
+                    f"step {state.global_step:6d}  loss {self.loss:.5f}  exact match at digits  {accuracy}"
+                )
             self.exact_match = {}
 
 
@@ -254,9 +263,8 @@ def make_trainer(run: Run) -> BatchTrainer:
         ValueError: batches cannot be divided, or lengths do not fit the model.
     """
     training, data, task = run.training, run.data, run.task
-    state = PartialState()
     accumulation = training.gradient_accumulation_steps
-    process = {"process": state.process_index, "processes": state.num_processes}
+    process = {"process": training.process_index, "processes": training.world_size}
     batching = {
         "batch_size": training.batch_size,
         "num_batches": training.max_steps,
@@ -273,22 +281,22 @@ def make_trainer(run: Run) -> BatchTrainer:
     set_seed(training.seed)
     model = CoupledGPTForCausalLM(run.config)
     check_lengths(model, task, [(length,) * task.operands for length in [*data.validation_lengths, *data.test_lengths]])
-    share = -(-data.validation_samples // state.num_processes) * state.num_processes
+    samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(
             task,
             (length,) * task.operands,
-            share,
+            samples,
             training.data_seed,
             "validation",
-            share,
+            samples,
             collator=run.collator(training=False),
             **process,
         )
         for length in data.validation_lengths
     }
-    training.per_device_train_batch_size = training.batch_size // (state.num_processes * accumulation)
-    training.per_device_eval_batch_size = share // state.num_processes
+    training.per_device_train_batch_size = training.batch_size // (training.world_size * accumulation)
+    training.per_device_eval_batch_size = samples // training.world_size
     training.save_steps = training.eval_steps
     training.eval_strategy = training.save_strategy = "steps"
     training.metric_for_best_model = f"eval_{max(data.validation_lengths)}_loss"
@@ -388,10 +396,8 @@ def evaluate_final(run: Run) -> None:
     report(rows, run.folder, (run.data.min_length, run.data.max_length))
 
 
-def train(run: Run) -> None:
-    """Trains, saves and evaluates."""
-    checkpoint = claim_folder(run)
-    trainer = make_trainer(run)
+def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
+    """Trains, from a checkpoint if there is one, then saves and evaluates."""
     if trainer.is_world_process_zero():
         run.folder.mkdir(parents=True, exist_ok=True)
         write_recipe(run.recipe, run.folder / RECIPE_FILE)
@@ -429,10 +435,15 @@ def main(arguments: list[str] | None = None) -> None:
         return
     logging.disable_progress_bar()
     try:
-        train(parse_run(arguments))
+        run = parse_run(arguments)
+        checkpoint = claim_folder(run)
+        trainer = make_trainer(run)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from error
+    # No process may write into the folder before all have looked into it.
+    run.training.distributed_state.wait_for_everyone()
+    train(run, trainer, checkpoint)
 
 
 if __name__ == "__main__":

@@ -33,11 +33,16 @@ class CoupledGPTConfig(PreTrainedConfig):
         attention_scale: what scores are multiplied by: `"sqrt"` (1/sqrt(head_dim)), `"none"`, or `"log_length"`
             (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees).
         log_length_init: initial value of that factor.
+        qk_norm: whether queries and keys are scaled to unit length, and scores are their cosine times a learned factor
+            per head, before `attention_scale`'s own (Henry et al., 2020).
+        qk_norm_init: initial value of that factor.
         position_encoding: `"none"`, `"learned"`, `"rotary"` or `"pairwise"`; see `position_encodings.py`.
         coupling: name of the rule in `coupling.py` that derives position ids from tokens.
         position_levels: ids per token; must be the rule's.
         share_level_tables: whether all levels share one learned table.
         max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
+        position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or `"orthogonal"` to each other (as far
+            as hidden_size allows) with the same mean length.
         wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
         rotary_base: base of the rotary angles.
         relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart.
@@ -65,11 +70,14 @@ class CoupledGPTConfig(PreTrainedConfig):
     tie_word_embeddings: bool = False
     attention_scale: Literal["sqrt", "none", "log_length"] = "sqrt"
     log_length_init: float = 0.43
+    qk_norm: bool = False
+    qk_norm_init: float = 4.0
     position_encoding: Literal["none", "learned", "rotary", "pairwise"] = "pairwise"
     coupling: str = "addition"
     position_levels: int = 1
     share_level_tables: bool = True
     max_position_ids: int = 202
+    position_init: Literal["normal", "orthogonal"] = "normal"
     wrap_position_ids: bool = False
     rotary_base: float = 10000.0
     relation_range: list[int] = field(default_factory=lambda: [0, 1])

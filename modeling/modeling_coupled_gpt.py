@@ -18,7 +18,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
-from .position_encodings import POSITION_ENCODINGS, PairwiseBias
+from .position_encodings import POSITION_ENCODINGS, PairwiseBias, PositionTable
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "rms": nn.RMSNorm,
@@ -58,6 +58,10 @@ class CoupledGPTAttention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
+        if config.init == "t5":
+            self.q_proj.initial_std = (config.hidden_size * config.head_dim) ** -0.5
+        if config.qk_norm:
+            self.qk_norm_factor = nn.Parameter(torch.empty(config.num_attention_heads))
         if config.attention_scale == "log_length":
             self.log_length_factor = nn.Parameter(torch.empty(config.num_attention_heads))
 
@@ -87,6 +91,9 @@ class CoupledGPTAttention(nn.Module):
             project(self.k_proj, slice(None)),
             project(self.v_proj, slice(None)),
         )
+        if self.config.qk_norm:
+            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.view(-1, 1, 1) / self.scaling)
+            key = nn.functional.normalize(key, dim=-1)
         if position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
@@ -181,8 +188,11 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        # Only through the module that owns a parameter: transformers passes over the others in remote code.
         if isinstance(module, nn.Linear):
-            init.normal_(module.weight, std=module.in_features**-0.5)
+            init.normal_(module.weight, std=getattr(module, "initial_std", module.in_features**-0.5))
+        elif isinstance(module, PositionTable) and self.config.position_init == "orthogonal":
+            init.orthogonal_(module.weight, gain=max(module.weight.shape) ** 0.5)
         elif isinstance(module, nn.Embedding):
             init.normal_(module.weight)
         elif isinstance(module, nn.RMSNorm):
@@ -193,8 +203,8 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
         elif isinstance(module, PairwiseBias):
             init.normal_(module.relation_bias)
         elif isinstance(module, CoupledGPTAttention):
-            if self.config.init == "t5":
-                init.normal_(module.q_proj.weight, std=(self.config.hidden_size * module.head_dim) ** -0.5)
+            if self.config.qk_norm:
+                init.constant_(module.qk_norm_factor, self.config.qk_norm_init)
             if self.config.attention_scale == "log_length":
                 init.constant_(module.log_length_factor, self.config.log_length_init)
 
@@ -236,7 +246,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             past_key_values = DynamicCache(config=self.config)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         position_ids = self._resolve_position_ids(input_ids, position_ids, past_length)
-        if pair_map is None and position_ids is not None and past_length == 0:
+        if pair_map is None and self.position_encoding.uses_pair_map:
+            if past_length:
+                raise ValueError(
+                    "pair_map cannot be derived from the ids after a cache: pass it (pair_maps.coupled_pair_map)"
+                )
             pair_map = self.position_encoding.pair_map(position_ids, position_ids)
 
         token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -370,7 +384,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
                 `position_ids` where omitted. Must be given together with `past_key_values` that hold tokens.
             labels: (batch, tokens), -100 where not supervised. Token t is predicted at t - 1.
             logits_to_keep: the last layer, the final norm and the logits are computed for the last so many tokens, or
-                for those whose indices are given; 0 is all. A loss then counts the labels among them.
+                for those whose indices are given; 0 is all. A loss then counts what they predict.
 
         Cost and memory of attention grow with kept tokens times all tokens.
 
@@ -395,11 +409,18 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         logits = self.lm_head(hidden_states)
         loss = None
         if labels is not None:
+            next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
             if isinstance(logits_to_keep, torch.Tensor):
-                labels = labels[:, logits_to_keep]
+                next_labels = next_labels[:, logits_to_keep]
             elif logits_to_keep:
-                labels = labels[:, -logits_to_keep:]
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+                next_labels = next_labels[:, -logits_to_keep:]
+            loss = self.loss_function(
+                logits=logits,
+                labels=labels,
+                shift_labels=next_labels.contiguous(),
+                vocab_size=self.config.vocab_size,
+                **kwargs,
+            )
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -442,23 +463,17 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )
         if plan is not None:
-            model_kwargs["position_ids"] = plan.repeat_interleave(expand_size, dim=0)
+            # Not under the name position_ids, which transformers extends by itself and cuts for chunked prefill.
+            model_kwargs["position_plan"] = plan if len(plan) == 1 else plan.repeat_interleave(expand_size, dim=0)
         return input_ids, model_kwargs
 
-    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, *args, **kwargs):
-        plan = model_kwargs.pop("position_ids", None)
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
-        if plan is not None:
-            model_kwargs["position_ids"] = plan
-        return model_kwargs
-
-    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, position_ids=None, **kwargs):
+    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, position_plan=None, **kwargs):
         """Slices the plan of ids; columns past its end (tokens after the longest response) have id 0."""
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
-        if position_ids is not None:
-            plan = nn.functional.pad(position_ids, (0, max(0, length - position_ids.shape[-1])))
+        if position_plan is not None:
+            plan = nn.functional.pad(position_plan, (0, max(0, length - position_plan.shape[-1])))
             inputs["position_ids"] = plan[..., past_length:length]
             inputs["pair_map"] = self.model.position_encoding.pair_map(inputs["position_ids"], plan[..., :length])
         return inputs

@@ -20,6 +20,9 @@ class PositionEncoding(nn.Module):
     embeds_position_ids = False
     """Whether `embed` adds something to the token embeddings."""
 
+    uses_pair_map = False
+    """Whether `bias` reads a pair map, so that a missing one must be derived."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
@@ -44,6 +47,10 @@ class PositionEncoding(nn.Module):
         return None
 
 
+class PositionTable(nn.Embedding):
+    """A vector per position id; row 0 is that of special tokens."""
+
+
 class LearnedTable(PositionEncoding):
     """A learned vector per id, added to the token embedding: position coupling as in paper 1, Sec. 3.
 
@@ -60,7 +67,7 @@ class LearnedTable(PositionEncoding):
         super().__init__(config)
         self.num_tables = 1 if config.share_level_tables else config.position_levels
         self.tables = nn.ModuleList(
-            nn.Embedding(config.max_position_ids + 1, config.hidden_size) for _ in range(self.num_tables)
+            PositionTable(config.max_position_ids + 1, config.hidden_size) for _ in range(self.num_tables)
         )
 
     def check(self, position_ids):
@@ -109,6 +116,7 @@ class PairwiseBias(PositionEncoding):
     """
 
     uses_position_ids = True
+    uses_pair_map = True
 
     def __init__(self, config):
         super().__init__(config)

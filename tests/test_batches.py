@@ -1,0 +1,239 @@
+import numpy as np
+import pytest
+import torch
+
+from longhand.data import Addition, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, make_generator
+from longhand.data.collator import IGNORED
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import EQUALS, PAD
+
+PADDED, UNPADDED = Addition(), Addition(zero_padding=False)
+PLAIN_COLLATOR = CouplingCollator("addition", max_position_ids=40)
+RANDOM_COLLATOR = CouplingCollator("addition", max_position_ids=40, random_start=True)
+TENSORS = ("input_ids", "labels", "position_ids")
+
+
+def fresh(task=PADDED, seed=0, collator=RANDOM_COLLATOR, batch_size=16, num_batches=20, low=1, high=8, **kwargs):
+    return FreshBatches(task, low, high, seed, collator=collator, batch_size=batch_size, num_batches=num_batches, **kwargs)
+
+
+def fixed(task=PADDED, seed=0, samples=400, collator=RANDOM_COLLATOR, batch_size=16, num_batches=60, high=6, **kwargs):
+    return FixedBatches(
+        task, samples, 1, high, seed, collator=collator, batch_size=batch_size, num_batches=num_batches, **kwargs
+    )
+
+
+def evaluation(lengths=(5, 5), samples=50, split="test", batch_size=16, seed=0, task=PADDED, collator=PLAIN_COLLATOR):
+    return EvaluationBatches(task, lengths, samples, seed, split, batch_size, collator=collator)
+
+
+def rows_of(batch):
+    """Every row of a batch with its ids, labels and position ids, sorted."""
+    count = len(batch["input_ids"])
+    ids = batch["position_ids"].expand(count, -1, -1)
+    return sorted(zip(batch["input_ids"].tolist(), batch["labels"].tolist(), ids.tolist(), strict=True))
+
+
+def same(first, second):
+    return first["logits_to_keep"] == second["logits_to_keep"] and all(torch.equal(first[n], second[n]) for n in TENSORS)
+
+
+def collate(task, lengths, collator, seed=0):
+    examples = task.examples(make_generator(seed), np.array(lengths), "train")
+    return examples, collator(examples, make_generator(seed, "starts"))
+
+
+@pytest.mark.parametrize("task", [PADDED, UNPADDED, Addition(separate_eos=True), Addition(False, False, "plain")])
+def test_labels_are_the_response_and_end_token_alone(task):
+    for lengths in ([[4, 4], [4, 1], [2, 4]], [[6, 6]] * 3):
+        examples, batch = collate(task, lengths, PLAIN_COLLATOR)
+        for tokens, labels in zip(examples.tokens.tolist(), batch["labels"].tolist(), strict=True):
+            query = tokens.index(EQUALS) + 1
+            response = [token for token in tokens[query:] if token != PAD]
+            padding = len(tokens) - query - len(response)
+            assert labels == [IGNORED] * query + response + [IGNORED] * padding
+            assert response[-1] == task.end_token
+
+
+def test_inputs_of_a_padded_batch_survive_labelling():
+    examples, batch = collate(PADDED, [[4, 4]] * 3, PLAIN_COLLATOR)
+    assert batch["input_ids"].tolist() == examples.tokens.tolist()
+
+
+@pytest.mark.parametrize("task", [PADDED, UNPADDED])
+@pytest.mark.parametrize("coupling", ["addition", "sequential"])
+def test_position_ids_are_those_of_the_rule_for_every_row(task, coupling):
+    examples, batch = collate(task, [[4, 4], [4, 1], [2, 4], [4, 3]], CouplingCollator(coupling, 40))
+    ids = batch["position_ids"].expand(4, -1, -1)
+    for row, query in enumerate(examples.query_lengths):
+        tokens = torch.from_numpy(examples.tokens[row : row + 1]).long()
+        plan = COUPLING_RULES[coupling].plan(tokens[:, :query] if coupling == "addition" else tokens, tokens.shape[1])
+        assert torch.equal(ids[row : row + 1], plan.position_ids)
+
+
+def test_rows_of_one_layout_share_one_row_of_position_ids():
+    assert len(collate(PADDED, [[4, 4]] * 5, PLAIN_COLLATOR)[1]["position_ids"]) == 1
+
+
+@pytest.mark.parametrize("task", [PADDED, UNPADDED])
+def test_kept_logits_begin_at_the_first_equals_sign(task):
+    examples, batch = collate(task, [[4, 4], [4, 1], [2, 4]], PLAIN_COLLATOR)
+    first = int((batch["input_ids"] == EQUALS).int().argmax(dim=1).min())
+    assert batch["logits_to_keep"] == examples.tokens.shape[1] - first
+
+
+def starts_of(collator, length=3, count=20_000):
+    ids = collate(PADDED, [[length, length]] * count, collator)[1]["position_ids"]
+    return ids, ids[:, 0, 1].numpy()
+
+
+def test_random_starts_cover_exactly_the_legal_range():
+    ids, starts = starts_of(CouplingCollator("addition", 12, random_start=True))
+    # Operands of 3 digits give their leading digit the id 2 and use 1 to 5.
+    counts = np.bincount(starts - 2)
+    assert len(counts) == 8 and np.abs(counts - 2500).max() < 5 * 2500**0.5
+    assert int(ids.max()) == 12 and int(ids[ids > 0].min()) == 1
+
+
+def test_random_starts_with_wrap_use_every_id_equally_often():
+    ids, _ = starts_of(CouplingCollator("addition", 12, random_start=True, wrap_position_ids=True))
+    once = ids[:, 0, [9, 1, 2, 3, 4]]
+    counts = np.bincount(once.flatten().numpy(), minlength=13)
+    assert counts[0] == 0 and len(counts) == 13
+    assert np.abs(counts[1:] - 100_000 / 12).max() < 5 * (5 * 100_000 / 12) ** 0.5
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_random_start_keeps_coupling_and_zeros(wrap):
+    collator = CouplingCollator("addition", 12, random_start=True, wrap_position_ids=wrap)
+    base = collate(PADDED, [[3, 3]], PLAIN_COLLATOR)[1]["position_ids"]
+    ids, starts = starts_of(collator, count=200)
+    shift = torch.from_numpy(starts - 2).view(-1, 1, 1) % 12
+    expected = torch.where(base > 0, (base + shift - 1) % 12 + 1, 0)
+    assert torch.equal(ids, expected)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_too_small_table_is_refused_with_the_longest_that_fits(wrap):
+    collate(PADDED, [[10, 10]], CouplingCollator("addition", 12, True, wrap))
+    with pytest.raises(ValueError, match="need 13 position ids but max_position_ids is 12.*operands of 10 digits"):
+        collate(PADDED, [[11, 11]], CouplingCollator("addition", 12, True, wrap))
+
+
+@pytest.mark.parametrize("task", [PADDED, UNPADDED])
+@pytest.mark.parametrize("make", [fresh, fixed])
+@pytest.mark.parametrize(("processes", "accumulation"), [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2)])
+def test_parts_of_all_processes_make_up_the_global_batch(make, task, processes, accumulation):
+    whole = make(task)
+    split = [make(task, process=p, processes=processes, accumulation=accumulation) for p in range(processes)]
+    assert {len(part) for part in split} == {len(whole) * accumulation}
+    for index in range(8):
+        parts = [dataset[index * accumulation + i] for dataset in split for i in range(accumulation)]
+        assert {len(part["input_ids"]) for part in parts} == {16 // processes // accumulation}
+        assert sorted(row for part in parts for row in rows_of(part)) == rows_of(whole[index])
+        assert {part["logits_to_keep"] for part in parts} == {whole[index]["logits_to_keep"]}
+
+
+@pytest.mark.parametrize("make", [fresh, fixed])
+def test_item_is_the_same_in_any_order_of_access(make):
+    forward, backward = make(), make()
+    items = [forward[item] for item in range(60)]
+    assert all(same(backward[item], items[item]) for item in reversed(range(60)))
+    assert same(make()[7], items[7])
+
+
+@pytest.mark.parametrize("make", [fresh, fixed, evaluation])
+def test_same_seed_gives_the_same_batches_and_another_seed_others(make):
+    assert all(same(make(seed=5)[item], make(seed=5)[item]) for item in range(3))
+    problems = [{tuple(row) for item in range(3) for row in make(seed=seed)[item]["input_ids"].tolist()} for seed in (5, 6)]
+    assert len(problems[0] & problems[1]) < len(problems[0]) / 2
+
+
+@pytest.mark.parametrize("make", [fresh, fixed])
+def test_random_starts_differ_between_batches_and_rows(make):
+    first, second = (make()[item]["position_ids"] for item in (0, 1))
+    assert len(first[:, 0, 1].unique()) > 4
+    assert sorted(first[:, 0, 1].tolist()) != sorted(second[:, 0, 1].tolist())
+
+
+@pytest.mark.parametrize("make", [fresh, fixed])
+def test_batch_holds_one_group_of_lengths(make):
+    for item in range(20):
+        columns = (make(collator=PLAIN_COLLATOR)[item]["input_ids"] == EQUALS).int().argmax(dim=1)
+        assert len(columns.unique()) == 1
+    for item in range(20):
+        tokens = make(UNPADDED, collator=PLAIN_COLLATOR)[item]["input_ids"]
+        plus, equals = ((tokens == token).int().argmax(dim=1) for token in (10, EQUALS))
+        assert len(torch.maximum(plus - 1, equals - plus - 1).unique()) == 1
+
+
+def test_groups_come_as_often_as_in_balanced_sampling():
+    batches = fresh(collator=PLAIN_COLLATOR, batch_size=1, num_batches=3000, high=4)
+    longest = [(batches[item]["input_ids"].shape[1] - 5) // 3 for item in range(3000)]
+    counts = np.bincount(longest, minlength=5)[1:]
+    expected = 3000 * np.array([1, 3, 5, 7]) / 16
+    assert (np.abs(counts - expected) < 4.5 * np.sqrt(expected)).all()
+
+
+def epochs_of(batches, count):
+    rows = [[row for row in batches[item]["input_ids"].tolist()] for item in range(count * batches.batches_per_epoch)]
+    size = batches.batches_per_epoch
+    return [[tuple(row) for batch in rows[i * size : (i + 1) * size] for row in batch] for i in range(count)]
+
+
+def test_fixed_problems_come_at_most_once_per_epoch_in_another_order():
+    batches = fixed(samples=200, high=20, batch_size=4, collator=PLAIN_COLLATOR)
+    pool = [tuple(row) for group in batches.groups for row in group.tokens.tolist()]
+    assert len(pool) == 200
+    epochs = epochs_of(batches, 3)
+    for epoch in epochs:
+        assert all(epoch.count(row) <= pool.count(row) for row in epoch)
+        assert len(epoch) > 100
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_problems_left_out_of_an_epoch_change():
+    epochs = epochs_of(fixed(samples=200, high=20, batch_size=4, collator=PLAIN_COLLATOR), 30)
+    assert len(set().union(*epochs[:1])) < len(set().union(*epochs))
+
+
+@pytest.mark.parametrize("make", [fresh, fixed])
+@pytest.mark.parametrize(("processes", "accumulation"), [(3, 1), (1, 5), (8, 4)])
+def test_indivisible_batch_is_refused(make, processes, accumulation):
+    with pytest.raises(ValueError, match=f"batch_size 16 .* {processes} processes x {accumulation}"):
+        make(processes=processes, accumulation=accumulation)
+
+
+def test_too_few_samples_for_a_batch_are_refused():
+    with pytest.raises(ValueError, match="15 training samples .* fill no batch of 16"):
+        fixed(samples=15)
+
+
+def evaluated(**kwargs):
+    batches = evaluation(**kwargs)
+    return [row for item in range(len(batches)) for row in batches[item]["input_ids"].tolist()]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 49, 50, 51])
+def test_evaluation_problems_do_not_depend_on_the_batch_size(batch_size):
+    rows = evaluated(batch_size=batch_size)
+    assert len(rows) == 50 and rows == evaluated()
+
+
+def test_last_partial_batch_of_evaluation_is_kept():
+    batches = evaluation()
+    assert [len(batches[item]["input_ids"]) for item in range(len(batches))] == [16, 16, 16, 2]
+
+
+def test_evaluation_problems_have_the_asked_lengths():
+    row = evaluation(lengths=(3, 5), task=UNPADDED)[0]["input_ids"]
+    assert (row[:, 4] == 10).all() and (row[:, 10] == EQUALS).all()
+
+
+def test_evaluation_splits_are_disjoint_from_training_for_short_lengths():
+    splits = [
+        {tuple(row) for row in evaluated(lengths=(2, 2), samples=3000, split=s)} for s in ("train", "validation", "test")
+    ]
+    fresh_batches = fresh(low=2, high=2, batch_size=3000, num_batches=1)
+    trained = splits[0] | {tuple(row) for row in fresh_batches[0]["input_ids"].tolist()}
+    assert trained.isdisjoint(splits[1] | splits[2]) and splits[1].isdisjoint(splits[2])

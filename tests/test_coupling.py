@@ -1,0 +1,150 @@
+"""Coupling rules: position ids from the query's tokens."""
+
+import inspect
+import re
+
+import pytest
+import torch
+
+from longhand.data.tokenization import build_tokenizer
+from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
+from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
+
+RULES = list(COUPLING_RULES)
+ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
+SYMBOLS = {".": PAD, "?": UNKNOWN}
+
+
+def encode(*texts: str) -> torch.LongTensor:
+    """Token ids of texts of one length, `$` written out; `.` is padding and `?` an unknown token."""
+    return torch.tensor([[SYMBOLS[c] if c in SYMBOLS else TOKENS.index(c) for c in text] for text in texts])
+
+
+def ids_of(rule: str, text: str, columns: int | None = None) -> torch.LongTensor:
+    return COUPLING_RULES[rule].plan(encode(text), columns or len(text)).position_ids[0]
+
+
+def drawing(rule: str) -> tuple[str, list[int], int]:
+    """Tokens, ids and start that a rule's docstring shows."""
+    text = inspect.getdoc(COUPLING_RULES[rule].plan)
+    tokens, ids = re.search(r"^ *\$((?: \S)+)\n *((?:\d+ ?)+)$", text, re.M).groups()
+    start = re.search(r"With start (\d+)", text)
+    return "$" + tokens.replace(" ", ""), [int(value) for value in ids.split()], int(start[1]) if start else 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_docstring_drawing_is_what_the_rule_computes(rule):
+    text, expected, start = drawing(rule)
+    assert shift_position_ids(ids_of(rule, text), torch.tensor(start - 1))[0].tolist() == expected
+
+
+@pytest.mark.parametrize("start", [1, 7])
+@pytest.mark.parametrize("length", [1, 2, 3, 8])
+def test_addition_is_the_general_formula_of_the_paper(length, start):
+    def formula(i):
+        if i == 1:
+            return 0
+        if i <= length + 2:
+            return start + i - 1 - 1
+        if i <= 2 * length + 3:
+            return start + i - length - 2 - 1
+        return start + 3 * length + 4 - i
+
+    text = "$" + "9" * length + "+" + "8" * length + "="
+    ids = shift_position_ids(ids_of("addition", text, 3 * length + 4), torch.tensor(start - 1))
+    expected = [formula(i) for i in range(1, 3 * length + 5)]
+    assert ids[0].tolist() == expected
+
+
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+@pytest.mark.parametrize(("first", "second"), [(5, 2), (2, 5), (1, 4)])
+def test_operands_without_padding_keep_the_ids_of_their_significance(rule, first, second):
+    longest = max(first, second)
+    unpadded = ids_of(rule, "$" + "1" * first + "+" + "1" * second + "=", first + second + longest + 5)
+    padded_text = "$" + "".join(
+        operand.ljust(longest, "0") + sign if rule == "addition_all_reversed" else operand.rjust(longest, "0") + sign
+        for operand, sign in (("1" * first, "+"), ("1" * second, "="))
+    )
+    padded = ids_of(rule, padded_text, 3 * longest + 5)
+    present = [column for column in range(3 * longest + 5) if column >= len(padded_text) or padded_text[column] != "0"]
+    assert torch.equal(unpadded, padded[:, present])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rest", ["000000", "2070$.", "+=$9=1", "??????"])
+def test_ids_do_not_depend_on_anything_after_the_equals_sign(rule, rest):
+    assert torch.equal(ids_of(rule, "$653+49=" + rest), ids_of(rule, "$653+49=", 14))
+
+
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+def test_response_length_counts_a_carry_and_the_end_token(rule):
+    assert COUPLING_RULES[rule].plan(encode("$7+653=", "$49+12="), 7).response_length == 5
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("padding", [1, 3])
+def test_left_padding_moves_ids_by_columns_only(rule, padding):
+    padded = ids_of(rule, "." * padding + "$653+49=", padding + 13)
+    expected = torch.nn.functional.pad(ids_of(rule, "$653+49=", 13), (padding, 0))
+    assert torch.equal(padded, expected)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
+    texts = ("$65+49=", "$6+549=", "..$5+4=", "$544+9=")
+    batch = COUPLING_RULES[rule].plan(encode(*texts), 13).position_ids
+    assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_of_one_layout_share_one_row_of_ids(rule):
+    batch = COUPLING_RULES[rule].plan(encode("$65+49=", "$11+22="), 11).position_ids
+    assert torch.equal(batch, ids_of(rule, "$65+49=", 11).unsqueeze(0))
+
+
+def test_shifted_ids_wrap_on_the_ring_and_zero_stays():
+    ids = torch.tensor([[0, 1, 2, 3, 4, 0]])
+    assert shift_position_ids(ids, torch.tensor(3), 5).tolist() == [[0, 4, 5, 1, 2, 0]]
+    assert shift_position_ids(ids, torch.tensor([[0], [5]]), 5).tolist() == ids.repeat(2, 1).tolist()
+
+
+@pytest.mark.parametrize("limit", [6, 13])
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+def test_capacity_is_the_longest_operand_whose_ids_fit(rule, limit):
+    digits = int(re.search(r"operands of (\d+) digits", COUPLING_RULES[rule].capacity(limit))[1])
+
+    def largest(length):
+        return int(ids_of(rule, "$" + "1" * length + "+1=", 3 * length + 9).max())
+
+    assert (largest(digits), largest(digits + 1)) == (limit, limit + 1)
+
+
+def test_capacity_of_sequential_ids_counts_the_tokens_after_the_first():
+    tokens = int(re.search(r"(\d+) tokens", COUPLING_RULES["sequential"].capacity(9))[1])
+    assert int(ids_of("sequential", "$1+1=", tokens + 1).max()) == 9
+
+
+MALFORMED = [
+    "$653049=", "$653+049", "$+049=", "$653+=", "$=", "$+=", "$65+3+4=", "$6-5=", "$65M+3=", "$6+$5=", "$$6+5=", "$=6+5",
+    "653+049=", "1$65+4=", "$65..+4=", "$65+4..=", "$.65+4=", "....", "$",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+def test_malformed_prompt_is_refused_and_shown(rule, text):
+    with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form")):
+        ids_of(rule, text)
+
+
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+def test_the_malformed_row_of_a_batch_is_the_one_shown(rule):
+    with pytest.raises(ValueError, match=re.escape("'$65-49='")):
+        COUPLING_RULES[rule].plan(encode("$65+49=", "$65-49=", "$65+49="), 7)
+
+
+@pytest.mark.parametrize("rule", ADDITION_RULES)
+def test_an_unknown_character_is_refused_with_the_vocabulary(rule):
+    tokens = build_tokenizer()("65a+4=", return_tensors="pt").input_ids
+    with pytest.raises(ValueError, match=re.escape("'$65<unk>+4='") + ".*" + re.escape(repr(CHARACTERS))):
+        COUPLING_RULES[rule].plan(tokens, 9)

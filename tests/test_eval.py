@@ -1,0 +1,155 @@
+import shutil
+
+import pytest
+import torch
+
+from longhand import eval as evaluation
+from longhand.data import Addition
+from longhand.hub_cards.results import read_results
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+
+
+@pytest.fixture(scope="module")
+def half_trained(main_job):
+    """The main job's model, damaged so that it is right about some sums and wrong about others."""
+    model = CoupledGPTForCausalLM.from_pretrained(main_job)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.model.layers.parameters():
+            parameter += 0.14 * parameter.std(correction=0) * torch.randn_like(parameter)
+    return model.eval()
+
+
+def refusal(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("question", ["653+49", "0+0", "999 + 1", "5+99999999999999999999", "12+ 34="])
+def test_ask_prints_the_sum(main_job, capsys, question):
+    evaluation.main([str(main_job), "--ask", question])
+    first, second = question.rstrip("=").split("+")
+    assert capsys.readouterr().out.strip() == str(int(first) + int(second))
+
+
+@pytest.mark.parametrize("task", [Addition(), Addition(zero_padding=False)])
+def test_teacher_forcing_counts_the_same_event_as_generation(half_trained, task):
+    rows = {}
+    for decode in ("teacher_forced", "generate"):
+        lengths = [(2, 2), (5, 5), (7, 3)]
+        rows[decode] = evaluation.evaluate_lengths(
+            half_trained, task, lengths, name="x", num_samples=60, decode=decode, split="validation"
+        )
+    forced, generated = ([row["exact_match"] for row in rows[decode]] for decode in ("teacher_forced", "generate"))
+    assert forced == generated
+    assert 0 < sum(forced) < len(forced)
+
+
+def test_results_do_not_depend_on_the_batch_size(half_trained, monkeypatch):
+    def measure():
+        row = evaluation.evaluate_lengths(half_trained, Addition(), [(6, 6)], name="x", num_samples=50)[0]
+        return row["exact_match"], row["token_accuracy"]
+
+    whole = measure()
+    monkeypatch.setattr(evaluation, "SCORES_PER_BATCH", 1)
+    assert measure() == whole
+
+
+def test_command_writes_rows_table_and_plot(main_job, tmp_path, capsys):
+    evaluation.main([str(main_job), "--lengths", "10:30:10", "--num_samples", "20", "--output_dir", str(tmp_path)])
+    rows = read_results(tmp_path / "results.jsonl")
+    assert [row["length"] for row in rows] == [10, 20, 30]
+    assert {"model", "task", "length", "num_samples", "seed", "decode", "exact_match", "token_accuracy", "seconds"} <= set(
+        rows[0]
+    )
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert "1.0000  [0.8389, 1.0000]" in capsys.readouterr().out
+
+
+def test_unequal_lengths_give_a_grid(main_job, tmp_path):
+    arguments = ["--lengths", "2,40", "--lengths_b", "3,50,7", "--num_samples", "5", "--output_dir", str(tmp_path)]
+    evaluation.main([str(main_job), *arguments])
+    rows = read_results(tmp_path / "results.jsonl")
+    assert {(row["length"], row["length_b"]) for row in rows} == {(a, b) for a in (2, 40) for b in (3, 50, 7)}
+    assert all(row["exact_match"] == 1 for row in rows)
+    assert (tmp_path / "accuracy.png").exists()
+
+
+def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
+    evaluation.main(
+        [str(main_job), str(main_job / "best"), "--lengths", "40", "--num_samples", "5", "--output_dir", str(tmp_path)]
+    )
+    assert "median exact match" in capsys.readouterr().out
+    assert [row["model"] for row in read_results(tmp_path / "results.jsonl")] == ["addition", "addition/best"]
+
+
+def test_attention_maps_are_drawn_and_leave_the_model_as_it_was(main_job, tmp_path):
+    checkpoint = evaluation.load_checkpoint(str(main_job))
+    before = checkpoint.model.config._attn_implementation
+    evaluation.draw_attention(checkpoint, (6, 6), 5, 0, tmp_path / "attention.png")
+    assert (tmp_path / "attention.png").exists()
+    assert checkpoint.model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"), [("10:30:10", [10, 20, 30]), ("3:5", [3, 4, 5]), ("7", [7]), ("30,60,100", [30, 60, 100])]
+)
+def test_lengths_include_both_ends(text, lengths):
+    assert evaluation.parse_lengths(text) == lengths
+
+
+@pytest.mark.parametrize("text", ["", "ten", "0:5", "5:1", "1:9:0", "-3", "1:2:3:4", "3,,4"])
+def test_bad_lengths_are_refused_with_examples(text):
+    with pytest.raises(ValueError, match="10:200:10"):
+        evaluation.parse_lengths(text)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("6*5", "is not an addition such as '653+49'"),
+        ("6a+5", "'a' at place 1"),
+        ("+5", "is not an addition"),
+        ("", "is not"),
+    ],
+)
+def test_bad_questions_are_refused(main_job, capsys, question, expected):
+    assert expected in refusal(capsys, main_job, "--ask", question)
+
+
+def test_damaged_checkpoints_are_refused(main_job, tmp_path, capsys):
+    damaged = shutil.copytree(main_job, tmp_path / "damaged")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "truncated or damaged" in refusal(capsys, damaged)
+    weights.unlink()
+    assert "no .safetensors file" in refusal(capsys, damaged)
+    (damaged / "config.json").unlink()
+    assert "no config.json" in refusal(capsys, damaged)
+    (main := tmp_path / "config").mkdir()
+    shutil.copytree(main_job, main, dirs_exist_ok=True)
+    (main / "config.json").write_text('{"model_type": ')
+    assert "cannot be loaded" in refusal(capsys, main)
+
+
+def test_checkpoint_that_is_nowhere_is_refused(tmp_path, capsys):
+    assert "neither a folder nor a repository" in refusal(capsys, tmp_path / "nothing")
+    assert "neither a folder nor a repository" in refusal(capsys, "no-such-user/no-such-model")
+
+
+def test_operands_beyond_a_learned_table_are_refused_before_any_work(tmp_path, main_job, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "learned")
+    CoupledGPTForCausalLM(CoupledGPTConfig(position_encoding="learned", max_position_ids=52)).save_pretrained(folder)
+    assert "operands of 50 digits" in refusal(capsys, folder, "--lengths", "10,51", "--output_dir", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert "operands of 50 digits" in refusal(capsys, folder, "--ask", "1" * 51 + "+1")
+
+
+def test_task_of_a_checkpoint_without_recipe_must_be_named(main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "bare")
+    (folder / "recipe.yaml").unlink()
+    assert "--task" in refusal(capsys, folder, "--ask", "1+1")
+    evaluation.main([str(folder), "--task", "addition", "--ask", "1+1"])
+    assert capsys.readouterr().out.strip() == "2"

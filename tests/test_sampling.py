@@ -1,0 +1,189 @@
+import sys
+
+import numpy as np
+import pytest
+
+from longhand.data.sampling import (
+    PARTITIONED_DIGITS,
+    SPLITS,
+    add_digits,
+    make_generator,
+    split_of,
+    uniform_digits,
+)
+
+
+def to_digits(numbers, width):
+    """Python integers as (count, width) digits, ones first."""
+    return np.array([[int(digit) for digit in str(number).zfill(width)[::-1]] for number in numbers], dtype=np.uint8)
+
+
+def to_numbers(digits):
+    return [int("".join(map(str, row[::-1]))) for row in digits.tolist()]
+
+
+def all_problems(*lengths):
+    """Every problem of operands with exactly these lengths, as digits and lengths."""
+    ranges = [np.arange(10 ** (length - 1) if length > 1 else 0, 10**length) for length in lengths]
+    operands = np.stack([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")], axis=1)
+    digits = operands[:, :, None] // 10 ** np.arange(max(lengths)) % 10
+    return digits.astype(np.uint8), np.tile(lengths, (len(operands), 1))
+
+
+SHORT_LENGTHS = [(first, second) for first in range(1, 6) for second in range(1, 7 - first)]
+
+
+@pytest.fixture
+def any_integer():
+    """Lifts Python's limit on the digits of an integer that is read from text."""
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(limit)
+
+
+def test_same_key_gives_same_stream():
+    first, second = make_generator(3, "train", 7), make_generator(3, "train", 7)
+    assert (first.integers(0, 2**62, 100) == second.integers(0, 2**62, 100)).all()
+
+
+def test_neighbouring_keys_share_no_value():
+    keys = [
+        (0,),
+        (1,),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (0, "1"),
+        ("0", 1),
+        (0, "train"),
+        (0, "test"),
+        (0, "train", 1),
+        (0, "train", 11),
+    ]
+    keys += [(0, "train", 1, 1), (12, 3), (1, 23), ("12", "3")]
+    values = np.concatenate([make_generator(*key).integers(0, 2**62, 1000) for key in keys])
+    assert len(np.unique(values)) == len(values)
+
+
+def test_streams_of_consecutive_indices_are_uncorrelated():
+    streams = np.stack([make_generator(0, "train", index).random(4000) for index in range(20)])
+    correlation = np.corrcoef(streams) - np.eye(20)
+    assert np.abs(correlation).max() < 0.08
+
+
+@pytest.mark.parametrize("shape", [(500,), (250, 2)])
+def test_uniform_digits_have_exactly_the_asked_length(shape):
+    lengths = make_generator(1).integers(1, 30, size=shape)
+    digits = uniform_digits(make_generator(2), lengths)
+    assert digits.shape == (*shape, lengths.max()) and digits.dtype == np.uint8
+    beyond = np.arange(lengths.max()) >= lengths[..., None]
+    assert digits[beyond].sum() == 0 and digits.max() == 9
+
+
+def test_uniform_digits_have_no_leading_zero_unless_one_digit():
+    lengths = np.arange(1, 9).repeat(2000)
+    digits = uniform_digits(make_generator(0), lengths)
+    leading = np.take_along_axis(digits, lengths[:, None] - 1, axis=1)[:, 0]
+    assert (leading[lengths > 1] > 0).all()
+    assert (leading[lengths == 1] == 0).any()
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_uniform_digits_are_uniform_among_numbers_of_the_length(length):
+    # Longer neighbours in the same array must not change the distribution.
+    lengths = np.where(np.arange(120_000) % 2, length, 3)
+    numbers = to_numbers(uniform_digits(make_generator(0), lengths)[lengths == length])
+    smallest = 10 ** (length - 1) if length > 1 else 0
+    counts = np.bincount(numbers, minlength=10**length)[smallest:]
+    expected = len(numbers) / len(counts)
+    degrees = len(counts) - 1
+    assert ((counts - expected) ** 2 / expected).sum() < degrees + 5 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("width", [1, 2, 50, 2**14 - 1, 2**14 + 3])
+def test_sums_equal_python_integers(width, any_integer):
+    count = 500 if width < 100 else 3
+    first, second = uniform_digits(make_generator(width), np.full((count, 2), width)).swapaxes(0, 1)
+    total = add_digits(first, second)
+    assert total.shape == (count, width + 1) and total.dtype == np.uint8 and total.max() < 10
+    assert to_numbers(total) == [left + right for left, right in zip(to_numbers(first), to_numbers(second), strict=True)]
+
+
+@pytest.mark.parametrize("width", [1, 2, 50, 2**14 + 3])
+def test_carries_run_through_whole_chains_of_nines(width):
+    nines, zero = np.full((1, width), 9, dtype=np.uint8), np.zeros((1, width), dtype=np.uint8)
+    one = zero.copy()
+    one[0, 0] = 1
+    total = add_digits(np.concatenate([nines, one, nines, nines]), np.concatenate([one, nines, nines, zero]))
+    power = [0] * width + [1]
+    assert total.tolist() == [power, power, [8] + [9] * (width - 1) + [1], [9] * width + [0]]
+
+
+def test_carry_chains_interrupted_anywhere_equal_python_integers():
+    # Sums of nearly only nines: long chains that start and stop at random columns.
+    generator = make_generator(5)
+    first = generator.integers(0, 10, size=(2000, 50), dtype=np.uint8)
+    second = np.where(generator.random((2000, 50)) < 0.9, 9 - first, generator.integers(0, 10, size=(2000, 50)))
+    second = second.astype(np.uint8)
+    expected = [left + right for left, right in zip(to_numbers(first), to_numbers(second), strict=True)]
+    assert to_numbers(add_digits(first, second)) == expected
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_splits_are_disjoint_and_exhaust_all_short_problems(lengths):
+    digits, row_lengths = all_problems(*lengths)
+    alone = split_of(digits, row_lengths)
+    assert set(alone.tolist()) == set(range(len(SPLITS)))
+    order = make_generator(0).permutation(len(digits))
+    assert (split_of(digits[order], row_lengths[order]) == alone[order]).all()
+
+
+@pytest.mark.parametrize("lengths", SHORT_LENGTHS)
+def test_every_split_holds_problems_of_short_lengths(lengths):
+    counts = np.bincount(split_of(*all_problems(*lengths)), minlength=3)
+    assert len(counts) == 3 and (counts > 0).all()
+
+
+@pytest.mark.parametrize("lengths", [pair for pair in SHORT_LENGTHS if sum(pair) in (4, 5)] + [(9, 9), (17, 1)])
+def test_a_sixteenth_is_held_out_for_each_split(lengths):
+    if sum(lengths) <= 6:
+        digits, rows = all_problems(*lengths)
+    else:
+        rows = np.tile(lengths, (20_000, 1))
+        digits = uniform_digits(make_generator(0), rows)
+    share = np.bincount(split_of(digits, rows), minlength=3) / len(rows)
+    tolerance = 5 * np.sqrt(1 / 16 * 15 / 16 / len(rows))
+    assert share[1:] == pytest.approx([1 / 16, 1 / 16], abs=tolerance)
+
+
+@pytest.mark.parametrize("width", [3, 7, PARTITIONED_DIGITS, PARTITIONED_DIGITS + 1, 60])
+def test_split_does_not_depend_on_width_of_array(width):
+    digits, lengths = all_problems(1, 2)
+    wide = np.pad(digits, [(0, 0), (0, 0), (0, width - digits.shape[2])])
+    assert (split_of(wide, lengths) == split_of(digits, lengths)).all()
+
+
+def test_split_does_not_depend_on_other_rows():
+    lengths = make_generator(0).integers(1, 14, size=(400, 2))
+    digits = uniform_digits(make_generator(1), lengths)
+    together = split_of(digits, lengths)
+    alone = [split_of(digits[row : row + 1], lengths[row : row + 1])[0] for row in range(400)]
+    assert (together == alone).all() and len(set(alone)) == 4
+
+
+def test_split_depends_on_every_digit_and_on_order_of_operands():
+    lengths = np.full((3000, 2), 9)
+    digits = uniform_digits(make_generator(0), lengths)
+    split = split_of(digits, lengths)
+    for operand, place in [(operand, place) for operand in range(2) for place in range(9)]:
+        changed = digits.copy()
+        changed[:, operand, place] = changed[:, operand, place] % 9 + 1
+        assert (split_of(changed, lengths) != split).mean() > 0.15
+    assert (split_of(digits[:, ::-1], lengths) != split).mean() > 0.15
+
+
+@pytest.mark.parametrize(("lengths", "assigned"), [((9, 9), True), ((17, 1), True), ((10, 9), False), ((18, 1), False)])
+def test_only_problems_of_few_digits_are_assigned_to_a_split(lengths, assigned):
+    rows = np.tile(lengths, (50, 1))
+    assert ((split_of(uniform_digits(make_generator(0), rows), rows) >= 0) == assigned).all()
