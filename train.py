@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 from transformers import HfArgumentParser, PrinterCallback, ProgressCallback, Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
@@ -173,12 +174,11 @@ def parse_run(arguments: list[str]) -> Run:
 
     # As given: TrainingArguments fills in what depends on the machine.
     values = vars(parser.parse_args(arguments))
-    own = set(RunArguments.__annotations__)
-    changed = {
-        option.name: values[option.name]
-        for option in fields(RunArguments)
-        if option.init and (option.name in own or values[option.name] != parser.get_default(option.name))
-    }
+    named = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
+    kept = named | set(RunArguments.__annotations__)
+    changed = {option.name: values[option.name] for option in fields(RunArguments) if option.name in kept}
+    if isinstance(changed["lr_scheduler_kwargs"], str):
+        changed["lr_scheduler_kwargs"] = json.loads(changed["lr_scheduler_kwargs"])
     folder = Path(changed.pop("output_dir") or Path("outputs", name))
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
     del changed["resume"]
@@ -239,6 +239,12 @@ class ProgressLines(ProgressCallback):
         self.loss = float("nan")
         self.exact_match: dict[int, float] = {}
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        # A bar that redraws itself is for terminals; a log gets the lines alone.
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=None)
+        self.current_step = 0
+
     def on_prediction_step(self, args, state, control, **kwargs):
         """Validations are short: no bar of their own."""
 
@@ -280,7 +286,8 @@ def make_trainer(run: Run) -> BatchTrainer:
 
     set_seed(training.seed)
     model = CoupledGPTForCausalLM(run.config)
-    check_lengths(model, task, [(length,) * task.operands for length in [*data.validation_lengths, *data.test_lengths]])
+    used = [data.max_length, *data.validation_lengths, *data.test_lengths]
+    check_lengths(model, task, [(length,) * task.operands for length in used])
     samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(

@@ -58,7 +58,8 @@ class Batches(Dataset):
         share = part * self.processes + self.process
         shares = self.processes * self.accumulation
         for name, value in batch.items():
-            if isinstance(value, torch.Tensor) and len(value) == len(examples):
+            one_for_all = name == "position_ids" and len(value) == 1
+            if isinstance(value, torch.Tensor) and not one_for_all:
                 batch[name] = value[share::shares]
         return batch
 
@@ -135,7 +136,7 @@ class EvaluationBatches(Batches):
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
         super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
-        generator = make_generator(seed, split, *lengths)
+        generator = make_generator(seed, split, "evaluation", *lengths)
         self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
 
     def global_batch(self, index):

@@ -19,7 +19,8 @@ _HELD_OUT_PART = 16
 
 def make_generator(*key: int | str) -> np.random.Generator:
     """A generator seeded by a hash of `key`, such as (seed, split, index): neighbouring keys share nothing."""
-    digest = hashlib.sha256(repr(key).encode()).digest()
+    plain = tuple(part if isinstance(part, str) else int(part) for part in key)
+    digest = hashlib.sha256(repr(plain).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 

@@ -73,7 +73,7 @@ def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: 
     figure, grid = plt.subplots(layers, heads, figsize=(3.2 * heads, 3 * layers), squeeze=False, layout="constrained")
     for layer, row in enumerate(grid):
         for head, axes in enumerate(row):
-            image = axes.imshow(weights[layer][head], vmin=0, vmax=1, cmap="viridis", aspect="auto")
+            image = axes.imshow(weights[layer][head].numpy(), vmin=0, vmax=1, cmap="viridis", aspect="auto")
             axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="small")
             if len(labels) <= 60:
                 axes.set_xticks(range(len(labels)), labels, fontsize=6)

@@ -13,7 +13,7 @@ RECIPE_FILE = "recipe.yaml"
 def list_recipes() -> dict[str, str]:
     """Name and description of every recipe of the package."""
     files = sorted(MODELS_FOLDER.glob(f"*/{RECIPE_FILE}"))
-    return {file.parent.name: read_recipe(file)["description"] for file in files}
+    return {file.parent.name: read_recipe(file).get("description", "") for file in files}
 
 
 def load_recipe(name: str) -> dict[str, Any]:

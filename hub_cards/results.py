@@ -45,7 +45,7 @@ def read_results(file: Path) -> list[Row]:
 def format_table(rows: list[Row]) -> str:
     """Accuracy by length, a line a row."""
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  digits       exact match  95% interval    per token  samples  seconds"]
+    lines = [f"{'model':<{width}}  digits       exact match  95% interval     per token  samples  seconds"]
     for row in rows:
         low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
         lines.append(

@@ -4,6 +4,7 @@ from dataclasses import field
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from .coupling import COUPLING_RULES
@@ -109,6 +110,8 @@ class CoupledGPTConfig(PreTrainedConfig):
                      "intermediate_size", "position_levels", "max_position_ids"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
         if self.coupling not in COUPLING_RULES:
             raise ValueError(f"coupling {self.coupling!r} is unknown: choose one of {', '.join(COUPLING_RULES)}")
         levels = COUPLING_RULES[self.coupling].levels

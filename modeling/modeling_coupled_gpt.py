@@ -44,6 +44,11 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
+def expand_rows(rows: torch.Tensor, row_index: torch.LongTensor) -> torch.Tensor:
+    """(batch, tokens, width) from the distinct rows (distinct, width) and each token's index in them (batch, tokens)."""
+    return nn.functional.embedding(row_index, rows)
+
+
 class CoupledGPTAttention(nn.Module):
     """Multi-head attention of the kept queries to all keys."""
 
@@ -79,21 +84,19 @@ class CoupledGPTAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`hidden_states` is (batch, tokens, hidden), or with `row_index` (batch, tokens) the distinct rows of it."""
 
-        def project(projection: nn.Linear, tokens: slice | torch.LongTensor) -> torch.Tensor:
-            if row_index is None:
-                states = projection(hidden_states[:, tokens])
-            else:
-                states = nn.functional.embedding(row_index[:, tokens], projection(hidden_states))
-            return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        def project(projection: nn.Linear, tokens: slice | torch.LongTensor, length: torch.Tensor | float | None = None):
+            states = projection(hidden_states if row_index is not None else hidden_states[:, tokens])
+            states = states.unflatten(-1, (-1, self.head_dim))
+            if length is not None:
+                states = nn.functional.normalize(states, dim=-1) * length
+            if row_index is not None:
+                states = expand_rows(states.flatten(1), row_index[:, tokens]).unflatten(-1, (-1, self.head_dim))
+            return states.transpose(1, 2)
 
-        query, key, value = (
-            project(self.q_proj, kept),
-            project(self.k_proj, slice(None)),
-            project(self.v_proj, slice(None)),
-        )
-        if self.config.qk_norm:
-            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.view(-1, 1, 1) / self.scaling)
-            key = nn.functional.normalize(key, dim=-1)
+        query_length = self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
+        query = project(self.q_proj, kept, query_length)
+        key = project(self.k_proj, slice(None), 1.0 if self.config.qk_norm else None)
+        value = project(self.v_proj, slice(None))
         if position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
@@ -148,7 +151,10 @@ class ResidualNorms(nn.Module):
 
 
 class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
-    """Attention and MLP for the kept tokens only."""
+    """Attention and MLP for the kept tokens only.
+
+    `hidden_states` is (batch, tokens, hidden), or with `row_index` (batch, tokens) the distinct rows of it.
+    """
 
     def __init__(self, config: CoupledGPTConfig, layer_idx: int):
         super().__init__()
@@ -161,14 +167,14 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         kept: slice | torch.LongTensor,
-        distinct: tuple[torch.Tensor, torch.LongTensor] | None,
+        row_index: torch.LongTensor | None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        rows, row_index = (hidden_states, None) if distinct is None else distinct
         attention_output, _ = self.self_attn(
-            hidden_states=self.attention_norms.input(rows), row_index=row_index, kept=kept, **kwargs
+            hidden_states=self.attention_norms.input(hidden_states), row_index=row_index, kept=kept, **kwargs
         )
-        hidden_states = self.attention_norms.add(hidden_states[:, kept], attention_output)
+        residual = hidden_states[:, kept] if row_index is None else expand_rows(hidden_states, row_index[:, kept])
+        hidden_states = self.attention_norms.add(residual, attention_output)
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
 
@@ -248,18 +254,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         position_ids = self._resolve_position_ids(input_ids, position_ids, past_length)
         if pair_map is None and self.position_encoding.uses_pair_map:
             if past_length:
-                raise ValueError(
-                    "pair_map cannot be derived from the ids after a cache: pass it (pair_maps.coupled_pair_map)"
-                )
+                raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
             pair_map = self.position_encoding.pair_map(position_ids, position_ids)
 
-        token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        distinct = None
-        hidden_states = self._embed(token_embeddings, position_ids)
-        if input_ids is not None and past_length == 0:
-            distinct = self._distinct_inputs(input_ids, position_ids)
+        records_input = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        if input_ids is not None and past_length == 0 and not records_input:
+            hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
+        else:
+            token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            hidden_states, row_index = self._embed(token_embeddings, position_ids), None
 
-        batch, tokens = token_embeddings.shape[:2]
+        batch, tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
         visible = self._visible_keys(batch, tokens, past_length, attention_mask, pair_map, hidden_states.device)
         every, last = slice(None), len(self.layers) - 1
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
@@ -272,7 +277,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = layer(
                 hidden_states,
                 kept=queries,
-                distinct=distinct if index == 0 else None,
+                row_index=row_index if index == 0 else None,
                 position_encoding=self.position_encoding,
                 position_ids=position_ids,
                 visible=layer_visible,
@@ -306,6 +311,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         code = input_ids
         if self.position_encoding.embeds_position_ids:
+            self.position_encoding.check(position_ids)
             base = self.config.max_position_ids + 1
             for ids in position_ids.unbind(1):
                 code = code * base + ids

@@ -45,8 +45,8 @@ def coupled_pair_map(
     query_none, key_none = query_ids == 0, key_ids == 0
     relation = difference.clamp(low, high) - low
     width = high - low + 1
-    relation = torch.where(key_none, torch.where(query_none, width + 2, width), relation)
-    relation = torch.where(query_none & ~key_none, width + 1, relation)
+    relation = relation.masked_fill(key_none, width).masked_fill(query_none, width + 1)
+    relation = relation.masked_fill(query_none & key_none, width + 2)
 
     levels = relation.shape[1]
     combined = relation[:, 0]

@@ -97,7 +97,7 @@ def test_random_starts_cover_exactly_the_legal_range():
 
 def test_random_starts_with_wrap_use_every_id_equally_often():
     ids, _ = starts_of(CouplingCollator("addition", 12, random_start=True, wrap_position_ids=True))
-    once = ids[:, 0, [9, 1, 2, 3, 4]]
+    once = ids[:, 0, [12, 1, 2, 3, 4]]
     counts = np.bincount(once.flatten().numpy(), minlength=13)
     assert counts[0] == 0 and len(counts) == 13
     assert np.abs(counts[1:] - 100_000 / 12).max() < 5 * (5 * 100_000 / 12) ** 0.5
@@ -116,7 +116,7 @@ def test_random_start_keeps_coupling_and_zeros(wrap):
 @pytest.mark.parametrize("wrap", [False, True])
 def test_too_small_table_is_refused_with_the_longest_that_fits(wrap):
     collate(PADDED, [[10, 10]], CouplingCollator("addition", 12, True, wrap))
-    with pytest.raises(ValueError, match="need 13 position ids but max_position_ids is 12.*operands of 10 digits"):
+    with pytest.raises(ValueError, match=r"need 13 position ids but max_position_ids is 12.*operands of 10 digits"):
         collate(PADDED, [[11, 11]], CouplingCollator("addition", 12, True, wrap))
 
 
@@ -168,10 +168,10 @@ def test_batch_holds_one_group_of_lengths(make):
 
 
 def test_groups_come_as_often_as_in_balanced_sampling():
-    batches = fresh(collator=PLAIN_COLLATOR, batch_size=1, num_batches=3000, high=4)
-    longest = [(batches[item]["input_ids"].shape[1] - 5) // 3 for item in range(3000)]
+    batches = fresh(collator=PLAIN_COLLATOR, batch_size=1, num_batches=1500, high=4)
+    longest = [(batches[item]["input_ids"].shape[1] - 5) // 3 for item in range(1500)]
     counts = np.bincount(longest, minlength=5)[1:]
-    expected = 3000 * np.array([1, 3, 5, 7]) / 16
+    expected = 1500 * np.array([1, 3, 5, 7]) / 16
     assert (np.abs(counts - expected) < 4.5 * np.sqrt(expected)).all()
 
 
@@ -205,7 +205,7 @@ def test_indivisible_batch_is_refused(make, processes, accumulation):
 
 
 def test_too_few_samples_for_a_batch_are_refused():
-    with pytest.raises(ValueError, match="15 training samples .* fill no batch of 16"):
+    with pytest.raises(ValueError, match=r"15 training samples .* fill no batch of 16"):
         fixed(samples=15)
 
 

@@ -45,9 +45,9 @@ def test_addition_is_the_general_formula_of_the_paper(length, start):
         if i == 1:
             return 0
         if i <= length + 2:
-            return start + i - 1 - 1
+            return start + i - 1
         if i <= 2 * length + 3:
-            return start + i - length - 2 - 1
+            return start + i - length - 2
         return start + 3 * length + 4 - i
 
     text = "$" + "9" * length + "+" + "8" * length + "="

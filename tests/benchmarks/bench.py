@@ -1,0 +1,139 @@
+"""Benchmarks against `baseline.py`, both sides in turn in one run: training, evaluation, data. Prints ratios.
+
+python tests/benchmarks/bench.py training evaluation data --output results.json
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from baseline import BaselineGPT, batch, example, loss
+
+from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches
+from longhand.eval import _teacher_forced_matches, hardware
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+
+MAX_POSITION = 202
+
+
+def paper_model() -> CoupledGPTForCausalLM:
+    """The model of paper 1's Fig. 3: one layer, 4 heads, d 512, d_ff 2048, learned table of 202 ids."""
+    config = CoupledGPTConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        intermediate_size=2048,
+        position_encoding="learned",
+        max_position_ids=MAX_POSITION,
+        norm_placement="pre_post",
+        init="t5",
+        attention_scale="none",
+        tie_word_embeddings=True,
+    )
+    return CoupledGPTForCausalLM(config)
+
+
+def compare(name: str, ours: Callable[[], int], baseline: Callable[[], int], unit: str, rounds: int) -> dict:
+    """Runs both in turn; each call does some work and returns how many units it was. The first round is not counted."""
+    rates = {"longhand": [], "baseline": []}
+    for _ in range(rounds + 1):
+        for side, work in (("longhand", ours), ("baseline", baseline)):
+            began = time.perf_counter()
+            done = work()
+            rates[side].append(done / (time.perf_counter() - began))
+    fast, slow = (median(rates[side][1:]) for side in ("longhand", "baseline"))
+    ratio = median(a / b for a, b in zip(rates["longhand"][1:], rates["baseline"][1:], strict=True))
+    print(f"{name}: longhand {fast:,.1f} {unit}/s, baseline {slow:,.1f} {unit}/s, ratio {ratio:.1f}", flush=True)
+    device = hardware(torch.device("cpu"))
+    return {"benchmark": name, "unit": f"{unit}/s", "longhand": fast, "baseline": slow, "ratio": ratio, "hardware": device}
+
+
+def training(rounds: int) -> dict:
+    """Optimizer steps of 128 sums of 1 to 30 digits, data included. The baseline is compiled."""
+    size, steps = 128, 6
+    model, plain = paper_model().train(), BaselineGPT(max_position=MAX_POSITION)
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=1e-4) for each in (model, plain)]
+    compiled = torch.compile(plain)
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION, random_start=True)
+    batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
+    drawn = iter(range(10**6))
+
+    def step(optimizer, value):
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def ours():
+        for _ in range(steps * 4):
+            step(optimizers[0], model(**batches[next(drawn)], use_cache=False).loss)
+        return steps * 4 * size
+
+    def baseline():
+        for _ in range(steps):
+            step(optimizers[1], loss(compiled, *batch([example(30, MAX_POSITION) for _ in range(size)])))
+        return steps * size
+
+    return compare("training", ours, baseline, "problems", rounds)
+
+
+def evaluation(rounds: int) -> dict:
+    """Teacher-forced evaluation of 200-digit sums with the same model."""
+    count, length = 64, 200
+    model, plain = paper_model().eval(), BaselineGPT(max_position=MAX_POSITION).eval()
+    task = Addition()
+    batches = EvaluationBatches(
+        task, (length, length), count, 0, "test", count, collator=CouplingCollator(task.coupling, MAX_POSITION)
+    )
+
+    @torch.inference_mode()
+    def ours():
+        _teacher_forced_matches(model, batches[0])
+        return count
+
+    @torch.inference_mode()
+    def baseline():
+        tokens, ids, labels = batch([example(length, MAX_POSITION, length) for _ in range(count // 2)])
+        predicted = plain(tokens, ids)[:, :-1].argmax(-1)
+        ((predicted == labels[:, 1:]) | (labels[:, 1:] == -100)).all(1)
+        return count // 2
+
+    return compare("evaluation", ours, baseline, "problems", rounds)
+
+
+def data(rounds: int) -> dict:
+    """Formatted examples of 1 to 30 digits with labels and position ids from random starts, on one core."""
+    torch.set_num_threads(1)
+    size = 1024
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION, random_start=True)
+    batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
+    drawn = iter(range(10**6))
+
+    def ours():
+        for _ in range(200):
+            batches[next(drawn)]
+        return 200 * size
+
+    def baseline():
+        for _ in range(5):
+            batch([example(30, MAX_POSITION) for _ in range(size)])
+        return 5 * size
+
+    return compare("data", ours, baseline, "examples", rounds)
+
+
+BENCHMARKS = {"training": training, "evaluation": evaluation, "data": data}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), choices=BENCHMARKS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    results = [BENCHMARKS[name](options.rounds) for name in options.names]
+    if options.output:
+        options.output.write_text("".join(json.dumps(result) + "\n" for result in results))

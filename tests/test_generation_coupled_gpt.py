@@ -1,0 +1,175 @@
+"""Generation with coupled position ids."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data.tokenization import build_tokenizer
+from longhand.modeling.vocabulary import BOS
+
+ENCODINGS = {
+    "none": {"position_encoding": "none"},
+    "learned": {"position_encoding": "learned"},
+    "rotary": {"position_encoding": "rotary"},
+    "pairwise": {"position_encoding": "pairwise", "windowed": False},
+    "windowed": {"position_encoding": "pairwise", "windowed": True},
+}
+TEXTS = ["653+049=", "7+12=", "1+1="]
+SIX_TOKENS = {"min_new_tokens": 6, "max_new_tokens": 6}
+
+tokenizer = build_tokenizer()
+every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
+
+
+def build(encoding="windowed", **options) -> CoupledGPTForCausalLM:
+    """A tiny model with random weights, the same at every call."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_ids": 40}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | ENCODINGS[encoding] | options))).eval()
+
+
+def prompt(text: str = TEXTS[0]) -> torch.LongTensor:
+    return tokenizer(text, return_tensors="pt").input_ids
+
+
+def greedy(model, tokens, count) -> torch.LongTensor:
+    """Argmax of full forwards; `$` is not allowed."""
+    for _ in range(count):
+        logits = model(tokens, use_cache=False).logits[:, -1]
+        logits[:, BOS] = -torch.inf
+        tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
+    return tokens
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"prefill_chunk_size": 4}], ids=str)
+@pytest.mark.parametrize(("norm", "placement"), [("rms", "sandwich"), ("layer", "post"), ("none", "pre")])
+@every_encoding
+def test_generated_tokens_are_the_argmax_of_full_forwards(encoding, norm, placement, options):
+    model = build(encoding, norm=norm, norm_placement=placement)
+    generated = model.generate(prompt(), **SIX_TOKENS, **options)
+    assert torch.equal(generated, greedy(model, prompt(), 6))
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@every_encoding
+def test_left_padded_batch_generates_what_each_prompt_does_alone(encoding, use_cache):
+    model = build(encoding)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    generated = model.generate(**batch, **SIX_TOKENS, use_cache=use_cache)[:, -6:]
+    alone = [greedy(model, prompt(text), 6)[0, -6:] for text in TEXTS]
+    assert torch.equal(generated, torch.stack(alone))
+
+
+@every_encoding
+def test_beam_scores_are_the_log_likelihoods_of_full_forwards(encoding):
+    model = build(encoding)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    beams = model.generate(
+        **batch, **SIX_TOKENS, num_beams=3, num_return_sequences=3, length_penalty=0.0, output_scores=True,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    assert len({tuple(sequence.tolist()) for sequence in beams.sequences}) == 9
+    for row, (tokens, score) in enumerate(zip(beams.sequences, beams.sequences_scores, strict=True)):
+        alone = tokens[batch.input_ids[row // 3].eq(BOS).int().argmax() :].unsqueeze(0)
+        log_likelihood = model(alone).logits.log_softmax(-1)[0, -7:-1].gather(1, alone[0, -6:, None]).sum()
+        torch.testing.assert_close(score, log_likelihood, rtol=1e-4, atol=1e-4)
+
+
+@every_encoding
+def test_one_beam_is_greedy(encoding):
+    model = build(encoding)
+    assert torch.equal(model.generate(prompt(), **SIX_TOKENS, num_beams=1), greedy(model, prompt(), 6))
+
+
+@pytest.mark.parametrize(("text", "length"), [("653+049=", 5), ("1+1=", 3), ("123456+1=", 8), ("7+12=", 4)])
+def test_generation_stops_by_default_at_the_planned_response_length(text, length):
+    model = build()
+    for _ in range(2):
+        generated = model.generate(prompt(text), suppress_tokens=[BOS])
+        assert generated.shape[1] - prompt(text).shape[1] == length
+        model.generate(prompt("12345678+1="), suppress_tokens=[BOS])
+
+
+@pytest.mark.parametrize("limit", [{"max_new_tokens": 9}, {"max_length": 18}], ids=str)
+def test_a_length_asked_for_replaces_the_planned_one(limit):
+    assert build().generate(prompt(), suppress_tokens=[BOS], **limit).shape[1] == 18
+
+
+def test_generation_ends_at_the_end_token():
+    model = build()
+    expected = greedy(model, prompt(), 5)[0, 9:].tolist()
+    model.config.eos_token_id = model.generation_config.eos_token_id = expected[2]
+    generated = model.generate(prompt(), suppress_tokens=[BOS])[0, 9:].tolist()
+    assert generated == expected[: expected.index(expected[2]) + 1]
+
+
+@pytest.mark.parametrize("encoding", ["learned", "rotary", "pairwise", "windowed"])
+def test_plain_generate_takes_its_ids_from_the_rule(encoding):
+    model = build(encoding)
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    coupled = torch.tensor([[[0, 2, 3, 4, 5, 2, 3, 4, 5, 4, 3, 2, 1, 0]]])
+    uncoupled = torch.arange(14)[None, None]
+    options = {"suppress_tokens": [BOS], "return_dict_in_generate": True, "output_logits": True}
+    plain, planned, other = (
+        torch.stack(model.generate(**inputs, **ids, **options).logits)
+        for ids in ({}, {"position_ids": coupled}, {"position_ids": uncoupled})
+    )
+    assert torch.equal(plain, planned)
+    assert not torch.allclose(plain, other, atol=1e-2)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 14), (1, 1, 14), (2, 14), (2, 1, 14)])
+def test_plan_of_the_user_serves_prompt_and_response(shape, beams):
+    model = build("learned")
+    plan = torch.arange(5, 19).expand(shape)
+    batch = torch.cat([prompt("653+049="), prompt("111+222=")])
+    generated = model.generate(batch, position_ids=plan, suppress_tokens=[BOS], num_beams=beams)
+    if beams == 1:
+        for t in range(9, 14):
+            logits = model(generated[:, :t], position_ids=plan[..., :t]).logits[:, -1]
+            logits[:, BOS] = -torch.inf
+            assert torch.equal(generated[:, t], logits.argmax(-1))
+    assert generated.shape == (2, 14)
+
+
+@pytest.mark.parametrize("columns", [8, 9])
+def test_plan_that_covers_no_response_is_refused(columns):
+    with pytest.raises(ValueError, match=f"got {columns} columns for a prompt of 9 tokens"):
+        build().generate(prompt(), position_ids=torch.ones(1, columns, dtype=torch.long))
+
+
+@every_encoding
+def test_tokens_after_the_plan_have_no_id(encoding):
+    model = build(encoding)
+    plan = model.model.plan_position_ids(prompt(), 14)
+    generated, padded = (
+        model.generate(prompt(), position_ids=ids, suppress_tokens=[BOS], max_new_tokens=9)
+        for ids in (plan, functional.pad(plan, (0, 4)))
+    )
+    assert generated.shape[1] == 18
+    assert torch.equal(generated, padded)
+
+
+def test_malformed_prompt_is_refused_by_generate():
+    with pytest.raises(ValueError, match=r"'\$653-049=' is not of the form"):
+        build().generate(prompt("653-049="))
+
+
+def test_assisted_decoding_is_refused():
+    with pytest.raises(ValueError, match="assisted decoding is not supported"):
+        build().generate(prompt(), assistant_model=build())
+
+
+def test_sampling_gives_every_sequence_the_ids_of_its_prompt():
+    model = build("learned")
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    torch.manual_seed(1)
+    sampled = model.generate(
+        **batch, **SIX_TOKENS, do_sample=True, num_return_sequences=2, output_logits=True, return_dict_in_generate=True
+    )
+    for row, tokens in enumerate(sampled.sequences):
+        alone = tokens[batch.input_ids[row // 2].eq(BOS).int().argmax() :].unsqueeze(0)
+        logits = torch.stack([step[row] for step in sampled.logits])
+        torch.testing.assert_close(logits, model(alone).logits[0, -7:-1], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,153 @@
+import re
+
+import pytest
+
+from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
+from longhand.hub_cards.results import (
+    describe_length,
+    format_medians,
+    format_table,
+    median_interval,
+    read_results,
+    wilson_interval,
+    write_results,
+)
+
+RECIPES = sorted(folder.name for folder in MODELS_FOLDER.iterdir() if (folder / "recipe.yaml").is_file())
+
+
+def result(**changes):
+    row = {"model": "addition", "length": 30, "length_b": 30, "exact_match": 0.5, "token_accuracy": 0.987654}
+    return {**row, "num_samples": 100, "seconds": 12.34, **changes}
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "interval"),
+    [
+        (0, 10, (0.0, 0.2775)),
+        (10, 10, (0.7225, 1.0)),
+        (50, 100, (0.4038, 0.5962)),
+        (8, 10, (0.4902, 0.9433)),
+        (1, 1, (0.2065, 1.0)),
+        (1000, 1000, (0.9962, 1.0)),
+    ],
+)
+def test_wilson_interval_has_known_values(right, count, interval):
+    assert wilson_interval(right, count) == pytest.approx(interval, abs=5e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 1000, 10**6])
+def test_wilson_interval_holds_the_share_and_stays_within_0_and_1(count):
+    for right in {0, 1, count // 2, count - 1, count}:
+        low, high = wilson_interval(right, count)
+        assert 0 <= low <= right / count + 1e-12 and right / count - 1e-12 <= high <= 1 and low < high
+
+
+def test_wilson_interval_is_symmetric():
+    low, high = wilson_interval(3, 20)
+    assert wilson_interval(17, 20) == pytest.approx((1 - high, 1 - low))
+
+
+def test_median_interval_of_one_run_is_that_run():
+    assert median_interval([0.25]) == (0.25, 0.25)
+
+
+def test_median_interval_of_runs_holds_their_median_and_stays_among_them():
+    values = [0.1, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0, 1.0]
+    low, high = median_interval(values)
+    assert 0.1 <= low < 0.96 < high <= 1.0
+    assert median_interval(values) == (low, high)
+
+
+def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
+    file = tmp_path / "results.jsonl"
+    rows = [result(), result(length_b=5, exact_match=1 / 3, model="größer")]
+    write_results([result()] * 9, file)
+    write_results(rows, file)
+    assert read_results(file) == rows
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+def test_old_results_survive_rows_that_cannot_be_written(tmp_path):
+    file = tmp_path / "results.jsonl"
+    write_results([result()], file)
+    with pytest.raises(TypeError):
+        write_results([result(), result(seconds=object())], file)
+    assert read_results(file) == [result()]
+
+
+def test_length_is_described_by_one_number_where_operands_agree():
+    assert describe_length(result()) == "30"
+    assert describe_length(result(length_b=5)) == "30+5"
+
+
+def test_table_holds_the_numbers_of_every_row():
+    rows = [result(), result(model="a-much-longer-name", length=200, length_b=7, exact_match=1.0, token_accuracy=1.0)]
+    header, *lines = format_table(rows).splitlines()
+    assert header.split()[:2] == ["model", "digits"]
+    assert lines[0].split() == ["addition", "30", "0.5000", "[0.4038,", "0.5962]", "0.987654", "100", "12.3"]
+    assert lines[1].split() == ["a-much-longer-name", "200+7", "1.0000", "[0.9630,", "1.0000]", "1.000000", "100", "12.3"]
+
+
+def test_columns_of_the_table_line_up():
+    header, *lines = format_table([result(), result(model="a-much-longer-name", length=200)]).splitlines()
+    assert len({len(line) for line in (header, *lines)}) == 1
+    assert {line.index("[") for line in lines} == {header.index("95%")}
+
+
+def test_medians_are_taken_for_each_length_over_checkpoints():
+    rows = [result(exact_match=match, model=f"seed{i}") for i, match in enumerate((0.2, 0.9, 0.7))]
+    rows.insert(1, result(length=200, length_b=5, exact_match=0.125))
+    header, *lines = format_medians(rows).splitlines()
+    assert "median exact match" in header
+    assert lines[0].split() == ["30", "0.7000", "[0.2000,", "0.9000]", "3"]
+    assert lines[1].split() == ["200+5", "0.1250", "[0.1250,", "0.1250]", "1"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_of_the_package_loads_with_a_description(name):
+    recipe = load_recipe(name)
+    assert recipe["description"].strip() and list_recipes()[name] == recipe["description"]
+    assert recipe == load_recipe(str(MODELS_FOLDER / name)) == load_recipe(str(MODELS_FOLDER / name / "recipe.yaml"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_numbers_of_a_recipe_are_read_as_numbers(name):
+    # YAML reads 1e-3, without a point, as text.
+    texts = [str(value) for value in load_recipe(name).values() if isinstance(value, str)]
+    assert not [text for text in texts if re.fullmatch(r"[-+.0-9e]+", text)]
+
+
+def test_every_recipe_of_the_package_is_listed():
+    assert "addition" in RECIPES and list(list_recipes()) == RECIPES
+
+
+def test_unknown_recipe_is_refused_with_the_list():
+    with pytest.raises(ValueError, match=r"^recipe 'subtraction' is unknown") as error:
+        load_recipe("subtraction")
+    assert all(name in str(error.value) for name in RECIPES)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tx: 1"])
+def test_broken_yaml_is_refused_by_the_name_of_its_file(tmp_path, text):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))} is not YAML"):
+        load_recipe(str(file))
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "addition"])
+def test_yaml_that_maps_no_names_is_refused(tmp_path, text):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))} is not a recipe"):
+        load_recipe(str(tmp_path))
+
+
+def test_recipe_is_read_back_as_written_and_leaves_no_partial_file(tmp_path):
+    recipe = {"description": "größer", "task": "addition", "learning_rate": 1e-05, "test_lengths": [1, 2], "bf16": True}
+    write_recipe({"old": 1}, tmp_path / "recipe.yaml")
+    write_recipe(recipe, tmp_path / "recipe.yaml")
+    assert list(read_recipe(tmp_path / "recipe.yaml").items()) == list(recipe.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
