@@ -26,7 +26,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
-from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, write_results
+from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, read_results, write_results
 from longhand.modeling.vocabulary import PAD, TOKENS
 
 SCORES_PER_BATCH = 2**27
@@ -40,6 +40,7 @@ class Checkpoint:
     Attributes:
         name: how results refer to it.
         trained_lengths: shortest and longest trained operand in digits, if known.
+        run_seconds: what its training and first evaluation took, if its folder says so.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
     task: Task
     trained_lengths: tuple[int, int] | None
+    run_seconds: float | None
 
 
 def load_checkpoint(source: str, revision: str | None = None, task: str | None = None) -> Checkpoint:
@@ -89,7 +91,14 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
         tokenizer=tokenizer,
         task=TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields}),
         trained_lengths=(recipe["min_length"], recipe["max_length"]) if "max_length" in recipe else None,
+        run_seconds=_run_seconds(folder),
     )
+
+
+def _run_seconds(folder: Path) -> float | None:
+    """As noted by train.py, for a run's folder or the `best` folder in it."""
+    file = (folder.parent if folder.name == "best" else folder) / RESULTS_FILE
+    return read_results(file)[0].get("run_seconds") if file.is_file() else None
 
 
 def _name(source: str) -> str:
@@ -306,7 +315,7 @@ def run(options: argparse.Namespace) -> None:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
     rows = []
     for checkpoint in checkpoints:
-        rows += evaluate_lengths(
+        measured = evaluate_lengths(
             checkpoint.model,
             checkpoint.task,
             pairs,
@@ -315,6 +324,9 @@ def run(options: argparse.Namespace) -> None:
             seed=options.seed,
             decode=options.decode,
         )
+        if checkpoint.run_seconds is not None:
+            measured = [{**row, "run_seconds": checkpoint.run_seconds} for row in measured]
+        rows += measured
     folder = options.output_dir or Path("outputs", "evaluation", checkpoints[0].name.replace(os.sep, "--"))
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
     if options.attentions:

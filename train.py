@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -390,7 +391,7 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
     partial.rmdir()
 
 
-def evaluate_final(run: Run) -> None:
+def evaluate_final(run: Run, began: float) -> None:
     """Evaluates what was saved, the last checkpoint and the best one, as eval.py does, and writes the results."""
     lengths = [(length,) * run.task.operands for length in run.data.test_lengths]
     rows = []
@@ -400,11 +401,15 @@ def evaluate_final(run: Run) -> None:
             rows += evaluate_lengths(
                 checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, num_samples=run.data.test_samples
             )
+    seconds = round(time.perf_counter() - began, 1)
+    for row in rows:
+        row["run_seconds"] = seconds
     report(rows, run.folder, (run.data.min_length, run.data.max_length))
 
 
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
     """Trains, from a checkpoint if there is one, then saves and evaluates."""
+    began = time.perf_counter()
     if trainer.is_world_process_zero():
         run.folder.mkdir(parents=True, exist_ok=True)
         write_recipe(run.recipe, run.folder / RECIPE_FILE)
@@ -416,10 +421,11 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.is_world_process_zero():
         save_final(trainer, run)
-        evaluate_final(run)
+        evaluate_final(run, began)
         shutil.rmtree(run.folder / CHECKPOINTS_FOLDER)
         folder, question = run.folder, run.task.example_question
         print(
+            f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n"
             "\nwhat next:\n"
             f'  python eval.py {folder} --ask "{question}"\n'
             f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"

@@ -41,6 +41,22 @@ def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] 
     _save(figure, file)
 
 
+def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int]) -> None:
+    """Median exact match over seeds against length, one line for each recipe."""
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    axes.axvspan(*trained_lengths, color="tab:green", alpha=0.15, label="trained lengths")
+    for name, rows in results.items():
+        lengths = sorted({row["length"] for row in rows})
+        runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]
+        label = f"{name} ({len(runs[0])} seeds)" if len(runs[0]) > 1 else name
+        (line,) = axes.plot(lengths, [median(values) for values in runs], marker="o", markersize=3, label=label)
+        axes.fill_between(lengths, *zip(*map(median_interval, runs), strict=True), color=line.get_color(), alpha=0.15)
+    axes.set(xlabel="digits of both operands", ylabel="exact match", xscale="log", ylim=(-0.03, 1.03))
+    axes.set_xticks(ticks := [10, 20, 30, 60, 100, 200, 500, 1000], map(str, ticks))
+    axes.legend(fontsize="small", loc="center right")
+    _save(figure, file)
+
+
 def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None) -> None:
     """Exact match over the lengths of both operands (paper 1's heatmap), the trained square outlined."""
     first, second = sorted({row["length"] for row in rows}), sorted({row["length_b"] for row in rows})
