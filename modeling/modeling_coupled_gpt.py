@@ -250,12 +250,22 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None and past_key_values.is_compileable:
+            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         position_ids = self._resolve_position_ids(input_ids, position_ids, past_length)
-        if pair_map is None and self.position_encoding.uses_pair_map:
+        every, last = slice(None), len(self.layers) - 1
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
+        if isinstance(logits_to_keep, torch.Tensor):
+            kept = logits_to_keep
+        # Only the last layer may leave tokens out as queries: in those below, every token is a key of the next.
+        first_queries = kept if last == 0 else every
+        if pair_map is not None:
+            pair_map = pair_map[:, first_queries]
+        elif self.position_encoding.uses_pair_map:
             if past_length:
                 raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
-            pair_map = self.position_encoding.pair_map(position_ids, position_ids)
+            pair_map = self.position_encoding.pair_map(position_ids[..., first_queries], position_ids)
 
         records_input = kwargs.get("output_hidden_states", self.config.output_hidden_states)
         if input_ids is not None and past_length == 0 and not records_input:
@@ -264,24 +274,21 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
 
-        batch, tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
-        visible = self._visible_keys(batch, tokens, past_length, attention_mask, pair_map, hidden_states.device)
-        every, last = slice(None), len(self.layers) - 1
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
-        if isinstance(logits_to_keep, torch.Tensor):
-            kept = logits_to_keep
+        tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        query = torch.arange(past_length, past_length + tokens, device=hidden_states.device)[first_queries]
+        visible = self._visible_keys(query, past_length + tokens, attention_mask, pair_map)
         for index, layer in enumerate(self.layers):
-            # Only the last layer may leave tokens out: in those below, every token is a key of the next.
-            queries = kept if index == last else every
-            layer_visible = visible[..., queries, :]
+            if 0 < index == last:
+                visible = visible[..., kept, :]
+                pair_map = None if pair_map is None else pair_map[:, kept]
             hidden_states = layer(
                 hidden_states,
-                kept=queries,
+                kept=kept if index == last else every,
                 row_index=row_index if index == 0 else None,
                 position_encoding=self.position_encoding,
                 position_ids=position_ids,
-                visible=layer_visible,
-                bias=self._attention_bias(layer_visible, pair_map, queries, index, hidden_states.dtype),
+                visible=visible,
+                bias=self._attention_bias(visible, pair_map, index, hidden_states.dtype),
                 past_key_values=past_key_values,
                 **kwargs,
             )
@@ -324,27 +331,23 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         levels = torch.stack(ids[::-1]).unsqueeze(0) if ids else None
         return self._embed(self.embed_tokens(codes).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, batch, tokens, past_length, attention_mask, pair_map, device) -> torch.BoolTensor:
-        """(batch or 1, 1, queries, keys): causal in the order of the sequence, whatever its ids; padding and, with a
-        window, what is outside it hidden."""
-        query = torch.arange(past_length, past_length + tokens, device=device)
-        key = torch.arange(past_length + tokens, device=device)
-        visible = (key <= query.unsqueeze(1))[None, None]
+    def _visible_keys(self, query, keys, attention_mask, pair_map) -> torch.BoolTensor:
+        """(batch or 1, 1, queries, keys) for queries at the columns `query`: causal in the order of the sequence, whatever
+        its ids; padding and, with a window, what is outside it hidden."""
+        visible = (torch.arange(keys, device=query.device) <= query.unsqueeze(1))[None, None]
         if attention_mask is not None:
-            if attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens:
-                raise ValueError(
-                    f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}"
-                )
+            if attention_mask.ndim != 2 or attention_mask.shape[1] != keys:
+                raise ValueError(f"attention_mask must be (batch, {keys}), got {tuple(attention_mask.shape)}")
             visible = visible & attention_mask[:, None, None, :].bool()
         if pair_map is not None and self.config.windowed:
             visible = visible & (pair_map >= 0).unsqueeze(1)
         return visible
 
-    def _attention_bias(self, visible, pair_map, queries, layer, dtype) -> torch.Tensor:
+    def _attention_bias(self, visible, pair_map, layer, dtype) -> torch.Tensor:
         """Additive (batch or 1, heads or 1, queries, keys): the encoding's bias where visible, else the lowest value,
         whose weight after softmax is exactly zero."""
         lowest = torch.finfo(dtype).min
-        bias = None if pair_map is None else self.position_encoding.bias(pair_map[:, queries], layer)
+        bias = None if pair_map is None else self.position_encoding.bias(pair_map, layer)
         if bias is None:
             bias = torch.zeros((), dtype=dtype, device=visible.device)
         return torch.where(visible, bias.to(dtype), lowest)

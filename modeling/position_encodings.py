@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .coupling import COUPLING_RULES
-from .pair_maps import NOT_RELATED, coupled_pair_map, num_coupled_relations
+from .pair_maps import coupled_pair_map, num_coupled_relations
 
 
 class PositionEncoding(nn.Module):
@@ -127,10 +127,7 @@ class PairwiseBias(PositionEncoding):
         return coupled_pair_map(query_ids, key_ids, self.config.relation_range, self.config.windowed)
 
     def bias(self, pair_map, layer):
-        bias = nn.functional.embedding(pair_map.clamp(min=0), self.relation_bias[layer]).permute(0, 3, 1, 2)
-        if not self.config.windowed:
-            return bias
-        return bias.masked_fill((pair_map == NOT_RELATED).unsqueeze(1), torch.finfo(bias.dtype).min)
+        return nn.functional.embedding(pair_map.clamp(min=0), self.relation_bias[layer]).permute(0, 3, 1, 2)
 
 
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {

@@ -173,3 +173,9 @@ def test_sampling_gives_every_sequence_the_ids_of_its_prompt():
         alone = tokens[batch.input_ids[row // 2].eq(BOS).int().argmax() :].unsqueeze(0)
         logits = torch.stack([step[row] for step in sampled.logits])
         torch.testing.assert_close(logits, model(alone).logits[0, -7:-1], rtol=1e-4, atol=1e-4)
+
+
+def test_static_cache_is_refused_by_name():
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).eval()
+    with pytest.raises(ValueError, match="StaticCache is not supported"):
+        model.generate(**build_tokenizer()("1+2=", return_tensors="pt"), cache_implementation="static")
