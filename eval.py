@@ -29,8 +29,8 @@ from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, read_results, write_results
 from longhand.modeling.vocabulary import PAD, TOKENS
 
-SCORES_PER_BATCH = 2**27
-"""Attention scores (examples x heads x queries x keys) of one batch, which bounds the memory of an evaluation."""
+RESPONSE_TOKENS_PER_BATCH = 4096
+"""Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,9 @@ def evaluate_lengths(
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
         one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
-        scores = model.config.num_attention_heads * one["logits_to_keep"] * one["input_ids"].shape[1]
-        batch_size = min(num_samples, max(1, SCORES_PER_BATCH // scores))
+        batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // one["logits_to_keep"]))
         batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
-        measure = _generated_matches if decode == "generate" else _teacher_forced_matches
+        measure = generated_matches if decode == "generate" else teacher_forced_matches
         with torch.inference_mode():
             matches = torch.cat([measure(model, batches[index]) for index in range(len(batches))]).double()
         rows.append(
@@ -181,13 +180,13 @@ def evaluate_lengths(
     return rows
 
 
-def _teacher_forced_matches(model, batch):
+def teacher_forced_matches(model, batch):
     inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
     labels = inputs.pop("labels")
     return response_matches(model(**inputs, use_cache=False).logits, labels).cpu()
 
 
-def _generated_matches(model, batch):
+def generated_matches(model, batch):
     """As `response_matches`, for responses that the model wrote itself."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)

@@ -53,7 +53,7 @@ def test_results_do_not_depend_on_the_batch_size(half_trained, monkeypatch):
         return row["exact_match"], row["token_accuracy"]
 
     whole = measure()
-    monkeypatch.setattr(evaluation, "SCORES_PER_BATCH", 1)
+    monkeypatch.setattr(evaluation, "RESPONSE_TOKENS_PER_BATCH", 1)
     assert measure() == whole
 
 
