@@ -5,7 +5,6 @@ python eval.py user/name --ask "653+49"
 """
 
 import argparse
-import os
 import platform
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
+from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -27,6 +26,7 @@ from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, read_results, write_results
+from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.vocabulary import PAD, TOKENS
 
 RESPONSE_TOKENS_PER_BATCH = 4096
@@ -80,17 +80,28 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     if chosen not in TASKS:
         raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
     format_fields = {field.name for field in fields(TASKS[chosen])}
+    task = TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields})
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, revision=revision).eval()
+        model, loading = AutoModelForCausalLM.from_pretrained(source, revision=revision, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-    except OSError as error:
-        raise ValueError(f"{source} cannot be loaded: {error}") from error
+    except (OSError, ValueError, RuntimeError, StrictDataclassError) as error:
+        raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
+    if loading["missing_keys"] or loading["mismatched_keys"]:
+        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(map(str, sorted(loading['missing_keys'])))})")
+    if not isinstance(model.config, CoupledGPTConfig):
+        raise ValueError(f"{source} is a {model.config.model_type!r} model, not a {CoupledGPTConfig.model_type!r} one")
+    if model.config.coupling not in (task.coupling, "sequential"):
+        raise ValueError(
+            f"{source} was made for the coupling rule {model.config.coupling!r}, "
+            f"but its recipe's format has {task.coupling!r}"
+        )
+    known = {"min_length", "max_length"} <= set(recipe)
     return Checkpoint(
-        name="/".join(folder.resolve().parts[-2:]) if folder.name == "best" else folder.name if folder.is_dir() else source,
-        model=model.to("cuda" if torch.cuda.is_available() else "cpu"),
+        name=_name(source),
+        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
         tokenizer=tokenizer,
-        task=TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields}),
-        trained_lengths=(recipe["min_length"], recipe["max_length"]) if "max_length" in recipe else None,
+        task=task,
+        trained_lengths=(recipe["min_length"], recipe["max_length"]) if known else None,
         run_seconds=_run_seconds(folder),
     )
 
@@ -98,7 +109,8 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
 def _run_seconds(folder: Path) -> float | None:
     """As noted by train.py, for a run's folder or the `best` folder in it."""
     file = (folder.parent if folder.name == "best" else folder) / RESULTS_FILE
-    return read_results(file)[0].get("run_seconds") if file.is_file() else None
+    rows = read_results(file) if file.is_file() else []
+    return rows[0].get("run_seconds") if rows else None
 
 
 def _name(source: str) -> str:
@@ -124,10 +136,10 @@ def check_weights(folder: Path) -> None:
 
 def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
     """Raises ValueError for operands that the model cannot take, before any time is spent."""
-    longest = max(lengths, key=max)
     collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
-    batch = EvaluationBatches(task, longest, 1, 0, "test", 1, collator=collator)[0]
-    model.model.position_encoding.check(batch["position_ids"])
+    for operands in lengths:
+        batch = EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0]
+        model.model.position_encoding.check(batch["position_ids"])
 
 
 def evaluate_lengths(
@@ -233,13 +245,13 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     try:
         with torch.inference_mode():
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "position_ids")}
-            attentions = model(**inputs, use_cache=False, output_attentions=True).attentions
+            outputs = model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False, output_attentions=True)
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
     kinds = [TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = batch["input_ids"].shape[1] - batch["logits_to_keep"]
-    mean = [weights.float().mean(0)[:, first_query:-1].cpu() for weights in attentions]
+    mean = [weights.float().mean(0)[:, -batch["logits_to_keep"] : -1].cpu() for weights in outputs.attentions]
     plot_attention(mean, kinds, first_query, file)
 
 
@@ -249,12 +261,26 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
     if seeds:
         print(f"\n{format_medians(rows)}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_results(rows, folder / RESULTS_FILE)
     if all(row["length"] == row["length_b"] for row in rows):
         plot_accuracy(rows, folder / "accuracy.png", trained_lengths, seeds)
     else:
         plot_grid(rows, folder / "accuracy.png", trained_lengths)
+    write_results(rows, folder / RESULTS_FILE)
     print(f"\nwrote {folder / RESULTS_FILE} and {folder / 'accuracy.png'}")
+
+
+def claim_output(folder: Path) -> None:
+    """Makes the folder of an evaluation; results of an earlier one in it are replaced.
+
+    Raises:
+        ValueError: it cannot be made, or holds a checkpoint, whose own results would be lost.
+    """
+    if (folder / "config.json").exists():
+        raise ValueError(f"--output_dir {folder} holds a checkpoint with results of its own: choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
 
 
 def hardware(device: torch.device) -> str:
@@ -305,11 +331,18 @@ def run(options: argparse.Namespace) -> None:
     if options.num_samples < 1:
         raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
     pairs = [(length, length) for length in lengths] if others is None else list(product(lengths, others))
+    if others is not None and len(options.checkpoints) > 1:
+        raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
     if options.ask is not None:
         for checkpoint in checkpoints:
             print(answer(checkpoint, options.ask))
         return
+    names = [checkpoint.name for checkpoint in checkpoints]
+    if len(set(names)) < len(names):
+        raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
+    folder = options.output_dir or Path("outputs", "evaluation", names[0].replace("/", "--"))
+    claim_output(folder)
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
     rows = []
@@ -326,7 +359,6 @@ def run(options: argparse.Namespace) -> None:
         if checkpoint.run_seconds is not None:
             measured = [{**row, "run_seconds": checkpoint.run_seconds} for row in measured]
         rows += measured
-    folder = options.output_dir or Path("outputs", "evaluation", checkpoints[0].name.replace(os.sep, "--"))
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
     if options.attentions:
         for checkpoint in checkpoints:

@@ -12,7 +12,8 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass, field, fields, make_dataclass
+import zipfile
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +27,7 @@ from transformers.utils import logging
 from longhand.data import TASKS, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, Task, build_tokenizer
 from longhand.data.metrics import response_matches
 from longhand.eval import check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, read_recipe, write_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, read_recipe, replace_file, write_recipe
 from longhand.hub_cards.results import RESULTS_FILE
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
@@ -106,6 +107,20 @@ class RunArguments(TrainingArguments):
     save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
 
 
+_DERIVED = {
+    "per_device_train_batch_size": "batch_size",
+    "per_device_eval_batch_size": "validation_samples",
+    "num_train_epochs": "max_steps",
+    "eval_strategy": "eval_steps",
+    "save_strategy": "eval_steps",
+    "save_steps": "eval_steps",
+    "metric_for_best_model": "validation_lengths (the loss at the longest)",
+    "greater_is_better": "validation_lengths (the loss at the longest)",
+    "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
+}
+"""Arguments of `TrainingArguments` that a run sets by itself, and what from."""
+
+
 class Parser(HfArgumentParser):
     """Raises ValueError, in one line, where argparse would print a usage of several screens."""
 
@@ -114,7 +129,10 @@ class Parser(HfArgumentParser):
 
     def parse_known(self, arguments: list[str]) -> tuple[Any, ...]:
         """Instances of the dataclasses; an unknown argument is refused with those whose names are close."""
-        *parsed, unknown = self.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+        try:
+            *parsed, unknown = self.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
         if unknown:
             names = [option for action in self._actions for option in action.option_strings]
             close = difflib.get_close_matches(unknown[0], names, n=3)
@@ -154,7 +172,7 @@ def parse_run(arguments: list[str]) -> Run:
     if arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
     recipe = load_recipe(name)
-    name = recipe.pop("recipe", Path(name).name)
+    name = recipe.pop("recipe", Path(name).stem)
     description = recipe.pop("description", "")
     arguments = [*_as_arguments(recipe), *arguments]
 
@@ -171,7 +189,7 @@ def parse_run(arguments: list[str]) -> Run:
             eos_token_id=task.end_token,
         )
     except StrictDataclassError as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
 
     # As given: TrainingArguments fills in what depends on the machine.
     values = vars(parser.parse_args(arguments))
@@ -180,9 +198,13 @@ def parse_run(arguments: list[str]) -> Run:
     changed = {option.name: values[option.name] for option in fields(RunArguments) if option.name in kept}
     if isinstance(changed["lr_scheduler_kwargs"], str):
         changed["lr_scheduler_kwargs"] = json.loads(changed["lr_scheduler_kwargs"])
+    for derived, instead in _DERIVED.items():
+        if derived in named:
+            raise ValueError(f"{derived} cannot be set: it follows from {instead}")
     folder = Path(changed.pop("output_dir") or Path("outputs", name))
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
-    del changed["resume"]
+    for harmless in ("resume", "disable_tqdm", "report_to"):
+        changed.pop(harmless, None)
     resolved = {"recipe": name, "description": description, **task.describe(), **vars(data), **vars(model), **changed}
     return Run(name, folder, task, config, data, training, json.loads(json.dumps(resolved)))
 
@@ -212,6 +234,11 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    for name in ("seed", "data_seed"):
+        if not 0 <= getattr(training, name) < 2**32:
+            raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
+    if not 0 < training.learning_rate < float("inf"):
+        raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
 
 
 class BatchTrainer(Trainer):
@@ -289,6 +316,9 @@ def make_trainer(run: Run) -> BatchTrainer:
     model = CoupledGPTForCausalLM(run.config)
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]
     check_lengths(model, task, [(length,) * task.operands for length in used])
+    # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
+    longest = (data.max_length,) * task.operands
+    EvaluationBatches(task, longest, 1, training.data_seed, "train", 1, collator=collator)[0]
     samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(
@@ -320,7 +350,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     )
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ProgressLines(data.validation_lengths))
+    trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
+    trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer
 
 
@@ -336,11 +367,13 @@ def claim_folder(run: Run) -> Path | None:
         ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
     """
     folder = run.folder
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output_dir {folder} is a file: choose a folder")
     if (folder / RESULTS_FILE).exists():
         raise ValueError(f"{folder} holds a finished run: remove it or choose another --output_dir")
     recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if any(path.is_file() for path in folder.rglob("*")):
             raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
         if run.training.resume:
             raise ValueError(f"--resume: {folder} holds no run to continue")
@@ -357,15 +390,27 @@ def claim_folder(run: Run) -> Path | None:
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The latest complete checkpoint. Trainer writes trainer_state.json last, so one without it was cut off."""
-    for checkpoint in sorted(folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"), key=_step, reverse=True):
+    for checkpoint in sorted(folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*"), key=_step, reverse=True):
         try:
             json.loads((checkpoint / "trainer_state.json").read_text())
             check_weights(checkpoint)
+            for file in checkpoint.glob("*.pt"):
+                if not zipfile.is_zipfile(file):
+                    raise ValueError(f"{file} is truncated")
         except (OSError, ValueError):
             print(f"{checkpoint} was cut off while it was written and is passed over")
         else:
             return checkpoint
     return None
+
+
+def _relocate_best(checkpoint: Path) -> None:
+    """Lets the state name the best checkpoint where the folder is now: it keeps the path of the run that wrote it."""
+    file = checkpoint / "trainer_state.json"
+    state = json.loads(file.read_text())
+    if state["best_model_checkpoint"] is not None:
+        state["best_model_checkpoint"] = str(checkpoint.parent / Path(state["best_model_checkpoint"]).name)
+        replace_file(file, json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
 def _step(checkpoint: Path) -> int:
@@ -418,11 +463,17 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
             f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
             f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
         )
+    if checkpoint and trainer.is_world_process_zero():
+        _relocate_best(checkpoint)
+    run.training.distributed_state.wait_for_everyone()
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.is_world_process_zero():
         save_final(trainer, run)
         evaluate_final(run, began)
-        shutil.rmtree(run.folder / CHECKPOINTS_FOLDER)
+        for path in (run.folder / CHECKPOINTS_FOLDER).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+            shutil.rmtree(path)
+        if not any((run.folder / CHECKPOINTS_FOLDER).iterdir()):
+            (run.folder / CHECKPOINTS_FOLDER).rmdir()
         folder, question = run.folder, run.task.example_question
         print(
             f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n"
@@ -433,6 +484,18 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
         )
 
 
+def print_help() -> None:
+    """Usage, and every argument of this project with its default; those of transformers are left to its own pages."""
+    print(__doc__)
+    print("Arguments, set by a recipe or on the command line; all others of transformers.TrainingArguments work too.\n")
+    for kind in (*TASKS.values(), ModelArguments, DataArguments, RunArguments):
+        own = kind.__annotations__ if kind is RunArguments else {option.name for option in fields(kind)}
+        for option in fields(kind):
+            if option.name in own:
+                default = option.default if option.default_factory is MISSING else option.default_factory()
+                print(f"  --{option.name:24} {option.metadata['help']} (default {default})")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Console entry: bad input ends with one line and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -440,19 +503,17 @@ def main(arguments: list[str] | None = None) -> None:
         for name, description in list_recipes().items():
             print(f"{name:28} {description}")
         return
-    if arguments in (["--help"], ["-h"]):
-        print(__doc__)
-        print("Every recipe sets these arguments, and each may be given on the command line, beside those of")
-        print("transformers.TrainingArguments:\n")
-        print(", ".join(option.name for kind in (ModelArguments, DataArguments) for option in fields(kind)))
+    if set(arguments) & {"--help", "-h"}:
+        print_help()
         return
     logging.disable_progress_bar()
     try:
         run = parse_run(arguments)
         checkpoint = claim_folder(run)
         trainer = make_trainer(run)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
+        # Other types are how the libraries below refuse arguments: a schedule's, a reporter's, a folder's.
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from error
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()

@@ -38,6 +38,13 @@ class Addition(Task):
         default="response_reversed", metadata={"help": "which numbers are written with the ones digit first"}
     )
 
+    def __post_init__(self):
+        if self.order not in _COUPLING:
+            raise ValueError(f"order {self.order!r} is unknown: choose one of {', '.join(_COUPLING)}")
+        for name in ("zero_padding", "separate_eos"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+
     @property
     def coupling(self) -> str:
         return _COUPLING[self.order]

@@ -9,8 +9,9 @@ from longhand.modeling.vocabulary import BOS, CHARACTERS, PAD, SEPARATE_EOS, TOK
 def build_tokenizer(eos_token_id: int = BOS) -> PreTrainedTokenizerFast:
     """A fast tokenizer over `vocabulary.TOKENS` that `AutoTokenizer` reloads without custom code.
 
-    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which models
-    refuse; `check_characters` names it before. Decoding leaves out `$`, `<eos>` and `<pad>` with `skip_special_tokens`.
+    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which
+    coupling rules refuse; `check_characters` names it before. With `skip_special_tokens`, decoding leaves out `$`,
+    `<eos>` and `<pad>`.
 
     Args:
         eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.

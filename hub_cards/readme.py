@@ -35,7 +35,9 @@ def accuracy_table(rows: list[Row]) -> str:
     seconds = {row["model"]: row.get("run_seconds") for row in rows}
     lines = [["run", *map(str, lengths), "seconds"], ["---", *["---:"] * (len(lengths) + 1)]]
     for name, values in runs.items():
-        lines.append([name, *(f"{values[length]:.3f}" for length in lengths), f"{seconds[name] or float('nan'):.0f}"])
+        lines.append(
+            [name, *(f"{values[length]:.3f}" for length in lengths), f"{seconds[name]:.0f}" if seconds[name] else ""]
+        )
     if len(runs) > 1:
         medians = [median(values[length] for values in runs.values()) for length in lengths]
         lines.append(["**median**", *(f"**{value:.3f}**" for value in medians), ""])
@@ -65,9 +67,9 @@ def render(text: str) -> str:
         blocks["benchmarks"] = benchmark_table(read_results(BENCHMARKS_FILE))
 
     def fill(match: re.Match) -> str:
-        return f"{match[1]}\n{blocks.get(match[2], 'No results yet.')}\n{match[3]}"
+        return f"{match[1]}{blocks.get(match[2], 'No results yet.')}\n{match[3]}"
 
-    return re.sub(r"(<!-- results (\S+) -->)\n.*?\n(<!-- end -->)", fill, text, flags=re.DOTALL)
+    return re.sub(r"(<!-- results (\S+) -->\n).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
 
 
 def main() -> None:

@@ -23,15 +23,13 @@ def load_recipe(name: str) -> dict[str, Any]:
         ValueError: there is none.
     """
     path = Path(name)
+    if path.name == name and (MODELS_FOLDER / name / RECIPE_FILE).is_file():
+        return read_recipe(MODELS_FOLDER / name / RECIPE_FILE)
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return read_recipe(path)
     if (path / RECIPE_FILE).is_file():
         return read_recipe(path / RECIPE_FILE)
-    if not (MODELS_FOLDER / name / RECIPE_FILE).is_file():
-        raise ValueError(
-            f"recipe {name!r} is unknown: choose one of {', '.join(list_recipes())}, or give a recipe.yaml file"
-        )
-    return read_recipe(MODELS_FOLDER / name / RECIPE_FILE)
+    raise ValueError(f"recipe {name!r} is unknown: choose one of {', '.join(list_recipes())}, or give a recipe.yaml file")
 
 
 def read_recipe(file: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from baseline import BaselineGPT, batch, example, loss
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches
-from longhand.eval import teacher_forced_matches, hardware
+from longhand.eval import hardware, teacher_forced_matches
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 MAX_POSITION = 202
