@@ -256,16 +256,16 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
 
 
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
-    """Prints the table and writes results.jsonl and the plot; with `seeds`, medians over the rows' models too."""
-    print(format_table(rows))
-    if seeds:
-        print(f"\n{format_medians(rows)}")
+    """Writes results.jsonl and the plot and prints the table; with `seeds`, medians over the rows' models too."""
     folder.mkdir(parents=True, exist_ok=True)
     if all(row["length"] == row["length_b"] for row in rows):
         plot_accuracy(rows, folder / "accuracy.png", trained_lengths, seeds)
     else:
         plot_grid(rows, folder / "accuracy.png", trained_lengths)
     write_results(rows, folder / RESULTS_FILE)
+    print(format_table(rows))
+    if seeds:
+        print(f"\n{format_medians(rows)}")
     print(f"\nwrote {folder / RESULTS_FILE} and {folder / 'accuracy.png'}")
 
 

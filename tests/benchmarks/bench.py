@@ -133,10 +133,10 @@ BENCHMARKS = {"training": training, "evaluation": evaluation, "data": data}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), choices=BENCHMARKS)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    results = [BENCHMARKS[name](options.rounds) for name in options.names]
+    results = [BENCHMARKS[name](options.rounds) for name in options.names or BENCHMARKS]
     if options.output:
         options.output.write_text("".join(json.dumps(result) + "\n" for result in results))
