@@ -6,239 +6,29 @@ python train.py --list                              all recipes
 accelerate launch --num_processes 2 train.py        several processes, the same global batches
 """
 
-import difflib
 import json
 import os
 import shutil
 import sys
 import time
 import zipfile
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
-from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import HfArgumentParser, PrinterCallback, ProgressCallback, Trainer, TrainingArguments, set_seed
+from transformers import PrinterCallback, ProgressCallback, Trainer, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from longhand.data import TASKS, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, Task, build_tokenizer
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, build_tokenizer
 from longhand.data.metrics import response_matches
 from longhand.eval import check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, read_recipe, replace_file, write_recipe
+from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
 from longhand.hub_cards.results import RESULTS_FILE
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTForCausalLM
 
-DEFAULT_RECIPE = "addition"
-CHECKPOINTS_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
-
-_NOT_ARGUMENTS = {"auto_map", "vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "coupling"}
-
-
-def _model_arguments() -> type:
-    own = CoupledGPTConfig.__annotations__
-    described = {"help": "see CoupledGPTConfig"}
-    return make_dataclass(
-        "ModelArguments",
-        [
-            (
-                option.name,
-                own[option.name],
-                field(default=option.default, default_factory=option.default_factory, metadata=described),
-            )
-            for option in fields(CoupledGPTConfig)
-            if option.name in own and option.name not in _NOT_ARGUMENTS
-        ],
-    )
-
-
-ModelArguments = _model_arguments()
-"""Every field of the model's configuration that a recipe may set."""
-
-
-@dataclass
-class DataArguments:
-    """What is trained on, validated and tested. Lengths are digits of the operands."""
-
-    task: str = field(default="addition", metadata={"help": "name of the task"})
-    min_length: int = field(default=1, metadata={"help": "shortest trained operand"})
-    max_length: int = field(default=30, metadata={"help": "longest trained operand"})
-    num_train_samples: int | None = field(
-        default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
-    )
-    random_start: bool = field(default=False, metadata={"help": "train with a random start of the position ids"})
-    sequential_ids: bool = field(default=False, metadata={"help": "number tokens one by one instead of coupling them"})
-    validation_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
-    )
-    validation_samples: int = field(default=100, metadata={"help": "problems for each validated length"})
-    test_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
-    )
-    test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
-
-
-@dataclass
-class RunArguments(TrainingArguments):
-    """`transformers.TrainingArguments` with this project's defaults and a global batch size."""
-
-    output_dir: str | None = field(default=None, metadata={"help": "folder of the run; default outputs/RECIPE"})
-    resume: bool = field(default=False, metadata={"help": "continue a run that was cut off, from its last checkpoint"})
-    batch_size: int = field(
-        default=256, metadata={"help": "examples of one optimizer step, all processes and accumulated parts together"}
-    )
-    max_steps: int = field(default=1000, metadata={"help": "optimizer steps"})
-    seed: int = field(default=0, metadata={"help": "seed of the model's initial weights"})
-    data_seed: int = field(default=0, metadata={"help": "seed of the training data and validation problems"})
-    learning_rate: float = field(default=1e-3, metadata={"help": "largest learning rate"})
-    lr_scheduler_type: str = field(default="cosine_with_min_lr", metadata={"help": "name of the schedule"})
-    lr_scheduler_kwargs: dict | str | None = field(
-        default_factory=lambda: {"min_lr_rate": 0.1}, metadata={"help": "arguments of the schedule, as JSON"}
-    )
-    warmup_steps: float = field(default=0.01, metadata={"help": "warm-up in steps, or as a share of all if below 1"})
-    adam_beta2: float = field(default=0.95, metadata={"help": "second beta of AdamW"})
-    logging_steps: float = field(default=100, metadata={"help": "steps between logged losses"})
-    eval_steps: float | None = field(
-        default=500, metadata={"help": "steps between validations; each also saves a checkpoint"}
-    )
-    save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
-
-
-_DERIVED = {
-    "per_device_train_batch_size": "batch_size",
-    "per_device_eval_batch_size": "validation_samples",
-    "num_train_epochs": "max_steps",
-    "eval_strategy": "eval_steps",
-    "save_strategy": "eval_steps",
-    "save_steps": "eval_steps",
-    "metric_for_best_model": "validation_lengths (the loss at the longest)",
-    "greater_is_better": "validation_lengths (the loss at the longest)",
-    "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
-}
-"""Arguments of `TrainingArguments` that a run sets by itself, and what from."""
-
-
-class Parser(HfArgumentParser):
-    """Raises ValueError, in one line, where argparse would print a usage of several screens."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-    def parse_known(self, arguments: list[str]) -> tuple[Any, ...]:
-        """Instances of the dataclasses; an unknown argument is refused with those whose names are close."""
-        try:
-            *parsed, unknown = self.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
-        if unknown:
-            names = [option for action in self._actions for option in action.option_strings]
-            close = difflib.get_close_matches(unknown[0], names, n=3)
-            hint = f": did you mean {' or '.join(close)}?" if close else ""
-            raise ValueError(f"unknown argument {unknown[0]!r}{hint}")
-        return tuple(parsed)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything that a run is made from, checked as far as can be without starting it."""
-
-    name: str
-    folder: Path
-    task: Task
-    config: CoupledGPTConfig
-    data: DataArguments
-    training: RunArguments
-    recipe: dict[str, Any]
-
-    def collator(self, training: bool) -> CouplingCollator:
-        return CouplingCollator(
-            self.config.coupling,
-            self.config.max_position_ids,
-            random_start=training and self.data.random_start,
-            wrap_position_ids=self.config.wrap_position_ids,
-        )
-
-
-def parse_run(arguments: list[str]) -> Run:
-    """Recipe and command line, the latter winning, as a checked run.
-
-    Raises:
-        ValueError: a recipe, argument or value is unknown or not legal.
-    """
-    name = DEFAULT_RECIPE
-    if arguments and not arguments[0].startswith("-"):
-        name, *arguments = arguments
-    recipe = load_recipe(name)
-    name = recipe.pop("recipe", Path(name).stem)
-    description = recipe.pop("description", "")
-    arguments = [*_as_arguments(recipe), *arguments]
-
-    chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task
-    if chosen not in TASKS:
-        raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
-    parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
-    task, model, data, training = parser.parse_known(arguments)
-    _check_values(data, training)
-    try:
-        config = CoupledGPTConfig(
-            **vars(model),
-            coupling="sequential" if data.sequential_ids else task.coupling,
-            eos_token_id=task.end_token,
-        )
-    except StrictDataclassError as error:
-        raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
-
-    # As given: TrainingArguments fills in what depends on the machine.
-    values = vars(parser.parse_args(arguments))
-    named = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
-    kept = named | set(RunArguments.__annotations__)
-    changed = {option.name: values[option.name] for option in fields(RunArguments) if option.name in kept}
-    if isinstance(changed["lr_scheduler_kwargs"], str):
-        changed["lr_scheduler_kwargs"] = json.loads(changed["lr_scheduler_kwargs"])
-    for derived, instead in _DERIVED.items():
-        if derived in named:
-            raise ValueError(f"{derived} cannot be set: it follows from {instead}")
-    folder = Path(changed.pop("output_dir") or Path("outputs", name))
-    training.output_dir = str(folder / CHECKPOINTS_FOLDER)
-    for harmless in ("resume", "disable_tqdm", "report_to"):
-        changed.pop(harmless, None)
-    resolved = {"recipe": name, "description": description, **task.describe(), **vars(data), **vars(model), **changed}
-    return Run(name, folder, task, config, data, training, json.loads(json.dumps(resolved)))
-
-
-def _as_arguments(recipe: dict[str, Any]) -> list[str]:
-    """A recipe as command-line words, so that the parser checks both alike."""
-    words = []
-    for name, value in recipe.items():
-        if value is None:
-            continue
-        words.append(f"--{name}")
-        if isinstance(value, dict):
-            words.append(json.dumps(value))
-        else:
-            words += map(str, value) if isinstance(value, list) else [str(value)]
-    return words
-
-
-def _check_values(data: DataArguments, training: RunArguments) -> None:
-    if not 1 <= data.min_length <= data.max_length:
-        raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
-    for name in ("validation_lengths", "test_lengths"):
-        if not getattr(data, name) or min(getattr(data, name)) < 1:
-            raise ValueError(f"{name} must be lengths of at least 1 digit, got {getattr(data, name)}")
-    counts = {name: getattr(data, name) for name in ("validation_samples", "test_samples", "num_train_samples")}
-    counts |= {name: getattr(training, name) for name in ("batch_size", "max_steps", "eval_steps")}
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    for name in ("seed", "data_seed"):
-        if not 0 <= getattr(training, name) < 2**32:
-            raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
-    if not 0 < training.learning_rate < float("inf"):
-        raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
 
 
 class BatchTrainer(Trainer):
@@ -484,18 +274,6 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
         )
 
 
-def print_help() -> None:
-    """Usage, and every argument of this project with its default; those of transformers are left to its own pages."""
-    print(__doc__)
-    print("Arguments, set by a recipe or on the command line; all others of transformers.TrainingArguments work too.\n")
-    for kind in (*TASKS.values(), ModelArguments, DataArguments, RunArguments):
-        own = kind.__annotations__ if kind is RunArguments else {option.name for option in fields(kind)}
-        for option in fields(kind):
-            if option.name in own:
-                default = option.default if option.default_factory is MISSING else option.default_factory()
-                print(f"  --{option.name:24} {option.metadata['help']} (default {default})")
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Console entry: bad input ends with one line and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -504,7 +282,9 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{name:28} {description}")
         return
     if set(arguments) & {"--help", "-h"}:
-        print_help()
+        print(__doc__)
+        print("Arguments, set by a recipe or on the command line; all others of transformers.TrainingArguments work too.\n")
+        print(describe_arguments())
         return
     logging.disable_progress_bar()
     try:

@@ -110,6 +110,9 @@ class CoupledGPTConfig(PreTrainedConfig):
                      "intermediate_size", "position_levels", "max_position_ids"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("norm_eps", "rotary_base"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
         if self.coupling not in COUPLING_RULES:

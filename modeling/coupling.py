@@ -147,7 +147,8 @@ def sequential(input_ids: torch.LongTensor, columns: int) -> Plan:
     $ 6 5 + 4 9 = 4 1 1 $
     0 1 2 3 4 5 6 7 8 9 10
     """
-    _check((input_ids != UNKNOWN).all(1), input_ids, "of known characters")
+    after_equals = (input_ids == EQUALS).cumsum(1) > 0
+    _check((after_equals | (input_ids != UNKNOWN)).all(1), input_ids, "of known characters")
     begin = _first_column(input_ids != PAD)
     query_length = input_ids.shape[1] - int(begin.min())
     if (begin == begin[:1]).all():

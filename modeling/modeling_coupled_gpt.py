@@ -253,7 +253,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if past_key_values is not None and past_key_values.is_compileable:
             raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        position_ids = self._resolve_position_ids(input_ids, position_ids, past_length)
+        tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        position_ids = self._resolve_position_ids(input_ids, position_ids, tokens, past_length)
         every, last = slice(None), len(self.layers) - 1
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
         if isinstance(logits_to_keep, torch.Tensor):
@@ -274,7 +275,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
 
-        tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
         query = torch.arange(past_length, past_length + tokens, device=hidden_states.device)[first_queries]
         visible = self._visible_keys(query, past_length + tokens, attention_mask, pair_map)
         for index, layer in enumerate(self.layers):
@@ -294,7 +294,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
-    def _resolve_position_ids(self, input_ids, position_ids, past_length) -> torch.LongTensor | None:
+    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.LongTensor | None:
         """Ids as (batch or 1, levels, tokens); None where the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
@@ -305,7 +305,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                     f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
                 )
             position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
-        return position_ids.unsqueeze(1) if position_ids.ndim == 2 else position_ids
+        levels = self.config.position_levels
+        if position_ids.ndim == 2:
+            position_ids = position_ids.unsqueeze(1)
+        if position_ids.shape[1:] != (levels, tokens):
+            raise ValueError(
+                f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {tuple(position_ids.shape)}"
+            )
+        return position_ids
 
     def _embed(self, token_embeddings, position_ids):
         return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)

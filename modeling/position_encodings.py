@@ -71,7 +71,9 @@ class LearnedTable(PositionEncoding):
         )
 
     def check(self, position_ids):
-        largest = int(position_ids.max())
+        smallest, largest = (int(value) for value in position_ids.aminmax())
+        if smallest < 0:
+            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
         limit = self.config.max_position_ids
         if largest > limit:
             longest = COUPLING_RULES[self.config.coupling].capacity(limit)

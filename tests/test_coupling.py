@@ -148,3 +148,8 @@ def test_an_unknown_character_is_refused_with_the_vocabulary(rule):
     tokens = build_tokenizer()("65a+4=", return_tensors="pt").input_ids
     with pytest.raises(ValueError, match=re.escape("'$65<unk>+4='") + ".*" + re.escape(repr(CHARACTERS))):
         COUPLING_RULES[rule].plan(tokens, 9)
+
+
+def test_sequential_ids_refuse_unknown_characters_of_the_query():
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        COUPLING_RULES["sequential"].plan(encode("$6?+5="), 6)

@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data import Addition
@@ -132,6 +133,29 @@ def test_damaged_checkpoints_are_refused(main_job, tmp_path, capsys):
     shutil.copytree(main_job, main, dirs_exist_ok=True)
     (main / "config.json").write_text('{"model_type": ')
     assert "cannot be loaded" in refusal(capsys, main)
+
+
+def test_checkpoints_with_missing_weights_or_another_format_are_refused(main_job, tmp_path, capsys):
+    damaged = shutil.copytree(main_job, tmp_path / "damaged")
+    weights = load_file(damaged / "model.safetensors")
+    weights.pop("lm_head.weight")
+    save_file(weights, damaged / "model.safetensors", metadata={"format": "pt"})
+    assert "lm_head.weight" in refusal(capsys, damaged)
+    other = shutil.copytree(main_job, tmp_path / "other")
+    recipe = (other / "recipe.yaml").read_text()
+    (other / "recipe.yaml").write_text(recipe.replace("order: response_reversed", "order: plain"))
+    assert "'addition_plain'" in refusal(capsys, other)
+    (other / "recipe.yaml").write_text(recipe.replace("order: response_reversed", "order: backwards"))
+    assert "order 'backwards' is unknown" in refusal(capsys, other)
+
+
+def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(main_job, tmp_path, capsys):
+    before = (main_job / "results.jsonl").read_bytes()
+    assert "choose another folder" in refusal(capsys, main_job, "--lengths", "3", "--output_dir", main_job)
+    assert (main_job / "results.jsonl").read_bytes() == before
+    copy = shutil.copytree(main_job, tmp_path / "addition")
+    assert "one name" in refusal(capsys, main_job, copy, "--lengths", "3")
+    assert "one heatmap" in refusal(capsys, main_job, main_job / "best", "--lengths", "3", "--lengths_b", "4")
 
 
 def test_checkpoint_that_is_nowhere_is_refused(tmp_path, capsys):

@@ -12,7 +12,8 @@ import yaml
 from safetensors.torch import load_file
 
 from longhand import train
-from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes
+from longhand.hub_cards.arguments import parse_run
+from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, write_recipe
 from longhand.hub_cards.results import read_results
 
 SMALL = [
@@ -88,6 +89,7 @@ def test_killed_run_resumes_bit_for_bit(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "model.safetensors").exists()
+    killed = killed.rename(tmp_path / "moved")
     output = finish(start([*arguments, "--resume"], killed))
     assert "checkpoint-" in output
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
@@ -121,8 +123,8 @@ def test_seeds_of_model_and_data_are_separate(tmp_path):
 
     reference = weights(seed=1, data_seed=1)
     assert weights(seed=1, data_seed=2) != reference != weights(seed=2, data_seed=1)
-    run = train.parse_run([*SMALL, "--seed", "1", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
-    other = train.parse_run([*SMALL, "--seed", "2", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
+    run = parse_run([*SMALL, "--seed", "1", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
+    other = parse_run([*SMALL, "--seed", "2", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
     first, second = train.make_trainer(run), train.make_trainer(other)
     assert torch.equal(first.train_dataset[0]["input_ids"], second.train_dataset[0]["input_ids"])
     assert not torch.equal(first.model.lm_head.weight, second.model.lm_head.weight)
@@ -130,7 +132,7 @@ def test_seeds_of_model_and_data_are_separate(tmp_path):
 
 def test_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
     good = tmp_path / "checkpoint-5"
-    run = train.parse_run([*SMALL, "--output_dir", str(tmp_path / "run")])
+    run = parse_run([*SMALL, "--output_dir", str(tmp_path / "run")])
     train.make_trainer(run).model.save_pretrained(good)
     (good / "trainer_state.json").write_text("{}")
     for step, state in ((10, None), (15, '{"global_st')):
@@ -153,8 +155,8 @@ def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
 
 
 def test_unfinished_run_is_continued_only_when_asked_and_only_as_it_was(tmp_path, capsys):
-    run = train.parse_run([*SMALL, "--output_dir", str(tmp_path)])
-    train.write_recipe(run.recipe, tmp_path / "recipe.yaml")
+    run = parse_run([*SMALL, "--output_dir", str(tmp_path)])
+    write_recipe(run.recipe, tmp_path / "recipe.yaml")
     assert "--resume" in refusal(capsys, [*SMALL, "--output_dir", tmp_path])
     message = refusal(capsys, [*SMALL, "--learning_rate", "0.5", "--resume", "--output_dir", tmp_path])
     assert "learning_rate was 0.004, now 0.5" in message
@@ -177,6 +179,11 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--order", "backwards"], "'response_reversed', 'all_reversed', 'plain'"),
         (["addition", "--num_attention_heads", "5"], "not a multiple"),
         (["addition", "--hidden_act", "swoosh"], "hidden_act"),
+        (["addition", "--learning_rate", "-1"], "learning_rate must be above 0, got -1"),
+        (["addition", "--save_steps", "5"], "save_steps cannot be set: it follows from eval_steps"),
+        (["addition", "--random_start", "--max_length", "300"], "operands of 200 digits"),
+        (["addition", "--lr_scheduler_kwargs", '{"floor": 1}'], "floor"),
+        (["addition", "--lr_scheduler_kwargs", "{bad"], "'{bad'"),
         (["addition", "--batch_size", "0"], "batch_size must be at least 1, got 0"),
         (["addition", "--max_length", "0"], "min_length <= max_length"),
         (["addition-absolute", "--test_lengths", "201"], "operands of 200 digits"),
@@ -187,24 +194,25 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
     assert expected in refusal(capsys, [*arguments, "--output_dir", tmp_path / "run"])
-    assert not (tmp_path / "run").exists()
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+    train.claim_folder(parse_run(["addition", "--output_dir", str(tmp_path / "run")]))
 
 
 @pytest.mark.parametrize("name", list_recipes())
 def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
     given = yaml.safe_load((MODELS_FOLDER / name / "recipe.yaml").read_text())
     on_cpu = ["--bf16", "False"] if given.get("bf16") else []
-    run = train.parse_run([name, *on_cpu, "--output_dir", str(tmp_path / "run")])
+    run = parse_run([name, *on_cpu, "--output_dir", str(tmp_path / "run")])
     assert run.name == name
     assert {**given, "bf16": False} == {name: {"bf16": False, **run.recipe}[name] for name in {**given, "bf16": False}}
 
 
 def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path):
-    run = train.parse_run([*SMALL, "--learning_rate", "0.25", "--output_dir", str(tmp_path / "run")])
+    run = parse_run([*SMALL, "--learning_rate", "0.25", "--output_dir", str(tmp_path / "run")])
     assert run.training.learning_rate == 0.25
     (tmp_path / "kept").mkdir()
-    train.write_recipe(run.recipe, tmp_path / "kept" / "recipe.yaml")
-    again = train.parse_run([str(tmp_path / "kept")])
+    write_recipe(run.recipe, tmp_path / "kept" / "recipe.yaml")
+    again = parse_run([str(tmp_path / "kept")])
     assert json.dumps(again.recipe) == json.dumps(run.recipe)
     assert again.config.to_dict() == run.config.to_dict()
 
