@@ -342,9 +342,9 @@ def run(options: argparse.Namespace) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
     folder = options.output_dir or Path("outputs", "evaluation", names[0].replace("/", "--"))
-    claim_output(folder)
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
+    claim_output(folder)
     rows = []
     for checkpoint in checkpoints:
         measured = evaluate_lengths(
