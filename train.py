@@ -54,7 +54,7 @@ class ProgressLines(ProgressCallback):
     def __init__(self, lengths: list[int]):
         super().__init__()
         self.lengths = lengths
-        self.loss = float("nan")
+        self.loss: float | None = None
         self.exact_match: dict[int, float] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -74,9 +74,8 @@ class ProgressLines(ProgressCallback):
         if len(self.exact_match) == len(self.lengths):
             if state.is_world_process_zero and self.training_bar is not None:
                 accuracy = "  ".join(f"{length}: {value:.3f}" for length, value in self.exact_match.items())
-                self.training_bar.write(
-                    f"step {state.global_step:6d}  loss {self.loss:.5f}  exact match at digits  {accuracy}"
-                )
+                loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
+                self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
             self.exact_match = {}
 
 
