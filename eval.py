@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
@@ -192,14 +193,15 @@ def evaluate_lengths(
     return rows
 
 
-def teacher_forced_matches(model, batch):
+def teacher_forced_matches(model: PreTrainedModel, batch: dict[str, Any]) -> torch.Tensor:
+    """`response_matches` of a collator's batch, from one forward pass."""
     inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
     labels = inputs.pop("labels")
     return response_matches(model(**inputs, use_cache=False).logits, labels).cpu()
 
 
-def generated_matches(model, batch):
-    """As `response_matches`, for responses that the model wrote itself."""
+def generated_matches(model: PreTrainedModel, batch: dict[str, Any]) -> torch.Tensor:
+    """As `teacher_forced_matches`, for responses that the model wrote itself."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)
     longest = int(query_lengths.max())

@@ -38,14 +38,19 @@ class BatchTrainer(Trainer):
     """
 
     def get_train_dataloader(self) -> DataLoader:
-        return _one_by_one(self.train_dataset)
+        return self._one_by_one(self.train_dataset)
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
-        return _one_by_one(self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+        return self._one_by_one(self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+
+    def _one_by_one(self, batches) -> DataLoader:
+        workers = self.args.dataloader_num_workers
+        return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=_only, num_workers=workers)
 
 
-def _one_by_one(batches) -> DataLoader:
-    return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=lambda items: items[0])
+def _only(items: list) -> dict:
+    (batch,) = items
+    return batch
 
 
 class ProgressLines(ProgressCallback):

@@ -16,7 +16,7 @@ from longhand.modeling import CoupledGPTConfig
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
 
-_NOT_ARGUMENTS = {"auto_map", "vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "coupling"}
+_NOT_ARGUMENTS = {"vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "coupling"}
 
 
 def _model_arguments() -> type:

@@ -114,6 +114,13 @@ def test_accumulation_does_not_change_the_global_batch(tmp_path):
         torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-4)
 
 
+def test_workers_that_load_data_change_nothing(tmp_path):
+    for workers in ("0", "2"):
+        train.main([*SMALL, *LEARNED, "--dataloader_num_workers", workers, "--output_dir", str(tmp_path / workers)])
+    none, two = ((tmp_path / workers / "model.safetensors").read_bytes() for workers in ("0", "2"))
+    assert none == two
+
+
 def test_seeds_of_model_and_data_are_separate(tmp_path):
     def weights(**seeds):
         folder = tmp_path / "-".join(f"{name}{value}" for name, value in seeds.items())

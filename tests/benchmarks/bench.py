@@ -82,16 +82,15 @@ def training(rounds: int) -> dict:
 
 
 def evaluation(rounds: int) -> dict:
-    """Teacher-forced evaluation of 200-digit sums with the same model."""
+    """Teacher-forced evaluation of 200-digit sums with the same model, data included."""
     count, length = 20, 200
     model, plain = paper_model().eval(), BaselineGPT(max_position=MAX_POSITION).eval()
     task = Addition()
-    batches = EvaluationBatches(
-        task, (length, length), 5 * count, 0, "test", count, collator=CouplingCollator(task.coupling, MAX_POSITION)
-    )
+    collator = CouplingCollator(task.coupling, MAX_POSITION)
 
     @torch.inference_mode()
     def ours():
+        batches = EvaluationBatches(task, (length, length), 5 * count, 0, "test", count, collator=collator)
         for index in range(len(batches)):
             teacher_forced_matches(model, batches[index])
         return 5 * count
