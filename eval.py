@@ -260,7 +260,8 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
     """Writes results.jsonl and the plot and prints the table; with `seeds`, medians over the rows' models too."""
     folder.mkdir(parents=True, exist_ok=True)
-    if all(row["length"] == row["length_b"] for row in rows):
+    pairs = {(row["length"], row["length_b"]) for row in rows}
+    if len(pairs) == len({length for length, _ in pairs}):
         plot_accuracy(rows, folder / "accuracy.png", trained_lengths, seeds)
     else:
         plot_grid(rows, folder / "accuracy.png", trained_lengths)
@@ -332,7 +333,6 @@ def run(options: argparse.Namespace) -> None:
     others = parse_lengths(options.lengths_b) if options.lengths_b else None
     if options.num_samples < 1:
         raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
-    pairs = [(length, length) for length in lengths] if others is None else list(product(lengths, others))
     if others is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
@@ -344,6 +344,10 @@ def run(options: argparse.Namespace) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
     folder = options.output_dir or Path("outputs", "evaluation", names[0].replace("/", "--"))
+    task = checkpoints[0].task
+    if different := [checkpoint.name for checkpoint in checkpoints if checkpoint.task.name != task.name]:
+        raise ValueError(f"one table holds one task: {names[0]} was made for {task.name!r}, {different[0]} was not")
+    pairs = [task.operand_lengths(length) for length in lengths] if others is None else list(product(lengths, others))
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
     claim_output(folder)

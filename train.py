@@ -109,15 +109,15 @@ def make_trainer(run: Run) -> BatchTrainer:
     set_seed(training.seed)
     model = CoupledGPTForCausalLM(run.config)
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]
-    check_lengths(model, task, [(length,) * task.operands for length in used])
+    check_lengths(model, task, [task.operand_lengths(length) for length in used])
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-    longest = (data.max_length,) * task.operands
+    longest = task.operand_lengths(data.max_length)
     EvaluationBatches(task, longest, 1, training.data_seed, "train", 1, collator=collator)[0]
     samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(
             task,
-            (length,) * task.operands,
+            task.operand_lengths(length),
             samples,
             training.data_seed,
             "validation",
@@ -232,7 +232,7 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
 
 def evaluate_final(run: Run, began: float) -> None:
     """Evaluates what was saved, the last checkpoint and the best one, as eval.py does, and writes the results."""
-    lengths = [(length,) * run.task.operands for length in run.data.test_lengths]
+    lengths = [run.task.operand_lengths(length) for length in run.data.test_lengths]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):
         if folder.is_dir():

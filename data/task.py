@@ -30,6 +30,10 @@ class Task(ABC):
     def coupling(self) -> str:
         """Name of the coupling rule for this format."""
 
+    def operand_lengths(self, length: int) -> tuple[int, ...]:
+        """Digits of every operand of the problems that tables and plots file under one length."""
+        return (length,) * self.operands
+
     @property
     def end_token(self) -> int:
         return SEPARATE_EOS if self.separate_eos else BOS

@@ -68,5 +68,5 @@ def format_medians(rows: list[Row]) -> str:
 
 
 def describe_length(row: Row) -> str:
-    """ "30", or "30+5" where the operands' lengths differ."""
-    return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}+{row['length_b']}"
+    """ "30", or "30, 5" where the operands' lengths differ."""
+    return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}, {row['length_b']}"

@@ -79,7 +79,7 @@ def test_old_results_survive_rows_that_cannot_be_written(tmp_path):
 
 def test_length_is_described_by_one_number_where_operands_agree():
     assert describe_length(result()) == "30"
-    assert describe_length(result(length_b=5)) == "30+5"
+    assert describe_length(result(length_b=5)) == "30, 5"
 
 
 def test_table_holds_the_numbers_of_every_row():
@@ -87,7 +87,17 @@ def test_table_holds_the_numbers_of_every_row():
     header, *lines = format_table(rows).splitlines()
     assert header.split()[:2] == ["model", "digits"]
     assert lines[0].split() == ["addition", "30", "0.5000", "[0.4038,", "0.5962]", "0.987654", "100", "12.3"]
-    assert lines[1].split() == ["a-much-longer-name", "200+7", "1.0000", "[0.9630,", "1.0000]", "1.000000", "100", "12.3"]
+    assert lines[1].split() == [
+        "a-much-longer-name",
+        "200,",
+        "7",
+        "1.0000",
+        "[0.9630,",
+        "1.0000]",
+        "1.000000",
+        "100",
+        "12.3",
+    ]
 
 
 def test_columns_of_the_table_line_up():
@@ -102,7 +112,7 @@ def test_medians_are_taken_for_each_length_over_checkpoints():
     header, *lines = format_medians(rows).splitlines()
     assert "median exact match" in header
     assert lines[0].split() == ["30", "0.7000", "[0.2000,", "0.9000]", "3"]
-    assert lines[1].split() == ["200+5", "0.1250", "[0.1250,", "0.1250]", "1"]
+    assert lines[1].split() == ["200,", "5", "0.1250", "[0.1250,", "0.1250]", "1"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
