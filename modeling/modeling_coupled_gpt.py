@@ -18,6 +18,8 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
+from .neighbourhoods import Neighbourhoods, WindowedCache, attend_to_gathered, distinct_neighbourhoods
+from .pair_maps import Neighbours
 from .position_encodings import POSITION_ENCODINGS, PairwiseBias, PositionTable
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -45,8 +47,8 @@ def eager_attention_forward(
 
 
 def expand_rows(rows: torch.Tensor, row_index: torch.LongTensor) -> torch.Tensor:
-    """(batch, tokens, width) from the distinct rows (distinct, width) and each token's index in them (batch, tokens)."""
-    return nn.functional.embedding(row_index, rows)
+    """The rows (distinct, ..., width) that an index of any shape names: (*index.shape, ..., width)."""
+    return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
 
 class CoupledGPTAttention(nn.Module):
@@ -73,44 +75,95 @@ class CoupledGPTAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        position_encoding: nn.Module,
-        position_ids: torch.LongTensor | None,
-        visible: torch.BoolTensor,
         bias: torch.Tensor,
-        kept: slice | torch.LongTensor,
-        row_index: torch.LongTensor | None,
+        visible_keys: torch.LongTensor,
+        position_encoding: nn.Module | None = None,
+        position_ids: torch.LongTensor | None = None,
+        kept: slice | torch.LongTensor = slice(None),
+        row_index: torch.LongTensor | None = None,
+        neighbourhoods: Neighbourhoods | None = None,
+        neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`hidden_states` is (batch, tokens, hidden), or with `row_index` (batch, tokens) the distinct rows of it."""
+        """In one of three forms: all pairs; distinct rows (with `neighbourhoods`); keys of a cache (with `neighbours`).
+
+        Args:
+            hidden_states: (batch, tokens, hidden); rows (distinct, hidden) with `row_index` or `neighbourhoods`.
+            bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all pairs, else (batch or 1, kept,
+                neighbours, heads) or (distinct, neighbours, heads).
+            visible_keys: (batch or 1, kept) or (distinct,), how many keys a query sees.
+            row_index: (batch, tokens), the row of every token.
+        """
+        if neighbourhoods is not None:
+            return self._attend_to_rows(hidden_states, neighbourhoods, bias, visible_keys), None
 
         def project(projection: nn.Linear, tokens: slice | torch.LongTensor, length: torch.Tensor | float | None = None):
-            states = projection(hidden_states if row_index is not None else hidden_states[:, tokens])
-            states = states.unflatten(-1, (-1, self.head_dim))
-            if length is not None:
-                states = nn.functional.normalize(states, dim=-1) * length
-            if row_index is not None:
-                states = expand_rows(states.flatten(1), row_index[:, tokens]).unflatten(-1, (-1, self.head_dim))
-            return states.transpose(1, 2)
+            if row_index is None:
+                return self._project(projection, hidden_states[:, tokens], length)
+            return expand_rows(self._project(projection, hidden_states, length), row_index[:, tokens])
 
-        query_length = self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
-        query = project(self.q_proj, kept, query_length)
-        key = project(self.k_proj, slice(None), 1.0 if self.config.qk_norm else None)
-        value = project(self.v_proj, slice(None))
+        query = self._scale_queries(project(self.q_proj, kept, self._query_length()), visible_keys)
+        key = project(self.k_proj, slice(None), self._key_length())
+        query, key, value = (states.transpose(1, 2) for states in (query, key, project(self.v_proj, slice(None))))
         if position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        if self.config.attention_scale == "log_length":
-            log_length = visible.sum(-1, keepdim=True).clamp(min=1).log().to(query.dtype)
-            query = query * (self.log_length_factor.view(-1, 1, 1) * log_length)
+        if neighbours is not None:
+            columns = neighbours.columns.clamp(min=0)
+            if isinstance(past_key_values, WindowedCache):
+                columns = past_key_values.slots(columns, self.layer_idx)
+            return self._attend_to_columns(query, key, value, columns, bias), None
 
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attention(
             self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
         )
         return self.o_proj(output.flatten(2)), weights
+
+    def _project(self, projection: nn.Linear, states: torch.Tensor, length: torch.Tensor | float | None = None):
+        """(..., hidden) -> (..., heads, head_dim), of the given length if any."""
+        states = projection(states).unflatten(-1, (-1, self.head_dim))
+        return states if length is None else nn.functional.normalize(states, dim=-1) * length
+
+    def _query_length(self) -> torch.Tensor | None:
+        return self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
+
+    def _key_length(self) -> float | None:
+        return 1.0 if self.config.qk_norm else None
+
+    def _scale_queries(self, query: torch.Tensor, visible_keys: torch.LongTensor) -> torch.Tensor:
+        """Queries (..., heads, head_dim) of tokens that see so many keys (...)."""
+        if self.config.attention_scale != "log_length":
+            return query
+        log_length = visible_keys.clamp(min=1).log().to(query.dtype)
+        return query * (self.log_length_factor.unsqueeze(1) * log_length[..., None, None])
+
+    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> torch.Tensor:
+        query = expand_rows(self._project(self.q_proj, hidden_states, self._query_length()), neighbourhoods.queries)
+        key = self._project(self.k_proj, hidden_states, self._key_length())
+        value = self._project(self.v_proj, hidden_states)
+
+        def gather(queries: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
+
+        query = self._scale_queries(query, visible_keys)
+        return self.o_proj(attend_to_gathered(query, gather, bias.to(query.dtype), self.scaling).flatten(1))
+
+    def _attend_to_columns(self, query, key, value, columns, bias) -> torch.Tensor:
+        batch, _, queries, _ = query.shape
+        columns = columns.expand(batch, -1, -1).flatten(0, 1)
+        bias = bias.expand(batch, -1, -1, -1).flatten(0, 1).to(query.dtype)
+        example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
+        key, value = key.transpose(1, 2), value.transpose(1, 2)
+
+        def gather(chunk: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
+
+        output = attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, self.scaling)
+        return self.o_proj(output.flatten(1)).unflatten(0, (batch, queries))
 
 
 class CoupledGPTMLP(nn.Module):
@@ -151,10 +204,7 @@ class ResidualNorms(nn.Module):
 
 
 class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
-    """Attention and MLP for the kept tokens only.
-
-    `hidden_states` is (batch, tokens, hidden), or with `row_index` (batch, tokens) the distinct rows of it.
-    """
+    """Attention and MLP for the kept tokens only; see `CoupledGPTAttention.forward` for the forms of `hidden_states`."""
 
     def __init__(self, config: CoupledGPTConfig, layer_idx: int):
         super().__init__()
@@ -166,14 +216,25 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        kept: slice | torch.LongTensor,
-        row_index: torch.LongTensor | None,
+        kept: slice | torch.LongTensor = slice(None),
+        row_index: torch.LongTensor | None = None,
+        neighbourhoods: Neighbourhoods | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
+        """(batch, kept, hidden), or one row for each of the neighbourhoods."""
         attention_output, _ = self.self_attn(
-            hidden_states=self.attention_norms.input(hidden_states), row_index=row_index, kept=kept, **kwargs
+            hidden_states=self.attention_norms.input(hidden_states),
+            kept=kept,
+            row_index=row_index,
+            neighbourhoods=neighbourhoods,
+            **kwargs,
         )
-        residual = hidden_states[:, kept] if row_index is None else expand_rows(hidden_states, row_index[:, kept])
+        if neighbourhoods is not None:
+            residual = expand_rows(hidden_states, neighbourhoods.queries)
+        elif row_index is not None:
+            residual = expand_rows(hidden_states, row_index[:, kept])
+        else:
+            residual = hidden_states[:, kept]
         hidden_states = self.attention_norms.add(residual, attention_output)
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
@@ -240,6 +301,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         pair_map: torch.IntTensor | None = None,
+        neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
@@ -254,45 +316,98 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens):
+            raise ValueError(f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}")
         position_ids = self._resolve_position_ids(input_ids, position_ids, tokens, past_length)
-        every, last = slice(None), len(self.layers) - 1
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else every
+        kept = slice(None)
         if isinstance(logits_to_keep, torch.Tensor):
             kept = logits_to_keep
+        elif logits_to_keep:
+            kept = slice(-logits_to_keep, None)
         # Only the last layer may leave tokens out as queries: in those below, every token is a key of the next.
-        first_queries = kept if last == 0 else every
+        first_queries = kept if len(self.layers) == 1 else slice(None)
+        query_columns = torch.arange(past_length, past_length + tokens, device=self.device)[first_queries]
+        recorded = {
+            name: kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}"))
+            for name in ("hidden_states", "attentions")
+        }
         if pair_map is not None:
             pair_map = pair_map[:, first_queries]
+        elif neighbours is not None:
+            neighbours = neighbours.select(first_queries)
         elif self.position_encoding.uses_pair_map:
             if past_length:
                 raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
-            pair_map = self.position_encoding.pair_map(position_ids[..., first_queries], position_ids)
+            if self.position_encoding.windowed and not any(recorded.values()):
+                neighbours = self.neighbours(position_ids, query_columns, attention_mask)
+            else:
+                pair_map = self.position_encoding.pair_map(position_ids[..., first_queries], position_ids)
 
-        records_input = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        if input_ids is not None and past_length == 0 and not records_input:
+        if input_ids is not None and past_length == 0 and not recorded["hidden_states"]:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
         else:
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
 
-        query = torch.arange(past_length, past_length + tokens, device=hidden_states.device)[first_queries]
-        visible = self._visible_keys(query, past_length + tokens, attention_mask, pair_map)
+        if neighbours is not None and past_key_values is None:
+            hidden_states = self._forward_distinct(hidden_states, row_index, neighbours, kept)
+        else:
+            visible = self._visible_keys(query_columns, past_length + tokens, attention_mask, pair_map, neighbours)
+            for index, layer in enumerate(self.layers):
+                queries = slice(None)
+                if index == len(self.layers) - 1:
+                    queries = kept
+                    if index > 0:
+                        visible = visible[:, kept]
+                        pair_map = None if pair_map is None else pair_map[:, kept]
+                        neighbours = None if neighbours is None else neighbours.select(kept)
+                relations = pair_map if neighbours is None else neighbours.relations
+                bias = self._attention_bias(visible, relations, index, hidden_states.dtype)
+                hidden_states = layer(
+                    hidden_states,
+                    bias=bias.permute(0, 3, 1, 2) if neighbours is None else bias,
+                    visible_keys=visible.sum(-1),
+                    position_encoding=self.position_encoding,
+                    position_ids=position_ids,
+                    kept=queries,
+                    row_index=row_index if index == 0 else None,
+                    neighbours=neighbours,
+                    past_key_values=past_key_values,
+                    **kwargs,
+                )
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+
+    def _forward_distinct(self, hidden_states, row_index, neighbours, kept) -> torch.Tensor:
+        """All layers on distinct rows: what a layer computes at a token depends on its neighbourhood alone."""
+        if row_index is None:
+            batch, tokens, _ = hidden_states.shape
+            row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
+            hidden_states = hidden_states.flatten(0, 1)
         for index, layer in enumerate(self.layers):
-            if 0 < index == last:
-                visible = visible[..., kept, :]
-                pair_map = None if pair_map is None else pair_map[:, kept]
+            queries = slice(None)
+            if index == len(self.layers) - 1:
+                queries = kept
+                neighbours = neighbours.select(kept) if index > 0 else neighbours
+            neighbourhoods = distinct_neighbourhoods(row_index, queries, neighbours)
+            visible = neighbourhoods.relations >= 0
             hidden_states = layer(
                 hidden_states,
-                kept=kept if index == last else every,
-                row_index=row_index if index == 0 else None,
-                position_encoding=self.position_encoding,
-                position_ids=position_ids,
-                visible=visible,
-                bias=self._attention_bias(visible, pair_map, index, hidden_states.dtype),
-                past_key_values=past_key_values,
-                **kwargs,
+                neighbourhoods=neighbourhoods,
+                bias=self._attention_bias(visible, neighbourhoods.relations, index, hidden_states.dtype),
+                visible_keys=visible.sum(-1),
             )
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+            row_index = neighbourhoods.index
+        return expand_rows(hidden_states, row_index)
+
+    def neighbours(
+        self, position_ids: torch.LongTensor, query_columns: torch.LongTensor, attention_mask: torch.Tensor | None
+    ) -> Neighbours:
+        """The keys of the queries in some columns, for an encoding with a window; padding is nobody's neighbour."""
+        present = None
+        if attention_mask is not None and not attention_mask.all():
+            present = attention_mask.bool()
+            position_ids = position_ids.expand(len(present), -1, -1)
+        return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
     def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.LongTensor | None:
         """Ids as (batch or 1, levels, tokens); None where the encoding reads none."""
@@ -338,26 +453,26 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         levels = torch.stack(ids[::-1]).unsqueeze(0) if ids else None
         return self._embed(self.embed_tokens(codes).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, query, keys, attention_mask, pair_map) -> torch.BoolTensor:
-        """(batch or 1, 1, queries, keys) for queries at the columns `query`: causal in the order of the sequence, whatever
-        its ids; padding and, with a window, what is outside it hidden."""
-        visible = (torch.arange(keys, device=query.device) <= query.unsqueeze(1))[None, None]
+    def _visible_keys(self, query_columns, keys, attention_mask, pair_map, neighbours) -> torch.BoolTensor:
+        """(batch or 1, queries, keys): causal in the order of the sequence, whatever its ids; padding and, with a window,
+        what is outside it hidden. With neighbours, (batch or 1, queries, neighbours)."""
+        if neighbours is not None:
+            return neighbours.relations >= 0
+        visible = (torch.arange(keys, device=query_columns.device) <= query_columns.unsqueeze(1)).unsqueeze(0)
         if attention_mask is not None:
-            if attention_mask.ndim != 2 or attention_mask.shape[1] != keys:
-                raise ValueError(f"attention_mask must be (batch, {keys}), got {tuple(attention_mask.shape)}")
-            visible = visible & attention_mask[:, None, None, :].bool()
+            visible = visible & attention_mask[:, None, :].bool()
         if pair_map is not None and self.config.windowed:
-            visible = visible & (pair_map >= 0).unsqueeze(1)
+            visible = visible & (pair_map >= 0)
         return visible
 
-    def _attention_bias(self, visible, pair_map, layer, dtype) -> torch.Tensor:
-        """Additive (batch or 1, heads or 1, queries, keys): the encoding's bias where visible, else the lowest value,
-        whose weight after softmax is exactly zero."""
+    def _attention_bias(self, visible, relations, layer, dtype) -> torch.Tensor:
+        """Additive (*visible.shape, heads or 1): the encoding's bias where visible, else the lowest value, whose weight
+        after softmax is exactly zero."""
         lowest = torch.finfo(dtype).min
-        bias = None if pair_map is None else self.position_encoding.bias(pair_map, layer)
+        bias = None if relations is None else self.position_encoding.bias(relations, layer)
         if bias is None:
             bias = torch.zeros((), dtype=dtype, device=visible.device)
-        return torch.where(visible, bias.to(dtype), lowest)
+        return torch.where(visible.unsqueeze(-1), bias.to(dtype), lowest)
 
 
 class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
@@ -383,6 +498,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         pair_map: torch.IntTensor | None = None,
+        neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.LongTensor | None = None,
@@ -413,6 +529,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             attention_mask=attention_mask,
             position_ids=position_ids,
             pair_map=pair_map,
+            neighbours=neighbours,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
@@ -483,7 +600,23 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             model_kwargs["position_plan"] = plan if len(plan) == 1 else plan.repeat_interleave(expand_size, dim=0)
         return input_ids, model_kwargs
 
-    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, position_plan=None, **kwargs):
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
+        """Under a window, a cache that keeps what can still be seen, unless the caller asks for another."""
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        plan, cache = model_kwargs.get("position_plan"), model_kwargs.get("past_key_values")
+        own = type(cache) is DynamicCache and not cache.offloading and cache.get_seq_length() == 0
+        if plan is not None and own and self.model.position_encoding.windowed:
+            plan = nn.functional.pad(plan, (0, max(0, max_cache_length + 1 - plan.shape[-1])))
+            present = model_kwargs.get("attention_mask")
+            if present is not None:
+                present = nn.functional.pad(present, (0, plan.shape[-1] - present.shape[1]), value=1)
+            columns = torch.arange(plan.shape[-1], device=plan.device)
+            model_kwargs["neighbour_plan"] = self.model.neighbours(plan, columns, present)
+            model_kwargs["past_key_values"] = WindowedCache(model_kwargs["neighbour_plan"], self.config.num_hidden_layers)
+
+    def prepare_inputs_for_generation(
+        self, input_ids, past_key_values=None, position_plan=None, neighbour_plan=None, **kwargs
+    ):
         """Slices the plan of ids; columns past its end (tokens after the longest response) have id 0."""
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -491,7 +624,10 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         if position_plan is not None:
             plan = nn.functional.pad(position_plan, (0, max(0, length - position_plan.shape[-1])))
             inputs["position_ids"] = plan[..., past_length:length]
-            inputs["pair_map"] = self.model.position_encoding.pair_map(inputs["position_ids"], plan[..., :length])
+            if isinstance(past_key_values, WindowedCache):
+                inputs["neighbours"] = neighbour_plan.select(slice(past_length, length))
+            else:
+                inputs["pair_map"] = self.model.position_encoding.pair_map(inputs["position_ids"], plan[..., :length])
         return inputs
 
 

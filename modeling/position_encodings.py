@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .coupling import COUPLING_RULES
-from .pair_maps import coupled_pair_map, num_coupled_relations
+from .pair_maps import Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
 
 
 class PositionEncoding(nn.Module):
@@ -21,7 +21,10 @@ class PositionEncoding(nn.Module):
     """Whether `embed` adds something to the token embeddings."""
 
     uses_pair_map = False
-    """Whether `bias` reads a pair map, so that a missing one must be derived."""
+    """Whether `bias` reads relations, so that a missing pair map must be derived."""
+
+    windowed = False
+    """Whether a query attends to its neighbours alone."""
 
     def __init__(self, config):
         super().__init__()
@@ -42,8 +45,18 @@ class PositionEncoding(nn.Module):
         """Relations (batch or 1, queries, keys) for `bias`, or None."""
         return None
 
-    def bias(self, pair_map: torch.IntTensor, layer: int) -> torch.Tensor | None:
-        """(batch or 1, heads, queries, keys), added to the scaled scores; or None."""
+    def neighbours(
+        self,
+        query_ids: torch.LongTensor,
+        key_ids: torch.LongTensor,
+        query_columns: torch.LongTensor,
+        present: torch.BoolTensor | None,
+    ) -> Neighbours:
+        """The keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
+        raise NotImplementedError
+
+    def bias(self, relations: torch.IntTensor, layer: int) -> torch.Tensor | None:
+        """(*relations.shape, heads), added to the scaled scores; or None."""
         return None
 
 
@@ -122,14 +135,18 @@ class PairwiseBias(PositionEncoding):
 
     def __init__(self, config):
         super().__init__(config)
+        self.windowed = config.windowed
         relations = num_coupled_relations(config.relation_range, config.position_levels)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
 
     def pair_map(self, query_ids, key_ids):
         return coupled_pair_map(query_ids, key_ids, self.config.relation_range, self.config.windowed)
 
-    def bias(self, pair_map, layer):
-        return nn.functional.embedding(pair_map.clamp(min=0), self.relation_bias[layer]).permute(0, 3, 1, 2)
+    def neighbours(self, query_ids, key_ids, query_columns, present):
+        return coupled_neighbours(query_ids, key_ids, query_columns, self.config.relation_range, present)
+
+    def bias(self, relations, layer):
+        return nn.functional.embedding(relations.clamp(min=0), self.relation_bias[layer])
 
 
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
