@@ -1,14 +1,17 @@
-"""Evaluates checkpoints: accuracy by length as a table, a results file and a plot; or one question, answered.
+"""Evaluates checkpoints: accuracy by length as a table, a results file and a plot; one question; or a proof.
 
 python eval.py outputs/addition --lengths 10:200:10
 python eval.py user/name --ask "653+49"
+python eval.py outputs/addition --certify
 """
 
 import argparse
+import json
 import platform
 import sys
+import textwrap
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,13 +25,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from longhand.data import TASKS, CouplingCollator, EvaluationBatches, Task, check_characters
+from longhand.data.certificates import Certificate, certify
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
 from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, read_results, write_results
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.vocabulary import PAD, TOKENS
+
+CERTIFICATE_FILE = "certificate.json"
+CERTIFICATES_FILE = "certificates.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
@@ -237,6 +244,47 @@ def answer(checkpoint: Checkpoint, question: str) -> str:
     return checkpoint.task.read_answer(checkpoint.tokenizer.decode(response, skip_special_tokens=True))
 
 
+def certify_checkpoint(checkpoint: Checkpoint, folder: Path) -> Row:
+    """Prints what a check of all neighbourhoods proves or finds, and writes certificate.json.
+
+    Returns:
+        One row of certificates.jsonl.
+
+    Raises:
+        CannotCertify: the model has no window, or its task's neighbourhoods are unknown or too many.
+    """
+    began = time.perf_counter()
+    certificate = certify(checkpoint.model, checkpoint.task, progress=True)
+    seconds = round(time.perf_counter() - began, 1)
+    replace_file(folder / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
+    print(format_certificate(checkpoint.name, certificate))
+    print(f"\nwrote {folder / CERTIFICATE_FILE} after {seconds} seconds")
+    row = {name: value for name, value in asdict(certificate).items() if name not in ("statement", "proof", "task")}
+    row |= {"model": checkpoint.name, "seconds": seconds, "hardware": hardware(checkpoint.model.device)}
+    return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
+
+
+def format_certificate(name: str, certificate: Certificate) -> str:
+    """A certificate, or what stands against it, as a person reads it."""
+    counted = "" if certificate.neighbourhoods is None else f" ({certificate.neighbourhoods:,} different neighbourhoods)"
+    facts = {
+        "checked": f"{certificate.predictions:,} predictions in {certificate.problems:,} short problems{counted}",
+        "wrong": f"{certificate.wrong:,}",
+        "margin": f"{certificate.margin:.4g}, the smallest lead of a right token's logit",
+        "rounding": f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit",
+        "weights": certificate.weights,
+    }
+    lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
+    lines += [f"  {label:9} {value}" for label, value in facts.items()]
+    lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
+    for failure in certificate.failures:
+        after = f"after {failure.prefix!r}" if failure.prefix else "at the start"
+        lines.append(f"  wrong: {failure.problem}  writes {failure.predicted!r} instead of {failure.right!r} {after}")
+    if certificate.wrong > len(certificate.failures):
+        lines.append("  and more of the kind")
+    return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
+
+
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plots the response tokens' attention, averaged over problems of one length (paper 1, Fig. 7)."""
     model, task = checkpoint.model, checkpoint.task
@@ -322,6 +370,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of the test problems (default %(default)s)")
     parser.add_argument("--output_dir", type=Path, help="default: outputs/evaluation/NAME")
     parser.add_argument("--ask", metavar="QUESTION", help='print the answer to one question, such as "653+49"')
+    parser.add_argument(
+        "--certify",
+        action="store_true",
+        help="check all neighbourhoods instead: exit status 0 only where the model is proved exact for every length",
+    )
     parser.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
     parser.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
@@ -344,6 +397,15 @@ def run(options: argparse.Namespace) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
     folder = options.output_dir or Path("outputs", "evaluation", names[0].replace("/", "--"))
+    if options.certify:
+        claim_output(folder)
+        rows = []
+        for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
+            rows.append(certify_checkpoint(checkpoint, Path(source) if Path(source).is_dir() else folder))
+        write_results(rows, folder / CERTIFICATES_FILE)
+        if not all(row["certified"] for row in rows):
+            raise SystemExit(1)
+        return
     task = checkpoints[0].task
     if different := [checkpoint.name for checkpoint in checkpoints if checkpoint.task.name != task.name]:
         raise ValueError(f"one table holds one task: {names[0]} was made for {task.name!r}, {different[0]} was not")

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, set_seed
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, build_tokenizer
+from longhand.data.certificates import check_neighbourhoods
 from longhand.data.metrics import response_matches
-from longhand.eval import check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
+from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
 from longhand.hub_cards.results import RESULTS_FILE
@@ -82,6 +83,35 @@ class ProgressLines(ProgressCallback):
                 loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
                 self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
             self.exact_match = {}
+
+
+class UntilCertified(TrainerCallback):
+    """Checks the model's neighbourhoods at every validation, lets failing ones be practised, and stops when none fails.
+
+    Raises:
+        CannotCertify: at once, where no certificate is possible for the model and task.
+    """
+
+    def __init__(self, run: Run, model: CoupledGPTForCausalLM, batches: FreshBatches):
+        self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
+        check_neighbourhoods(model, self.task)
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        # Resumed: the check of the step that was saved, so that the same problems are practised.
+        if state.global_step:
+            self.batches.practise(check_neighbourhoods(model, self.task).failing)
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step % args.eval_steps:
+            return
+        check = check_neighbourhoods(model, self.task)
+        self.batches.practise(check.failing)
+        if state.is_world_process_zero:
+            tqdm.write(
+                f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
+                f"smallest margin {check.margin:.3f}"
+            )
+        control.should_training_stop = check.wrong == 0 and check.margin >= self.margin
 
 
 def make_trainer(run: Run) -> BatchTrainer:
@@ -145,6 +175,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
+    if training.until_certified:
+        trainer.add_callback(UntilCertified(run, model, batches))
     trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer
 
@@ -230,8 +262,15 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
     partial.rmdir()
 
 
-def evaluate_final(run: Run, began: float) -> None:
-    """Evaluates what was saved, the last checkpoint and the best one, as eval.py does, and writes the results."""
+def evaluate_final(run: Run, began: float) -> bool:
+    """Evaluates what was saved, the last checkpoint and the best one, as eval.py does, and writes the results.
+
+    Returns:
+        False where the run should have ended with a certificate and did not.
+    """
+    certified = (
+        not run.training.until_certified or certify_checkpoint(load_checkpoint(str(run.folder)), run.folder)["certified"]
+    )
     lengths = [run.task.operand_lengths(length) for length in run.data.test_lengths]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):
@@ -244,10 +283,11 @@ def evaluate_final(run: Run, began: float) -> None:
     for row in rows:
         row["run_seconds"] = seconds
     report(rows, run.folder, (run.data.min_length, run.data.max_length))
+    return certified
 
 
-def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
-    """Trains, from a checkpoint if there is one, then saves and evaluates."""
+def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
+    """Trains, from a checkpoint if there is one, then saves and evaluates; see `evaluate_final` for what it returns."""
     began = time.perf_counter()
     if trainer.is_world_process_zero():
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -263,7 +303,7 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.is_world_process_zero():
         save_final(trainer, run)
-        evaluate_final(run, began)
+        certified = evaluate_final(run, began)
         for path in (run.folder / CHECKPOINTS_FOLDER).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
             shutil.rmtree(path)
         if not any((run.folder / CHECKPOINTS_FOLDER).iterdir()):
@@ -276,6 +316,8 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
             f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"
             f"  python eval.py {folder} --lengths {run.data.test_lengths[0]} --attentions"
         )
+        return certified
+    return True
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -301,7 +343,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2) from error
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
-    train(run, trainer, checkpoint)
+    if not train(run, trainer, checkpoint):
+        print(f"error: not certified after {run.training.max_steps} steps", file=sys.stderr)
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.sampling import make_generator
+from longhand.data.sampling import SPLITS, make_generator, split_of
 from longhand.data.task import Task
 
 
@@ -68,15 +68,36 @@ class Batches(Dataset):
         raise NotImplementedError
 
 
+PRACTICE_EVERY = 4
+"""While there are problems to practise, one batch in so many is drawn from them."""
+
+
 class FreshBatches(Batches):
     """Training problems drawn anew for every batch, one group of lengths a batch, groups as often as balanced sampling."""
 
     def __init__(self, task: Task, min_length: int, max_length: int, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.task, self.min_length, self.max_length, self.seed = task, min_length, max_length, seed
+        self._practice: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def practise(self, problems: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Draws one batch in `PRACTICE_EVERY` from these problems from now on, until called again.
+
+        Args:
+            problems: (digits, lengths) pairs, one group of lengths each; problems of other splits are left out.
+        """
+        own = [(digits, lengths, split_of(digits, lengths)) for digits, lengths in problems]
+        chosen = [(split < 0) | (split == SPLITS.index("train")) for _, _, split in own]
+        self._practice = [
+            (digits[rows], lengths[rows]) for (digits, lengths, _), rows in zip(own, chosen, strict=True) if rows.any()
+        ]
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
+        if self._practice and index % PRACTICE_EVERY == 0:
+            digits, lengths = self._practice[generator.integers(len(self._practice))]
+            rows = generator.integers(len(digits), size=self.batch_size)
+            return self.task.format(digits[rows], lengths[rows]), generator
         lengths = self.task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = self.task.group_lengths(generator, lengths, self.batch_size, self.min_length)
         return self.task.examples(generator, lengths, "train"), generator

@@ -5,6 +5,7 @@ what was written. A task's fields are its format.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -13,6 +14,21 @@ import numpy as np
 from longhand.data.formatting import Examples
 from longhand.data.sampling import SPLITS, split_of, uniform_digits
 from longhand.modeling.vocabulary import BOS, SEPARATE_EOS
+
+
+@dataclass(frozen=True)
+class CoveringProblems:
+    """Short problems in which every neighbourhood occurs that a response token can have in a problem of any size.
+
+    Attributes:
+        count: number of problems.
+        batches: their operands, (count, operands, width) digits with the ones first, and lengths (count, operands).
+        argument: why nothing else can occur, for the certificate.
+    """
+
+    count: int
+    batches: Iterable[tuple[np.ndarray, np.ndarray]]
+    argument: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,17 @@ class Task(ABC):
     @abstractmethod
     def read_answer(self, response: str) -> str:
         """The answer as a person writes it, from the response's text without the end token."""
+
+    def covering_problems(self, relation_range: tuple[int, int], layers: int) -> CoveringProblems:
+        """Problems that hold every neighbourhood, and with it every right next token, that the format allows.
+
+        A neighbourhood is what a response token sees after a correct prefix: within `relation_range` (ids, query minus
+        key) directly, and so on through every layer.
+
+        Raises:
+            NotImplementedError: none are known for the task or format; says which.
+        """
+        raise NotImplementedError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
         """Uniform operands (count, operands, width) of the given lengths that belong to a split.

@@ -67,6 +67,13 @@ class RunArguments(TrainingArguments):
     """`transformers.TrainingArguments` with this project's defaults and a global batch size."""
 
     output_dir: str | None = field(default=None, metadata={"help": "folder of the run; default outputs/RECIPE"})
+    until_certified: bool = field(
+        default=False,
+        metadata={"help": "stop at the first validation at which the model is certified; what fails is practised more"},
+    )
+    certified_margin: float = field(
+        default=1.0, metadata={"help": "lead of every right token's logit at which until_certified stops"}
+    )
     resume: bool = field(default=False, metadata={"help": "continue a run that was cut off, from its last checkpoint"})
     batch_size: int = field(
         default=256, metadata={"help": "examples of one optimizer step, all processes and accumulated parts together"}
@@ -215,6 +222,14 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if not 0 <= training.certified_margin < float("inf"):
+        raise ValueError(f"certified_margin must be 0 or above, got {training.certified_margin}")
+    if training.until_certified and data.num_train_samples is not None:
+        raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
+    if training.until_certified and training.dataloader_num_workers:
+        raise ValueError(
+            f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {training.dataloader_num_workers}"
+        )
     for name in ("seed", "data_seed"):
         if not 0 <= getattr(training, name) < 2**32:
             raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")

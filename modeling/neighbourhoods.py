@@ -95,7 +95,9 @@ def attend_to_gathered(
         chunk = slice(begin, begin + CHUNK)
         key, value = gather(chunk)
         scores = (query[chunk].unsqueeze(1) * key).sum(-1) * scaling + bias[chunk]
-        weights = nn.functional.softmax(scores, dim=1, dtype=torch.float32).to(query.dtype)
+        weights = nn.functional.softmax(scores, dim=1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+            query.dtype
+        )
         outputs.append((weights.unsqueeze(-1) * value).sum(1))
     return torch.cat(outputs)
 
