@@ -84,13 +84,15 @@ class FreshBatches(Batches):
         """Draws one batch in `PRACTICE_EVERY` from these problems from now on, until called again.
 
         Args:
-            problems: (digits, lengths) pairs, one group of lengths each; problems of other splits are left out.
+            problems: (digits, lengths) pairs, one group of lengths each; those of another split or of lengths that are
+                not trained are left out.
         """
-        own = [(digits, lengths, split_of(digits, lengths)) for digits, lengths in problems]
-        chosen = [(split < 0) | (split == SPLITS.index("train")) for _, _, split in own]
-        self._practice = [
-            (digits[rows], lengths[rows]) for (digits, lengths, _), rows in zip(own, chosen, strict=True) if rows.any()
-        ]
+        self._practice = []
+        for digits, lengths in problems:
+            split = split_of(digits, lengths)
+            trained = (lengths.min(1) >= self.min_length) & (lengths.max(1) <= self.max_length)
+            if (own := trained & ((split < 0) | (split == SPLITS.index("train")))).any():
+                self._practice.append((digits[own], lengths[own]))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
