@@ -271,9 +271,10 @@ def format_certificate(name: str, certificate: Certificate) -> str:
         "checked": f"{certificate.predictions:,} predictions in {certificate.problems:,} short problems{counted}",
         "wrong": f"{certificate.wrong:,}",
         "margin": f"{certificate.margin:.4g}, the smallest lead of a right token's logit",
-        "rounding": f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit",
         "weights": certificate.weights,
     }
+    if certificate.rounding is not None:
+        facts["rounding"] = f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit"
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
     lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]

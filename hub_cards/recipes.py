@@ -17,19 +17,23 @@ def list_recipes() -> dict[str, str]:
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """The recipe of that name, or in that file or folder.
+    """The recipe of that name, or in that file or folder; with `base`, that recipe with these changes.
 
     Raises:
         ValueError: there is none.
     """
     path = Path(name)
     if path.name == name and (MODELS_FOLDER / name / RECIPE_FILE).is_file():
-        return read_recipe(MODELS_FOLDER / name / RECIPE_FILE)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return read_recipe(path)
-    if (path / RECIPE_FILE).is_file():
-        return read_recipe(path / RECIPE_FILE)
-    raise ValueError(f"recipe {name!r} is unknown: choose one of {', '.join(list_recipes())}, or give a recipe.yaml file")
+        recipe = read_recipe(MODELS_FOLDER / name / RECIPE_FILE)
+    elif path.suffix in (".yaml", ".yml") and path.is_file():
+        recipe = read_recipe(path)
+    elif (path / RECIPE_FILE).is_file():
+        recipe = read_recipe(path / RECIPE_FILE)
+    else:
+        raise ValueError(
+            f"recipe {name!r} is unknown: choose one of {', '.join(list_recipes())}, or give a recipe.yaml file"
+        )
+    return {**load_recipe(base), **recipe} if (base := recipe.pop("base", None)) else recipe
 
 
 def read_recipe(file: Path) -> dict[str, Any]:

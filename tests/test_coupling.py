@@ -12,6 +12,9 @@ from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
+QUERIES = {"multi_operand_addition": "$653+049=", "multiplication": "$653*49="}
+"""A query for rules that refuse `$653+49=`."""
+
 SYMBOLS = {".": PAD, "?": UNKNOWN}
 
 
@@ -56,6 +59,41 @@ def test_addition_is_the_general_formula_of_the_paper(length, start):
     assert ids[0].tolist() == expected
 
 
+@pytest.mark.parametrize("start", [1, 7])
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 2), (4, 2), (2, 3), (5, 1)])
+def test_multiplication_is_the_general_formula_of_the_paper(first, second, start):
+    length = first + second
+
+    def formula(i):
+        if i == 1:
+            return 0
+        if i <= first + 2:
+            return start + i - 2 + second
+        if i <= length + 3:
+            return start + i - 3
+        return start - i + 3 + 2 * length
+
+    text = "$" + "9" * first + "*" + "8" * second + "="
+    ids = shift_position_ids(ids_of("multiplication", text, 2 * length + 4), torch.tensor(start - 1))
+    assert ids[0].tolist() == [*(formula(i) for i in range(1, 2 * length + 4)), 0]
+    assert COUPLING_RULES["multiplication"].plan(encode(text), 1).response_length == length + 1
+
+
+@pytest.mark.parametrize("operands", [2, 3, 10])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_every_operand_of_a_sum_has_the_ids_of_the_response(operands, width):
+    text = "$" + "+".join(["9" * width] * operands) + "="
+    digits = list(range(1, width + 1))
+    expected = [0, *[*digits, width + 1] * operands, *digits[::-1], 0]
+    assert ids_of("multi_operand_addition", text, len(expected))[0].tolist() == expected
+    assert COUPLING_RULES["multi_operand_addition"].plan(encode(text), 1).response_length == width + 1
+
+
+def test_response_lengths_of_a_batch_are_the_longest_ones():
+    assert COUPLING_RULES["multi_operand_addition"].plan(encode("$065+049=", "$6+5+4+3="), 9).response_length == 4
+    assert COUPLING_RULES["multiplication"].plan(encode("..$6*5=", "$65*49="), 7).response_length == 5
+
+
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 @pytest.mark.parametrize(("first", "second"), [(5, 2), (2, 5), (1, 4)])
 def test_operands_without_padding_keep_the_ids_of_their_significance(rule, first, second):
@@ -73,7 +111,8 @@ def test_operands_without_padding_keep_the_ids_of_their_significance(rule, first
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rest", ["000000", "2070$.", "+=$9=1", "??????"])
 def test_ids_do_not_depend_on_anything_after_the_equals_sign(rule, rest):
-    assert torch.equal(ids_of(rule, "$653+49=" + rest), ids_of(rule, "$653+49=", 14))
+    query = QUERIES.get(rule, "$653+49=")
+    assert torch.equal(ids_of(rule, query + rest), ids_of(rule, query, len(query) + 6))
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)
@@ -84,22 +123,30 @@ def test_response_length_counts_a_carry_and_the_end_token(rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("padding", [1, 3])
 def test_left_padding_moves_ids_by_columns_only(rule, padding):
-    padded = ids_of(rule, "." * padding + "$653+49=", padding + 13)
-    expected = torch.nn.functional.pad(ids_of(rule, "$653+49=", 13), (padding, 0))
+    query = QUERIES.get(rule, "$653+49=")
+    padded = ids_of(rule, "." * padding + query, padding + 13)
+    expected = torch.nn.functional.pad(ids_of(rule, query, 13), (padding, 0))
     assert torch.equal(padded, expected)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
     texts = ("$65+49=", "$6+549=", "..$5+4=", "$544+9=")
+    if rule == "multi_operand_addition":
+        texts = ("$65+49=", "$6+5+4=", "..$5+4=")
+    if rule == "multiplication":
+        texts = tuple(text.replace("+", "*") for text in texts)
     batch = COUPLING_RULES[rule].plan(encode(*texts), 13).position_ids
     assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
+    batch = COUPLING_RULES[rule].plan(encode(*texts[:2]), 13).position_ids
+    assert torch.equal(batch.expand(2, -1, -1), torch.stack([ids_of(rule, text, 13) for text in texts[:2]]))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_one_layout_share_one_row_of_ids(rule):
-    batch = COUPLING_RULES[rule].plan(encode("$65+49=", "$11+22="), 11).position_ids
-    assert torch.equal(batch, ids_of(rule, "$65+49=", 11).unsqueeze(0))
+    sign = "*" if rule == "multiplication" else "+"
+    batch = COUPLING_RULES[rule].plan(encode(f"$65{sign}49=", f"$11{sign}22="), 11).position_ids
+    assert torch.equal(batch, ids_of(rule, f"$65{sign}49=", 11).unsqueeze(0))
 
 
 def test_shifted_ids_wrap_on_the_ring_and_zero_stays():
@@ -119,6 +166,20 @@ def test_capacity_is_the_longest_operand_whose_ids_fit(rule, limit):
     assert (largest(digits), largest(digits + 1)) == (limit, limit + 1)
 
 
+@pytest.mark.parametrize("limit", [6, 13])
+def test_capacity_of_several_operands_counts_their_padding(limit):
+    digits, padded = map(int, re.findall(r"(\d+)", COUPLING_RULES["multi_operand_addition"].capacity(limit)))
+    assert padded == digits + 1
+    assert int(ids_of("multi_operand_addition", f"${'1' * padded}+{'1' * padded}=", 50).max()) == limit
+
+
+@pytest.mark.parametrize("limit", [6, 13])
+def test_capacity_of_multiplication_counts_both_operands(limit):
+    digits = int(re.search(r"(\d+) digits in all", COUPLING_RULES["multiplication"].capacity(limit))[1])
+    for second in (1, 2, digits - 1):
+        assert int(ids_of("multiplication", f"${'1' * (digits - second)}*{'1' * second}=", 50).max()) == limit
+
+
 def test_capacity_of_sequential_ids_counts_the_tokens_after_the_first():
     tokens = int(re.search(r"(\d+) tokens", COUPLING_RULES["sequential"].capacity(9))[1])
     assert int(ids_of("sequential", "$1+1=", tokens + 1).max()) == 9
@@ -135,6 +196,24 @@ MALFORMED = [
 def test_malformed_prompt_is_refused_and_shown(rule, text):
     with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form")):
         ids_of(rule, text)
+
+
+@pytest.mark.parametrize("text", [text for text in MALFORMED if "*" not in text] + ["$65*4*9=", "$65+49=", "$*=", "$65*+9="])
+def test_malformed_multiplication_is_refused_and_shown(text):
+    text = text if "*" in text or text == "$65+49=" else text.replace("+", "*")
+    with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form '$A*B='")):
+        ids_of("multiplication", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for text in MALFORMED if text != "$65+3+4="]
+    + ["$653+49=", "$65+149=", "$65+49+1=", "$65+49+123=", "$65+49+=", "$+65+49=", "$65++49=", "$65+49-12=", "$65+49*12=",
+       "$65+4912=", "$65+49", "$65=49+12=", "$65+49+1$="],
+)  # fmt: skip
+def test_malformed_sum_of_several_is_refused_and_shown(text):
+    with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form '$A+B+...='")):
+        ids_of("multi_operand_addition", text)
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)

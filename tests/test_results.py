@@ -139,6 +139,21 @@ def test_unknown_recipe_is_refused_with_the_list():
     assert all(name in str(error.value) for name in RECIPES)
 
 
+def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("base: addition-short\ndescription: x\nmax_length: 7\n", encoding="utf-8")
+    assert load_recipe(str(file)) == {
+        **load_recipe("addition"),
+        **load_recipe("addition-short"),
+        "description": "x",
+        "max_length": 7,
+    }
+    assert load_recipe("addition-short")["learning_rate"] == load_recipe("addition")["learning_rate"]
+    file.write_text("base: subtraction\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="recipe 'subtraction' is unknown"):
+        load_recipe(str(file))
+
+
 @pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tx: 1"])
 def test_broken_yaml_is_refused_by_the_name_of_its_file(tmp_path, text):
     file = tmp_path / "recipe.yaml"

@@ -2,8 +2,8 @@
 
 python tests/benchmarks/cost.py --output hub_cards/cost.jsonl
 
-Each figure comes from a process of its own, which draws one sum, makes its inputs and predicts its whole response under teacher
-forcing with an untrained model of the default recipe, or takes a training step with it.
+Each figure comes from a process of its own, which draws one sum, makes its inputs and predicts its whole response under
+teacher forcing with an untrained model of the default recipe, or takes a training step with it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from longhand.eval import hardware
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 DIGITS = {
-    "neighbours": [1000, 3000, 10_000, 30_000, 100_000],
+    "neighbours": [1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000],
     "all pairs": [250, 500, 1000, 2000, 4000],
 }
 ROUNDS = 3
@@ -76,6 +76,7 @@ if __name__ == "__main__":
             for digits in lengths:
                 command = [sys.executable, __file__, "--one", form, what, str(digits)]
                 rows.append(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout))
-                print(f"{what:10} {form:10} {digits:7,} digits  {rows[-1]['seconds']:8.3f} s  {rows[-1]['bytes'] / 1e6:8.1f} MB")
+                seconds, megabytes = rows[-1]["seconds"], rows[-1]["bytes"] / 1e6
+                print(f"{what:10} {form:10} {digits:9,} digits  {seconds:8.3f} s  {megabytes:8.1f} MB", flush=True)
     if options.output:
         options.output.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,326 @@
+"""Theorems as weights, against Python's integers."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longhand import eval as evaluation
+from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
+from longhand.hub_cards import construct
+from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.results import read_results
+from longhand.modeling.constructions import (
+    CONSTRUCTIONS,
+    construct_addition,
+    construct_compact_multiplication,
+    construct_multi_operand_addition,
+    construct_multiplication,
+    count_heads,
+    count_relus,
+    position_codes,
+)
+from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
+from longhand.modeling.vocabulary import BOS, CHARACTERS, EQUALS, TOKENS
+
+OPERANDS = [2, 3, 4, 7, 10]
+MULTIPLICATIONS = [construct_multiplication, construct_compact_multiplication]
+IDS = np.zeros(128, dtype=np.int64)
+IDS[[ord(character) for character in CHARACTERS]] = [TOKENS.index(character) for character in CHARACTERS]
+
+
+def encode(texts: list[str]) -> torch.LongTensor:
+    """Token ids of texts of one length."""
+    return torch.from_numpy(IDS[np.frombuffer("".join(texts).encode(), dtype=np.uint8)].reshape(len(texts), -1))
+
+
+def sum_text(*numbers: int, length: int) -> str:
+    """As for `construct_addition`."""
+    return "$" + "+".join(f"{n:0{length}d}" for n in numbers) + f"={str(sum(numbers)).zfill(length + 1)[::-1]}$"
+
+
+def padded_sum_text(*numbers: int, length: int) -> str:
+    """As for `construct_multi_operand_addition`."""
+    width = length + 1
+    return "$" + "+".join(f"{n:0{width}d}" for n in numbers) + f"={str(sum(numbers)).zfill(width)[::-1]}$"
+
+
+def product_text(first: int, second: int) -> str:
+    return f"${first}*{second:02d}={str(first * second).zfill(len(str(first)) + 2)[::-1]}$"
+
+
+def response_logits(model, texts, start=1):
+    """Logits (count, response and end token, vocabulary) and their targets, teacher-forced."""
+    tokens = encode(texts)
+    query = int((tokens[0] == EQUALS).int().argmax())
+    ids = COUPLING_RULES[model.config.coupling].plan(tokens[:1], tokens.shape[1]).position_ids
+    ids = shift_position_ids(ids, torch.tensor(start - 1), model.config.max_position_ids)
+    with torch.inference_mode():
+        logits = model(tokens, position_ids=ids, logits_to_keep=tokens.shape[1] - query, use_cache=False).logits
+    return logits[:, :-1], tokens[:, query + 1 :]
+
+
+def margins(model, texts, start=1):
+    """By how much the right token's logit exceeds every other one, (count, response and end token)."""
+    logits, targets = response_logits(model, texts, start)
+    right = logits.gather(-1, targets.unsqueeze(-1))
+    return (right - logits.scatter(-1, targets.unsqueeze(-1), -torch.inf).amax(-1, keepdim=True)).squeeze(-1)
+
+
+def least_margin(model, texts, start=1):
+    return min(float(margins(model, texts[i : i + 2000], start).min()) for i in range(0, len(texts), 2000))
+
+
+def random_numbers(generator, length, count):
+    """Python integers of exactly so many digits."""
+    digits = generator.integers(0, 10, (count, length))
+    digits[:, 0] = generator.integers(1, 10, count)
+    return [int("".join(map(str, row))) for row in digits]
+
+
+def hard_numbers(length):
+    """Numbers that make long carry chains, and others."""
+    nines = 10**length - 1
+    alternating = int(("90" * length)[:length]), int(("09" * length)[:length])
+    return [0, 1, nines, nines - 1, 10 ** (length - 1), 5 * (nines // 9), 4 * (nines // 9), *alternating]
+
+
+def addition_problems(length, text=sum_text, operands=2, count=40):
+    generator = np.random.default_rng(length)
+    hard = hard_numbers(length)
+    problems = [(a, b, *[0] * (operands - 2)) for a in hard for b in hard]
+    problems += [(a,) * operands for a in hard]
+    problems += [(a, *[nine] * (operands - 1)) for a in hard for nine in (10**length - 1, 9)]
+    problems += [tuple(random_numbers(generator, length, operands)) for _ in range(count)]
+    return [text(*numbers, length=length) for numbers in problems]
+
+
+def multiplication_problems(length, count=200):
+    generator = np.random.default_rng(length)
+    hard = [number for number in hard_numbers(length) if len(str(number)) == length]
+    problems = [(a, b) for a in hard for b in (0, 1, 9, 10, 11, 19, 90, 91, 98, 99)]
+    problems += zip(random_numbers(generator, length, count), generator.integers(0, 100, count).tolist(), strict=True)
+    return [product_text(*numbers) for numbers in problems]
+
+
+def worst_problems(model, bits):
+    """Texts at the full capacity of a model."""
+    if model.config.coupling == "multiplication":
+        return multiplication_problems(2**bits - 3)
+    if model.config.coupling == "addition":
+        return addition_problems(2**bits - 2)
+    return addition_problems(2**bits - 3, padded_sum_text, operands=3)
+
+
+ALL = [construct_addition, construct_multi_operand_addition, *MULTIPLICATIONS]
+
+
+@pytest.mark.parametrize("bits", [2, 3, 5])
+def test_codes_are_cyclic_and_far_apart(bits):
+    codes = position_codes(bits, 0)
+    products = codes @ codes.T
+    assert torch.equal(products.diagonal(), torch.full((2**bits,), float(bits)))
+    assert (products - 2 * torch.eye(2**bits)).max() == bits - 2
+    assert torch.equal(position_codes(bits, 3), codes.roll(-3, 0))
+
+
+@pytest.mark.parametrize("bits", [2, 5])
+def test_sizes_are_those_of_the_theorems(bits):
+    addition, product, compact = (build(bits) for build in (construct_addition, *MULTIPLICATIONS))
+    assert addition.config.hidden_size == 2 * bits + 17
+    assert (addition.config.num_hidden_layers, count_heads(addition), count_relus(addition)) == (1, 2, 82)
+    for operands in OPERANDS:
+        model = construct_multi_operand_addition(bits, operands)
+        assert (model.config.num_hidden_layers, count_heads(model)) == (1, 2)
+        assert count_relus(model) == 2 * (10 * operands + 1) + 2
+    assert product.config.hidden_size == 6 * bits + 34
+    assert (count_heads(product), count_heads(compact)) == (10, 9)
+    assert compact.config.hidden_size < product.config.hidden_size and count_relus(compact) < count_relus(product)
+    # The third layer of both only carries a second hidden layer.
+    assert not any(product.model.layers[2].self_attn.v_proj.weight.flatten())
+
+
+@pytest.mark.parametrize("name", CONSTRUCTIONS)
+def test_bits_are_the_fewest_with_enough_ids(name):
+    construction = CONSTRUCTIONS[name]
+    for length in (*range(1, 70), 10_000):
+        bits = construction.bits(length)
+        assert construction.capacity(bits) >= length
+        assert bits == 2 or construction.capacity(bits - 1) < length
+
+
+@pytest.mark.parametrize("start", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [1, 2])
+def test_addition_is_exact_on_all_sums_of_the_smallest_model(length, start):
+    numbers = range(10**length)
+    texts = [sum_text(a, b, length=length) for a in numbers for b in numbers]
+    assert least_margin(construct_addition(2), texts, start) > 0.9
+
+
+def test_addition_is_exact_at_every_length_up_to_its_capacity():
+    model = construct_addition(5)
+    for length in (1, 2, 7, 29, 30):
+        for start in (1, 2, 17, 32):
+            assert least_margin(model, addition_problems(length), start) > 0.9
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+def test_multi_operand_addition_is_exact_at_every_length_up_to_its_capacity(operands):
+    model = construct_multi_operand_addition(5, operands)
+    for length in (1, 2, 7, 28, 29):
+        for start in (1, 2, 17, 32):
+            assert least_margin(model, addition_problems(length, padded_sum_text, operands), start) > 0.9
+
+
+@pytest.mark.parametrize("operands", [2, 3])
+def test_multi_operand_addition_is_exact_on_all_sums_of_the_smallest_model(operands):
+    texts = [padded_sum_text(*map(int, f"{n:0{operands}d}"), length=1) for n in range(10**operands)]
+    for start in (1, 2, 3, 4):
+        assert least_margin(construct_multi_operand_addition(2, operands), texts, start) > 0.9
+
+
+@pytest.mark.parametrize("build", MULTIPLICATIONS)
+def test_multiplication_is_exact_on_all_small_products(build):
+    for bits, low, high in ((2, 0, 10), (3, 10, 100)):
+        texts = [product_text(a, b) for a in range(low, high) for b in range(100)]
+        assert least_margin(build(bits), texts) > 0.9
+
+
+@pytest.mark.parametrize("build", MULTIPLICATIONS)
+def test_multiplication_is_exact_at_every_length_up_to_its_capacity(build):
+    model = build(5)
+    for length in (1, 2, 3, 4, 12, 28, 29):
+        for start in (1, 2, 17, 32):
+            assert least_margin(model, multiplication_problems(length), start) > 0.9
+
+
+def test_theorem_6_1_as_printed_ends_one_token_early_for_one_digit_and_is_right_for_more():
+    model = construct_multiplication(5, end_token="printed")
+    logits, targets = response_logits(model, [product_text(a, b) for a in range(10) for b in range(100)])
+    written = logits.argmax(-1)
+    assert (written[:, 2] == BOS).all() and (targets[:, 2] < 10).all()
+    assert torch.equal(written[:, :2], targets[:, :2])
+    for length in (2, 3, 4, 29):
+        assert least_margin(model, multiplication_problems(length)) > 0.9
+
+
+@pytest.mark.parametrize("build", ALL)
+def test_single_and_double_precision_agree(build):
+    model = build(5)
+    texts = worst_problems(model, 5)
+    single, _ = response_logits(model, texts)
+    double, targets = response_logits(model.double(), texts)
+    assert (single - double).abs().max() < 1e-3
+    assert torch.equal(double.argmax(-1), targets)
+
+
+@pytest.mark.parametrize("build", ALL)
+def test_half_precision_runs(build, record_property):
+    """How much of it is right is only recorded: nothing is proved for 8 bits of precision."""
+    model = build(5)
+    logits, targets = response_logits(model.bfloat16(), worst_problems(model, 5))
+    right = logits.argmax(-1) == targets
+    record_property("exact_match", float(right.all(1).float().mean()))
+    record_property("token_accuracy", float(right.float().mean()))
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("build", ALL)
+def test_smallest_sufficient_logit_scale_is_below_the_proved_one(build):
+    texts = worst_problems(build(4), 4)
+    proved = float(build(4).model.layers[0].self_attn.q_proj.weight.detach().max())
+    low, high = 0.0, proved
+    for _ in range(7):
+        middle = (low + high) / 2
+        if least_margin(build(4, logit_scale=middle), texts) > 0:
+            high = middle
+        else:
+            low = middle
+    assert 0.2 * proved < low < high < 0.9 * proved
+    assert least_margin(build(4, logit_scale=2 * proved), texts) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("build", "prompt", "answer"),
+    [
+        (construct_addition, "999+001=", "0001$"),
+        (construct_multi_operand_addition, "0653+0049+0871=", "3751$"),
+        (construct_multiplication, "653*49=", "79913$"),
+        (construct_compact_multiplication, "7*99=", "396$"),
+    ],
+)
+def test_saved_construction_is_an_ordinary_checkpoint(build, prompt, answer, tmp_path):
+    model = build(3)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    tokenizer = build_tokenizer()
+    inputs = tokenizer(["9+8=" if "+" in prompt and prompt.count("+") == 1 else prompt, prompt], padding=True,
+                       return_tensors="pt")  # fmt: skip
+    output = loaded.generate(**inputs, do_sample=False)
+    assert tokenizer.decode(output[1, inputs.input_ids.shape[1] :]) == answer
+
+
+@pytest.mark.parametrize("build", ALL)
+def test_operands_beyond_the_capacity_are_refused(build):
+    model = build(2)
+    text = worst_problems(model, 3)[0]
+    with pytest.raises(ValueError, match="outside the learned table of 4 ids"):
+        model(encode([text]))
+
+
+@pytest.mark.parametrize(
+    ("build", "arguments", "name"),
+    [
+        *[(build, {"bits": bits}, "bits") for build in ALL for bits in (1, 0, -3, 2.0, True, 25)],
+        *[(build, {"bits": 3, "logit_scale": scale}, "logit_scale") for build in ALL for scale in (0.0, -1.0, np.nan)],
+        *[(construct_multi_operand_addition, {"bits": 3, "operands": n}, "operands") for n in (1, 11, 0, 2.5, True)],
+        (construct_multiplication, {"bits": 3, "end_token": "fixed"}, "end_token"),
+    ],
+)
+def test_illegal_arguments_are_refused_by_name(build, arguments, name):
+    with pytest.raises(ValueError, match=f"^{name} must be .*{re.escape(repr(arguments[name]))}"):
+        build(**arguments)
+
+
+COMMANDS = [
+    ("addition", [], Addition(), "7+99999999999", 100000000006),
+    ("multi-operand-addition", ["--operands", "4"], MultiOperandAddition(operands=4), "999+1+0+99", 1099),
+    ("multiplication", [], Multiplication(), "8*7", 56),
+    ("multiplication-compact", [], Multiplication(), "99999999999*99", 9899999999901),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "task", "question", "answer"), COMMANDS)
+def test_command_writes_a_folder_that_eval_evaluates(name, options, task, question, answer, tmp_path, capsys):
+    folder, results = tmp_path / "model", tmp_path / "results"
+    construct.main([name, *options, "--max_length", "20", "--output_dir", str(folder)])
+    assert f"up to {CONSTRUCTIONS[name].capacity(5)} digits" in capsys.readouterr().out
+    assert read_recipe(folder / "recipe.yaml").items() >= task.describe().items()
+    evaluation.main([str(folder), "--lengths", "1,20", "--num_samples", "20", "--output_dir", str(results)])
+    assert [row["exact_match"] for row in read_results(results / "results.jsonl")] == [1, 1]
+    capsys.readouterr()
+    evaluation.main([str(folder), "--ask", question])
+    assert capsys.readouterr().out.strip() == str(answer)
+
+
+def test_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
+    (full := tmp_path / "full").mkdir()
+    (full / "notes.txt").write_text("kept")
+    (file := tmp_path / "file").write_text("kept")
+    refused = [
+        (full, [], "is not empty"),
+        (file, [], "cannot be made"),
+        (tmp_path / "new", ["--max_length", "0"], "--max_length must be at least 1, got 0"),
+        (tmp_path / "new", ["--max_length", str(10**9)], "bits must be an integer from 2 to"),
+        (tmp_path / "new", ["--operands", "11"], "operands must be an integer from 2 to 10, got 11"),
+    ]
+    for folder, options, expected in refused:
+        with pytest.raises(SystemExit) as stop:
+            construct.main(["multi-operand-addition", *options, "--output_dir", str(folder)])
+        assert stop.value.code == 2
+        error = capsys.readouterr().err.strip()
+        assert expected in error and "\n" not in error
+    assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt", "file"}
