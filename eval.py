@@ -30,12 +30,19 @@ from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
-from longhand.hub_cards.results import RESULTS_FILE, Row, format_medians, format_table, read_results, write_results
+from longhand.hub_cards.results import (
+    CERTIFICATES_FILE,
+    RESULTS_FILE,
+    Row,
+    format_medians,
+    format_table,
+    read_results,
+    write_results,
+)
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.vocabulary import PAD, TOKENS
 
 CERTIFICATE_FILE = "certificate.json"
-CERTIFICATES_FILE = "certificates.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
@@ -244,8 +251,12 @@ def answer(checkpoint: Checkpoint, question: str) -> str:
     return checkpoint.task.read_answer(checkpoint.tokenizer.decode(response, skip_special_tokens=True))
 
 
-def certify_checkpoint(checkpoint: Checkpoint, folder: Path) -> Row:
+def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = True) -> Row:
     """Prints what a check of all neighbourhoods proves or finds, and writes certificate.json.
+
+    Args:
+        folder: where to write it.
+        show_proof: whether the steps of the proof are printed too; they are always written.
 
     Returns:
         One row of certificates.jsonl.
@@ -257,14 +268,14 @@ def certify_checkpoint(checkpoint: Checkpoint, folder: Path) -> Row:
     certificate = certify(checkpoint.model, checkpoint.task, progress=True)
     seconds = round(time.perf_counter() - began, 1)
     replace_file(folder / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
-    print(format_certificate(checkpoint.name, certificate))
+    print(format_certificate(checkpoint.name, certificate, show_proof))
     print(f"\nwrote {folder / CERTIFICATE_FILE} after {seconds} seconds")
     row = {name: value for name, value in asdict(certificate).items() if name not in ("statement", "proof", "task")}
     row |= {"model": checkpoint.name, "seconds": seconds, "hardware": hardware(checkpoint.model.device)}
     return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
 
 
-def format_certificate(name: str, certificate: Certificate) -> str:
+def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
     """A certificate, or what stands against it, as a person reads it."""
     counted = "" if certificate.neighbourhoods is None else f" ({certificate.neighbourhoods:,} different neighbourhoods)"
     facts = {
@@ -277,7 +288,8 @@ def format_certificate(name: str, certificate: Certificate) -> str:
         facts["rounding"] = f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit"
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
-    lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
+    if show_proof:
+        lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     for failure in certificate.failures:
         after = f"after {failure.prefix!r}" if failure.prefix else "at the start"
         lines.append(f"  wrong: {failure.problem}  writes {failure.predicted!r} instead of {failure.right!r} {after}")
@@ -402,7 +414,8 @@ def run(options: argparse.Namespace) -> None:
         claim_output(folder)
         rows = []
         for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
-            rows.append(certify_checkpoint(checkpoint, Path(source) if Path(source).is_dir() else folder))
+            beside = Path(source) if Path(source).is_dir() else folder
+            rows.append(certify_checkpoint(checkpoint, beside, show_proof=len(checkpoints) == 1))
         write_results(rows, folder / CERTIFICATES_FILE)
         if not all(row["certified"] for row in rows):
             raise SystemExit(1)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from longhand.hub_cards.results import Row, median_interval, wilson_interval
+from longhand.hub_cards.results import Row, group_cost, median_interval, wilson_interval
 
 
 def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
@@ -36,7 +36,8 @@ def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] 
         runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]
         axes.plot(lengths, [median(values) for values in runs], color="black", label="median")
         axes.fill_between(lengths, *zip(*map(median_interval, runs), strict=True), color="black", alpha=0.15)
-    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
+    operands = "both operands" if all(row["length"] == row["length_b"] for row in rows) else "the first operand"
+    axes.set(xlabel=f"digits of {operands}", ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
     axes.legend(fontsize="small")
     _save(figure, file)
 
@@ -74,6 +75,25 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
         axes.plot([-0.5, right, right], [top, top, -0.5], color="white", linestyle="--", label="trained")
         axes.legend(fontsize="small")
     figure.colorbar(image, label="exact match")
+    _save(figure, file)
+
+
+def plot_cost(rows: list[Row], file: Path) -> None:
+    """Seconds and memory against digits on logarithmic axes, a line for each form of attention and kind of work.
+
+    Args:
+        rows: as tests/benchmarks/cost.py writes them.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for axes, quantity, unit in zip(panels, ("seconds", "bytes"), (1, 1e6), strict=True):
+        for (form, what), own in group_cost(rows).items():
+            style = {"color": "tab:blue" if form == "neighbours" else "tab:red", "marker": "o", "markersize": 3}
+            values = [row[quantity] / unit for row in own]
+            dashes = "-" if what == "evaluation" else "--"
+            axes.plot([row["digits"] for row in own], values, dashes, label=f"{form}, {what}", **style)
+        axes.set(xlabel="digits of both operands", ylabel=quantity, xscale="log", yscale="log")
+    panels[1].set_ylabel("additional memory in MB")
+    panels[0].legend(fontsize="small")
     _save(figure, file)
 
 

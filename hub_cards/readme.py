@@ -10,14 +10,27 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from longhand.hub_cards.plots import plot_comparison
+from longhand.hub_cards.plots import plot_comparison, plot_cost
 from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, replace_file
-from longhand.hub_cards.results import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.results import (
+    CERTIFICATES_FILE,
+    RESULTS_FILE,
+    Row,
+    describe_length,
+    generalizable_length,
+    group_cost,
+    growth_exponent,
+    read_results,
+)
 
 FOLDER = Path(__file__).parent
 README = FOLDER.parent / "README.md"
 BENCHMARKS_FILE = FOLDER / "benchmarks.jsonl"
 ACCURACY_FILE = FOLDER / "accuracy.png"
+COST_FILE = FOLDER / "cost.jsonl"
+ABLATION_FOLDER = FOLDER / "ablation"
+CEILING_FILE = FOLDER / "nope_ceiling.jsonl"
+LONG_FOLDER = FOLDER / "long"
 
 
 def published_results() -> dict[str, list[Row]]:
@@ -56,15 +69,106 @@ def benchmark_table(rows: list[Row]) -> str:
     return _markdown(lines) + f"\n\n{rows[0]['hardware']}; both sides in turn, medians of one run.\n"
 
 
+def certificate_table(rows: list[Row]) -> str:
+    """A line for each run: how its check of all neighbourhoods ended."""
+    lines = [["run", "certified", "wrong", "smallest margin", "rounding", "seconds of the run"]]
+    lines.append(["---", "---", "---:", "---:", "---:", "---:"])
+    for row in rows:
+        seconds = f"{row['run_seconds']:.0f}" if row.get("run_seconds") else ""
+        rounding = "" if row["rounding"] is None else f"{row['rounding']:.1e}"
+        verdict = "**yes**" if row["certified"] else "no"
+        lines.append([row["model"], verdict, f"{row['wrong']:,}", f"{row['margin']:.2f}", rounding, seconds])
+    counts = {(row["problems"], row["predictions"]) for row in rows}
+    checked = "; ".join(f"{predictions:,} predictions in {problems:,} problems" for problems, predictions in sorted(counts))
+    return _markdown(lines) + f"\n\n{checked} checked for each, {rows[0]['hardware']}.\n"
+
+
+def cost_table(rows: list[Row]) -> str:
+    """How time and memory grow with the digits, for each form of attention and kind of work."""
+    lines = [["attention", "work", "digits", "time grows as", "memory grows as", "longest: seconds", "MB"]]
+    lines.append(["---", "---", "---", "---", "---", "---:", "---:"])
+    for (form, what), own in group_cost(rows).items():
+        powers = (f"digits^{growth_exponent(own, quantity):.2f}" for quantity in ("seconds", "bytes"))
+        span = f"{own[0]['digits']:,} to {own[-1]['digits']:,}"
+        lines.append([form, what, span, *powers, f"{own[-1]['seconds']:.1f}", f"{own[-1]['bytes'] / 1e6:,.0f}"])
+    return _markdown(lines) + f"\n\n{rows[0]['hardware']}.\n"
+
+
+def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
+    """A line for each variant, whose runs are named VARIANT-seedN: medians, generalizable length, certificates."""
+    lengths = [length for length in (30, 60, 100, 200) if any(row["length"] == length for row in rows)]
+    lines = [["variant", *map(str, lengths), "generalizable length", "certified"]]
+    lines.append(["---", *["---:"] * len(lengths), "---:", "---:"])
+    longest = max(row["length"] for row in rows)
+    for variant in dict.fromkeys(row["model"].rpartition("-seed")[0] for row in rows):
+        own = [row for row in rows if row["model"].rpartition("-seed")[0] == variant]
+        medians = (median(row["exact_match"] for row in own if row["length"] == length) for length in lengths)
+        reached = generalizable_length(own)
+        verdicts = [row["certified"] for row in certificates if row["model"].rpartition("-seed")[0] == variant]
+        lines.append(
+            [
+                variant,
+                *(f"{value:.3f}" for value in medians),
+                f">= {reached}" if reached == longest else str(reached),
+                f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "cannot be",
+            ]
+        )
+    runs = len({row["model"] for row in rows}) // (len(lines) - 2)
+    samples = f"Medians of {runs} seeds, {rows[0]['num_samples']} sums per length, test seed {rows[0]['seed']}"
+    return _markdown(lines) + f"\n\n{samples}, {rows[0]['hardware']}.\n"
+
+
+def ceiling_table(rows: list[Row]) -> str:
+    """A line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
+    lines = [["digits", "ceiling", "", "trained models"], ["---:", "---:", "---:", "---"]]
+    for ceiling in (row for row in rows if "right" in row):
+        runs = [row for row in rows if row["length"] == ceiling["length"] and "right" not in row]
+        values = ", ".join(f"{row['exact_match']:.5f}" for row in runs)
+        fraction = f"{ceiling['right']:,} / {ceiling['num_pairs']:,}"
+        lines.append([str(ceiling["length"]), fraction, f"{ceiling['exact_match']:.5f}", values])
+    return _markdown(lines) + "\n"
+
+
+def long_table(rows: list[Row]) -> str:
+    """A line for each evaluation of very long sums."""
+    lines = [["run", "digits", "sums", "decoding", "exact match", "seconds"], ["---", "---:", "---:", "---", "---:", "---:"]]
+    for row in rows:
+        values = (f"{row['num_samples']:,}", row["decode"], f"**{row['exact_match']:.3f}**", f"{row['seconds']:,.1f}")
+        lines.append(
+            [row["model"], f"{row['length']:,}" if row["length"] == row["length_b"] else describe_length(row), *values]
+        )
+    return _markdown(lines) + f"\n\n{rows[0]['hardware']}.\n"
+
+
 def _markdown(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def render(text: str) -> str:
-    """`text` with every block between `<!-- results NAME -->` and `<!-- end -->` filled from NAME's results."""
+def published_blocks() -> dict[str, str]:
+    """Every table that the README can hold, by the name of its block."""
     blocks = {name: accuracy_table(rows) for name, rows in published_results().items()}
+    for name in list_recipes():
+        if (file := MODELS_FOLDER / name / CERTIFICATES_FILE).exists():
+            blocks[f"{name}/certificates"] = certificate_table(read_results(file))
     if BENCHMARKS_FILE.exists():
         blocks["benchmarks"] = benchmark_table(read_results(BENCHMARKS_FILE))
+    if COST_FILE.exists():
+        blocks["cost"] = cost_table(read_results(COST_FILE))
+    if (ABLATION_FOLDER / RESULTS_FILE).exists():
+        files = (ABLATION_FOLDER / RESULTS_FILE, ABLATION_FOLDER / CERTIFICATES_FILE)
+        blocks["ablation"] = ablation_table(*map(read_results, files))
+    if CEILING_FILE.exists():
+        blocks["nope-ceiling"] = ceiling_table(read_results(CEILING_FILE))
+    for folder in sorted(LONG_FOLDER.glob("*")):
+        blocks[f"long/{folder.name}"] = long_table(
+            [row for file in sorted(folder.glob(f"*/{RESULTS_FILE}")) for row in read_results(file)]
+        )
+    return blocks
+
+
+def render(text: str) -> str:
+    """`text` with every block between `<!-- results NAME -->` and `<!-- end -->` filled from NAME's results."""
+    blocks = published_blocks()
 
     def fill(match: re.Match) -> str:
         return f"{match[1]}{blocks.get(match[2], 'No results yet.')}\n{match[3]}"
@@ -82,6 +186,7 @@ def main() -> None:
     replace_file(README, after)
     last = {name: rows for name, rows in published_results().items() if not name.endswith("/best")}
     plot_comparison(last, ACCURACY_FILE, (1, 30))
+    plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
 
 
 if __name__ == "__main__":

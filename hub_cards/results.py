@@ -11,6 +11,7 @@ import numpy as np
 from longhand.hub_cards.recipes import replace_file
 
 RESULTS_FILE = "results.jsonl"
+CERTIFICATES_FILE = "certificates.jsonl"
 
 Row = dict[str, Any]
 
@@ -65,6 +66,30 @@ def format_medians(rows: list[Row]) -> str:
         low, high = median_interval(values)
         lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")
     return "\n".join(lines)
+
+
+def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
+    """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
+    reached = 0
+    for length in sorted({row["length"] for row in rows}):
+        if median(row["exact_match"] for row in rows if row["length"] == length) <= threshold:
+            break
+        reached = length
+    return reached
+
+
+def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Rows of a cost benchmark by form of attention and kind of work, shortest first."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["digits"]):
+        groups.setdefault((row["form"], row["what"]), []).append(row)
+    return groups
+
+
+def growth_exponent(rows: list[Row], quantity: str) -> float:
+    """Slope of a quantity against digits where both axes are logarithmic: 1 is linear, 2 quadratic."""
+    digits, values = ([row[name] for row in rows] for name in ("digits", quantity))
+    return float(np.polyfit(np.log(digits), np.log(values), 1)[0])
 
 
 def describe_length(row: Row) -> str:
