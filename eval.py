@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from longhand.data import TASKS, CouplingCollator, EvaluationBatches, Task, check_characters
-from longhand.data.certificates import Certificate, certify
+from longhand.data.certificates import CannotCertify, Certificate, certify, covering_problems, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
@@ -275,13 +275,20 @@ def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = 
     return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
 
 
+def warn_of_certificate(folder: Path, model: PreTrainedModel) -> None:
+    """Says so where a folder's certificate is of other weights or another configuration than its model's."""
+    file = folder / CERTIFICATE_FILE
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["weights"] != hash_weights(model):
+        print(f"warning: {file} is not of this model: its weights or configuration have changed", file=sys.stderr)
+
+
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
     """A certificate, or what stands against it, as a person reads it."""
     counted = "" if certificate.neighbourhoods is None else f" ({certificate.neighbourhoods:,} different neighbourhoods)"
     facts = {
         "checked": f"{certificate.predictions:,} predictions in {certificate.problems:,} short problems{counted}",
         "wrong": f"{certificate.wrong:,}",
-        "margin": f"{certificate.margin:.4g}, the smallest lead of a right token's logit",
+        "margin": f"{certificate.margin}, the smallest lead of a right token's logit",
         "weights": certificate.weights,
     }
     if certificate.rounding is not None:
@@ -292,7 +299,10 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     for failure in certificate.failures:
         after = f"after {failure.prefix!r}" if failure.prefix else "at the start"
-        lines.append(f"  wrong: {failure.problem}  writes {failure.predicted!r} instead of {failure.right!r} {after}")
+        verdict = f"writes {failure.instead!r} instead of {failure.right!r}"
+        if not failure.margin:
+            verdict = f"has no lead of {failure.right!r} over {failure.instead!r}"
+        lines.append(f"  wrong: {failure.problem}  {verdict} {after}")
     if certificate.wrong > len(certificate.failures):
         lines.append("  and more of the kind")
     return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
@@ -402,6 +412,10 @@ def run(options: argparse.Namespace) -> None:
     if others is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
+    if options.certify and options.ask is not None:
+        raise ValueError("--certify and --ask are two questions: ask one at a time")
+    for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
+        warn_of_certificate(Path(source), checkpoint.model)
     if options.ask is not None:
         for checkpoint in checkpoints:
             print(answer(checkpoint, options.ask))
@@ -411,6 +425,11 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
     folder = options.output_dir or Path("outputs", "evaluation", names[0].replace("/", "--"))
     if options.certify:
+        for checkpoint in checkpoints:
+            try:
+                covering_problems(checkpoint.model, checkpoint.task)
+            except CannotCertify as error:
+                raise ValueError(f"{checkpoint.name}: {error}") from error
         claim_output(folder)
         rows = []
         for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):

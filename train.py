@@ -16,12 +16,12 @@ from pathlib import Path
 
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, set_seed
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, build_tokenizer
-from longhand.data.certificates import check_neighbourhoods
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering_problems
 from longhand.data.metrics import response_matches
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
@@ -94,7 +94,13 @@ class UntilCertified(TrainerCallback):
 
     def __init__(self, run: Run, model: CoupledGPTForCausalLM, batches: FreshBatches):
         self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
-        check_neighbourhoods(model, self.task)
+        try:
+            covering_problems(model, self.task)
+        except CannotCertify as error:
+            raise CannotCertify(f"{error}; train without one by --until_certified False") from error
+
+    def reached(self, check: Check) -> bool:
+        return check.wrong == 0 and check.margin >= self.margin
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # Resumed: the check of the step that was saved, so that the same problems are practised.
@@ -111,7 +117,8 @@ class UntilCertified(TrainerCallback):
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
                 f"smallest margin {check.margin:.3f}"
             )
-        control.should_training_stop = check.wrong == 0 and check.margin >= self.margin
+        if self.reached(check):
+            control.should_training_stop = True
 
 
 def make_trainer(run: Run) -> BatchTrainer:
@@ -143,6 +150,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
     longest = task.operand_lengths(data.max_length)
     EvaluationBatches(task, longest, 1, training.data_seed, "train", 1, collator=collator)[0]
+    until_certified = UntilCertified(run, model, batches) if training.until_certified else None
     samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(
@@ -175,8 +183,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
-    if training.until_certified:
-        trainer.add_callback(UntilCertified(run, model, batches))
+    if until_certified:
+        trainer.add_callback(until_certified)
     trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer
 
@@ -286,6 +294,18 @@ def evaluate_final(run: Run, began: float) -> bool:
     return certified
 
 
+def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
+    """Whether the run was cut off after its model was certified, so that no step is left; the model is then loaded."""
+    callbacks = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, UntilCertified)]
+    if not callbacks:
+        return False
+    trainer._load_from_checkpoint(str(checkpoint))
+    if not callbacks[0].reached(check_neighbourhoods(trainer.model, run.task)):
+        return False
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    return True
+
+
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
     """Trains, from a checkpoint if there is one, then saves and evaluates; see `evaluate_final` for what it returns."""
     began = time.perf_counter()
@@ -300,7 +320,8 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
     if checkpoint and trainer.is_world_process_zero():
         _relocate_best(checkpoint)
     run.training.distributed_state.wait_for_everyone()
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if not (checkpoint and resume_certified(trainer, run, checkpoint)):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.is_world_process_zero():
         save_final(trainer, run)
         certified = evaluate_final(run, began)
@@ -313,6 +334,7 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
             f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n"
             "\nwhat next:\n"
             f'  python eval.py {folder} --ask "{question}"\n'
+            f"  python eval.py {folder} --certify\n"
             f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"
             f"  python eval.py {folder} --lengths {run.data.test_lengths[0]} --attentions"
         )
@@ -344,7 +366,7 @@ def main(arguments: list[str] | None = None) -> None:
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
     if not train(run, trainer, checkpoint):
-        print(f"error: not certified after {run.training.max_steps} steps", file=sys.stderr)
+        print(f"error: not certified after {trainer.state.global_step} steps", file=sys.stderr)
         raise SystemExit(1)
 
 

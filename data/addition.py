@@ -84,49 +84,59 @@ class Addition(Task):
             total = total[:, ::-1]
         return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
 
+    def drawn_lengths(self, digits, lengths):
+        place = np.arange(1, digits.shape[2] + 1)
+        return np.where(digits > 0, place, 1).max(axis=2) if self.zero_padding else lengths
+
     def covering_problems(self, relation_range, layers):
         """All problems of up to w digits, and those of w + 1 whose ones are 0 + 0 or 9 + 9, w the columns in reach.
 
-        From column j (the ones are column 0) a token reaches the columns j - below to j + above. The reach is taken to hold
-        the next token's column too, so that what is right next is among what is enumerated. With window 0..1 and one layer:
+        From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
+        layer, below = 0, above = 1 and w = 2:
 
             column     3  2  1  0
             A          .  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry into
             B          .  a  a  9       column 1 comes from below and is set by 0 + 0 or 9 + 9
             sum           .  c  8
 
-        A problem of 10**(2 w) pairs of numbers: cost grows a hundredfold with each column in reach.
+        100**w pairs of numbers and more: cost grows a hundredfold with each column in reach.
         """
-        if not self.zero_padding:
-            raise NotImplementedError("the neighbourhoods of addition are known for zero_padding=True only")
         low, high = relation_range
         below, above = layers * max(-low, 0), layers * max(high, 0)
-        # The next token's column: above in a reversed sum, below in a plain one.
-        below, above = (max(below, 1), above) if self.order == "plain" else (below, max(above, 1))
+        if not self.zero_padding:
+            raise ValueError("the neighbourhoods of addition have been worked out for zero_padding=True only")
+        if self.order == "plain":
+            raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
+        if above < 1:
+            raise ValueError(
+                f"with relation_range {list(relation_range)} the next digit's column is out of sight: no model can be right"
+            )
         reach = below + above + 1
 
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for width in range(1, reach + 2):
                 free = min(width, reach)
-                for first in range(0, 100**free, _COVERING_BATCH):
-                    index = np.arange(first, min(first + _COVERING_BATCH, 100**free))
-                    digits = index[:, None] // 10 ** np.arange(2 * free) % 10
-                    digits = digits.reshape(-1, 2, free).astype(np.uint8)
-                    for ones in (0, 9) if width > reach else (None,):
-                        problem = digits if ones is None else np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
-                        yield problem, np.full((len(problem), 2), width)
+                for ones in (None,) if width <= reach else (0, 9):
+                    for first in range(0, 100**free, _COVERING_BATCH):
+                        index = np.arange(first, min(first + _COVERING_BATCH, 100**free))
+                        digits = index[:, None] // 10 ** np.arange(2 * free) % 10
+                        digits = digits.reshape(-1, 2, free).astype(np.uint8)
+                        if ones is not None:
+                            digits = np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
+                        yield digits, np.full((len(digits), 2), width)
 
         return CoveringProblems(
             count=sum(100**width for width in range(1, reach + 1)) + 2 * 100**reach,
             batches=batches(),
             argument=(
-                f"A response token in column j (the ones are column 0) is connected by relations within {low}..{high} in "
-                f"{layers} layer(s) with columns j-{below} to j+{above} at most. What it sees there and what is right next "
-                f"follow from the operands' digits in these {reach} columns, the carry into the lowest of them, and where "
-                "the numbers begin and end within reach. Leave out the columns above the reach, which are not seen, and put "
-                "one column of 0+0 or 9+9 for all those below, which pass on nothing but a carry: the same neighbourhood "
-                f"with the same next token occurs in a problem of at most {reach} digits, or, where it touches neither "
-                f"end, in one of {reach + 1} digits whose ones are 0+0 or 9+9. All of these are checked."
+                "Call the ones column 0; `+` and `=` stand in column -1, and `$` at the beginning is seen from everywhere "
+                f"and itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response "
+                f"token in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what "
+                "is right next, follow from the operands' digits in these columns, from the carry into the lowest of them, "
+                "and from which of these columns exist. Take the columns above the reach away; they are not seen. Put one "
+                "column of 0+0 or 9+9 in the place of all columns below the reach; they pass on nothing but a carry. What "
+                f"is left is a problem of at most {reach + 1} digits with the same neighbourhood and the same right next "
+                f"token, and if it has {reach + 1}, its ones are 0+0 or 9+9. All such problems are checked."
             ),
         )
 

@@ -89,8 +89,9 @@ class FreshBatches(Batches):
         """
         self._practice = []
         for digits, lengths in problems:
-            split = split_of(digits, lengths)
-            trained = (lengths.min(1) >= self.min_length) & (lengths.max(1) <= self.max_length)
+            drawn = self.task.drawn_lengths(digits, lengths)
+            split = split_of(digits, drawn)
+            trained = (drawn.min(1) >= self.min_length) & (lengths.max(1) <= self.max_length)
             if (own := trained & ((split < 0) | (split == SPLITS.index("train")))).any():
                 self._practice.append((digits[own], lengths[own]))
 

@@ -7,6 +7,7 @@ makes the step from there to every length.
 
 import hashlib
 import json
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from tqdm.auto import tqdm
 
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.task import Task
+from longhand.data.task import CoveringProblems, Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
 from longhand.modeling.vocabulary import decode
@@ -39,11 +40,10 @@ PROOF = (
     "Coverage. {coverage}",
     "Check. On each of these problems, written correctly up to each response token, the token that is right next (the end "
     "token included) had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In the model's precision a sum depends on the order of its terms, and so on how many tokens are computed "
-    "together. Between three ways of computing them (distinct neighbourhoods and all pairs in {dtype}, all pairs in "
-    "float64) no logit differed by more than {rounding:.2g}. This was measured, not bounded: the proof holds in exact "
-    "arithmetic up to that difference, and in {dtype} for any order of summation that moves no logit by more than half the "
-    "margin, {factor:,.0f} times as much as was seen.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. The "
+    "logits above are of the form that computes each neighbourhood once. Those of two other forms, all pairs in {dtype} "
+    "and all pairs in float64, differed from them by {rounding:.2g} at most. This was measured, not bounded: the proof "
+    "holds for every order of summation that moves no logit by half the margin, {factor:,.0f} times as much as was seen.",
     "Induction. Greedy decoding writes a token from a correct prefix at the start. If the first t tokens are right, the "
     "prefix is correct, so the next one is right too, until the end token is written, where decoding stops. The plan of "
     "position ids is known for any length (int32: up to 2**31 columns), and the coupling rule plans for the longest "
@@ -63,14 +63,16 @@ class Failure:
     Attributes:
         problem: query and right response as text.
         prefix: what was written, correctly, before the first wrong token.
-        predicted: the wrong token.
         right: the right token.
+        instead: the token that has the largest logit of all others.
+        margin: the right token's lead over it, not above 0; None if it is not a finite number.
     """
 
     problem: str
     prefix: str
-    predicted: str
     right: str
+    instead: str
+    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Check:
         failing: (digits, lengths) of the problems with a wrong prediction, a pair for each batch that has any.
         failures: the first of them as text.
         neighbourhoods: different neighbourhoods; None where they were not counted.
-        rounding: largest difference of a logit between forms of computation; None where it was not measured.
+        rounding: largest difference of a logit between forms of computation, over every neighbourhood (for models of more
+            than one layer over every prediction); None where it was not measured.
     """
 
     problems: int
@@ -118,21 +121,18 @@ class Certificate:
     predictions: int
     neighbourhoods: int | None
     wrong: int
-    margin: float
+    margin: float | None
     rounding: float | None
     failures: list[Failure]
     weights: str
 
 
-def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: bool = False, progress: bool = False) -> Check:
-    """Runs a model on all covering problems of its task.
-
-    Args:
-        thorough: also counts neighbourhoods and computes everything in two further ways, to see what rounding does.
-        progress: whether a progress bar is shown.
+def covering_problems(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems:
+    """The problems that a check of the model has to run; none is run yet.
 
     Raises:
-        CannotCertify: the model has no window, the task's neighbourhoods are unknown or too many.
+        CannotCertify: the model has no window, does not end where the task does, or its neighbourhoods are unknown, too many
+            or not enough to go by.
     """
     config = model.config
     if not model.model.position_encoding.windowed:
@@ -142,16 +142,37 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
         )
     if config.coupling != task.coupling:
         raise CannotCertify(f"no certificate: the model has the coupling rule {config.coupling!r}, not {task.coupling!r}")
+    ends = config.eos_token_id, model.generation_config.eos_token_id
+    if any(end not in (task.end_token, [task.end_token]) for end in ends):
+        raise CannotCertify(
+            f"no certificate: the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
+            f"(generation_config; {ends[0]} in config)"
+        )
     try:
         covering = task.covering_problems(tuple(config.relation_range), config.num_hidden_layers)
-    except NotImplementedError as error:
+    except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
     if covering.count > MOST_PROBLEMS:
         raise CannotCertify(
             f"no certificate: relation_range {list(config.relation_range)} in {config.num_hidden_layers} layer(s) takes "
             f"{covering.count:,} problems to cover, more than {MOST_PROBLEMS:,}"
         )
+    return covering
 
+
+def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: bool = False, progress: bool = False) -> Check:
+    """Runs a model on all covering problems of its task.
+
+    Args:
+        thorough: as long as nothing is wrong, also counts neighbourhoods and computes each of them in two further ways, to
+            see what rounding does.
+        progress: whether a progress bar is shown.
+
+    Raises:
+        CannotCertify: as `covering_problems`.
+    """
+    covering = covering_problems(model, task)
+    config = model.config
     forms = [model]
     if thorough:
         forms.append(deepcopy(model).double())
@@ -184,15 +205,17 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
             if rows.any():
                 failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
                 for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(failures)].tolist():
-                    failures.append(_failure(examples, row, mistakes[row].cpu(), logits[row].cpu()))
-            if thorough:
-                pair_map = model.model.position_encoding.pair_map(inputs["position_ids"], inputs["position_ids"])
-                for form in forms:
-                    other = form(**inputs, pair_map=pair_map, use_cache=False).logits[:, :-1]
-                    difference = (other.double() - logits.double()).abs()[supervised]
-                    rounding = max(rounding, difference.nan_to_num(torch.inf).max().item())
+                    failures.append(_failure(examples, row, mistakes[row].cpu(), logits[row].cpu(), margins[row].cpu()))
+            if thorough and wrong == 0:
+                new = torch.ones_like(rows)
                 if config.num_hidden_layers == 1:
-                    neighbourhoods |= _neighbourhoods(model, inputs, supervised)
+                    new = _add_neighbourhoods(neighbourhoods, model, inputs, supervised).any(1).cpu()
+                pair_map = model.model.position_encoding.pair_map(inputs["position_ids"], inputs["position_ids"])
+                inputs["input_ids"] = inputs["input_ids"][new]
+                for form in forms if new.any() else ():
+                    other = form(**inputs, pair_map=pair_map, use_cache=False).logits[:, :-1]
+                    difference = (other.double() - logits[new].double()).abs()[supervised[new]]
+                    rounding = max(rounding, difference.nan_to_num(torch.inf).max().item())
             bar.update(len(digits))
     model.train(training)
     return Check(
@@ -202,58 +225,72 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
         margin,
         failing,
         failures,
-        neighbourhoods=len(neighbourhoods) or None,
-        rounding=rounding if thorough else None,
+        neighbourhoods=len(neighbourhoods) or None if wrong == 0 else None,
+        rounding=rounding if thorough and wrong == 0 else None,
     )
 
 
-def _failure(examples: Examples, row: int, mistakes: torch.BoolTensor, logits: torch.Tensor) -> Failure:
+def _failure(
+    examples: Examples, row: int, mistakes: torch.BoolTensor, logits: torch.Tensor, margins: torch.Tensor
+) -> Failure:
     tokens, query = examples.tokens[row], int(examples.query_lengths[row])
     first = int(mistakes.int().argmax())
     column = examples.tokens.shape[1] - len(mistakes) + first
+    others = logits[first].scatter(0, torch.tensor(int(tokens[column])), -torch.inf)
     return Failure(
         problem=decode(tokens),
         prefix=decode(tokens[query:column]),
-        predicted=decode([int(logits[first].argmax())]),
         right=decode([tokens[column]]),
+        instead=decode([int(others.argmax())]),
+        margin=_finite(margins[first].item()),
     )
 
 
-def _neighbourhoods(model: CoupledGPTForCausalLM, inputs: dict[str, Any], supervised: torch.BoolTensor) -> set[bytes]:
-    """What the supervised tokens of a batch see, each neighbourhood as bytes that do not depend on the batch."""
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _add_neighbourhoods(
+    known: set[bytes], model: CoupledGPTForCausalLM, inputs: dict[str, Any], supervised: torch.BoolTensor
+) -> torch.BoolTensor:
+    """Adds what the supervised tokens of a batch see to `known`, as bytes that do not depend on the batch.
+
+    Returns:
+        (count, tokens), which tokens' neighbourhoods are new.
+    """
     columns = torch.arange(inputs["input_ids"].shape[1], device=model.device)[-inputs["logits_to_keep"] : -1]
     neighbours = model.model.neighbours(inputs["position_ids"], columns, None)
     distinct = distinct_neighbourhoods(inputs["input_ids"], columns, neighbours)
-    seen = distinct.index[supervised].unique()
-    relations = distinct.relations[seen].long()
-    keys = torch.where(relations < 0, 0, distinct.keys[seen] * 2**16 + relations + 1)
-    rows = torch.cat([distinct.queries[seen].unsqueeze(1) + 1, keys], dim=1).cpu().numpy()
-    return {row.tobytes().rstrip(b"\0") for row in rows}
+    used = distinct.index[supervised].unique()
+    relations = distinct.relations[used].long()
+    keys = torch.where(relations < 0, 0, distinct.keys[used] * 2**16 + relations + 1)
+    rows = torch.cat([distinct.queries[used].unsqueeze(1) + 1, keys], dim=1).cpu().numpy()
+    codes = [row.tobytes().rstrip(b"\0") for row in rows]
+    new = used[torch.tensor([code not in known for code in codes], device=used.device)]
+    known.update(codes)
+    return torch.isin(distinct.index, new) & supervised
 
 
 def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) -> Certificate:
     """Proves a model exact for operands of every length, or finds what it gets wrong.
 
     Raises:
-        CannotCertify: the model has no window, the task's neighbourhoods are unknown or too many.
+        CannotCertify: as `covering_problems`.
     """
-    check = check_neighbourhoods(model, task, progress=progress)
-    certified = check.wrong == 0
-    if certified:
-        check = check_neighbourhoods(model, task, thorough=True, progress=progress)
-        certified = check.wrong == 0 and check.margin >= ROUNDING_FACTOR * check.rounding
+    check = check_neighbourhoods(model, task, thorough=True, progress=progress)
+    certified = check.wrong == 0 and check.margin >= ROUNDING_FACTOR * check.rounding
+    dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
     if certified:
-        coverage = task.covering_problems(tuple(model.config.relation_range), model.config.num_hidden_layers).argument
         statement = (
-            f"For operands of every length, greedy decoding with this model writes exactly the right response and its end "
-            f"token ({described})."
+            f"For operands of every length, greedy decoding with this model in {dtype} writes exactly the right response "
+            f"and its end token ({described})."
         )
         values = {
-            "coverage": coverage,
+            "coverage": covering_problems(model, task).argument,
             "margin": check.margin,
             "rounding": check.rounding,
-            "dtype": str(model.dtype).removeprefix("torch."),
+            "dtype": dtype,
             "factor": check.margin / 2 / check.rounding if check.rounding else float("inf"),
         }
         proof = [step.format(**values) for step in PROOF]
@@ -273,7 +310,7 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) ->
         predictions=check.predictions,
         neighbourhoods=check.neighbourhoods,
         wrong=check.wrong,
-        margin=check.margin,
+        margin=_finite(check.margin),
         rounding=check.rounding,
         failures=check.failures,
         weights=hash_weights(model),
@@ -281,8 +318,9 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) ->
 
 
 def hash_weights(model: CoupledGPTForCausalLM) -> str:
-    """SHA-256 of all weights and of the configuration that gives them their meaning."""
+    """SHA-256 of all weights, of the configuration that gives them their meaning, and of the token that ends decoding."""
     own = {name: getattr(model.config, name) for name in CoupledGPTConfig.__annotations__ if hasattr(model.config, name)}
+    own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -35,7 +35,7 @@ class CouplingCollator:
         """Batch for `CoupledGPTForCausalLM.forward`.
 
         `position_ids` is (1 or count, levels, columns), one row where all examples have the same; `logits_to_keep` counts
-        the columns from the first `=` on; labels are the response with its end token.
+        the columns from the first `=` on; labels are the response with its end token; `attention_mask` comes with padding.
 
         Raises:
             ValueError: the ids of the examples do not fit into the learned table, for `random_start` without wrap.
@@ -53,12 +53,13 @@ class CouplingCollator:
         else:
             query = torch.arange(columns) < torch.from_numpy(examples.query_lengths).unsqueeze(1)
             labels = input_ids.masked_fill(query | (input_ids == PAD), IGNORED)
-        return {
+        batch = {
             "input_ids": input_ids,
             "labels": labels,
             "position_ids": position_ids,
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
+        return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
 
     def _shift(self, position_ids: torch.LongTensor, count: int, generator: np.random.Generator) -> torch.LongTensor:
         starts = self.max_position_ids

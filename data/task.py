@@ -82,6 +82,10 @@ class Task(ABC):
     def read_answer(self, response: str) -> str:
         """The answer as a person writes it, from the response's text without the end token."""
 
+    def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Lengths (count, operands) with which `draw` would draw these operands; they differ where a format pads."""
+        return lengths
+
     def covering_problems(self, relation_range: tuple[int, int], layers: int) -> CoveringProblems:
         """Problems that hold every neighbourhood, and with it every right next token, that the format allows.
 
@@ -89,9 +93,9 @@ class Task(ABC):
         key) directly, and so on through every layer.
 
         Raises:
-            NotImplementedError: none are known for the task or format; says which.
+            ValueError: they are not known, or no model of such a window can be right.
         """
-        raise NotImplementedError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
+        raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
         """Uniform operands (count, operands, width) of the given lengths that belong to a split.

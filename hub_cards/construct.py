@@ -11,17 +11,17 @@ from transformers.utils import logging
 
 from longhand.data import Addition, MultiOperandAddition, Multiplication, Task, build_tokenizer
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
-from longhand.modeling.constructions import CONSTRUCTIONS, count_heads, count_relus
+from longhand.modeling.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
 
 
-def construction_task(name: str, operands: int) -> Task:
+def construction_task(name: str, operands: int | None) -> Task:
     """The task that a construction solves."""
     if name == "multi-operand-addition":
         return MultiOperandAddition(operands=operands)
     return Addition() if name == "addition" else Multiplication()
 
 
-def construct(name: str, max_length: int, folder: Path, operands: int = 3) -> None:
+def construct(name: str, max_length: int, folder: Path, operands: int | None = None) -> None:
     """Builds the smallest model for numbers of `max_length` digits and writes it to `folder`, with tokenizer and recipe.
 
     Raises:
@@ -32,9 +32,15 @@ def construct(name: str, max_length: int, folder: Path, operands: int = 3) -> No
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"--output_dir {folder} is not empty: choose another folder")
     construction = CONSTRUCTIONS[name]
+    if max_length > (longest := construction.capacity(MAX_BITS)):
+        raise ValueError(f"--max_length must be at most {longest}, got {max_length}")
+    options = {}
+    if name == "multi-operand-addition":
+        options["operands"] = operands = 3 if operands is None else operands
+    elif operands is not None:
+        raise ValueError(f"--operands is an option of multi-operand-addition only, got {operands} for {name}")
     task = construction_task(name, operands)
     bits = construction.bits(max_length)
-    options = {"operands": operands} if name == "multi-operand-addition" else {}
     model = construction.build(bits, **options)
     capacity = construction.capacity(bits)
     try:
@@ -61,7 +67,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     statements = "\n".join(f"{name}: {construction.statement}" for name, construction in CONSTRUCTIONS.items())
     parser.add_argument("name", choices=CONSTRUCTIONS, help=statements)
     parser.add_argument("--max_length", type=int, default=100, help="digits of the longest operand (default %(default)s)")
-    parser.add_argument("--operands", type=int, default=3, help="of multi-operand-addition, 2 to 10 (default %(default)s)")
+    parser.add_argument("--operands", type=int, help="of multi-operand-addition, 2 to 10 (default 3)")
     parser.add_argument("--output_dir", type=Path, help="an empty or new folder; default: outputs/constructed-NAME")
     return parser.parse_args(arguments)
 

@@ -87,8 +87,8 @@ def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def growth_exponent(rows: list[Row], quantity: str) -> float:
-    """Slope of a quantity against digits where both axes are logarithmic: 1 is linear, 2 quadratic."""
-    digits, values = ([row[name] for row in rows] for name in ("digits", quantity))
+    """Slope of a quantity against digits where both axes are logarithmic: 1 is linear, 2 quadratic. Zeros are left out."""
+    digits, values = zip(*((row["digits"], row[quantity]) for row in rows if row[quantity] > 0), strict=True)
     return float(np.polyfit(np.log(digits), np.log(values), 1)[0])
 
 

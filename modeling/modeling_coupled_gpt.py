@@ -335,6 +335,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             pair_map = pair_map[:, first_queries]
         elif neighbours is not None:
             neighbours = neighbours.select(first_queries)
+        elif isinstance(past_key_values, WindowedCache):
+            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         elif self.position_encoding.uses_pair_map:
             if past_length:
                 raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
@@ -402,10 +404,21 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def neighbours(
         self, position_ids: torch.LongTensor, query_columns: torch.LongTensor, attention_mask: torch.Tensor | None
     ) -> Neighbours:
-        """The keys of the queries in some columns, for an encoding with a window; padding is nobody's neighbour."""
+        """The keys of the queries in some columns, for an encoding with a window; padding is nobody's neighbour.
+
+        Args:
+            position_ids: (batch or 1, levels, columns).
+            query_columns: (queries,).
+            attention_mask: (batch, columns), 0 at padding.
+
+        Returns:
+            One row where ids and mask are the same for the whole batch.
+        """
         present = None
         if attention_mask is not None and not attention_mask.all():
             present = attention_mask.bool()
+            if len(position_ids) == 1 and (present == present[:1]).all():
+                present = present[:1]
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
@@ -513,16 +526,20 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row
                 serves a batch of one layout. Derived from `input_ids` by the coupling rule where omitted.
             pair_map: relations (batch or 1, tokens, past + tokens) for `position_encoding="pairwise"`; derived from
-                `position_ids` where omitted. Must be given together with `past_key_values` that hold tokens.
+                `position_ids` where omitted. Must be given together with `past_key_values` that hold tokens. If given,
+                all pairs are scored, under a window too.
+            neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
+                encoding with a window; derived from `position_ids` where both are omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 where not supervised. Token t is predicted at t - 1.
             logits_to_keep: the last layer, the final norm and the logits are computed for the last so many tokens, or
                 for those whose indices are given; 0 is all. A loss then counts what they predict.
 
-        Cost and memory of attention grow with kept tokens times all tokens.
+        Cost and memory of attention grow with kept tokens times all tokens; under a window with the number of tokens,
+        unless attentions or hidden states are asked for.
 
         Raises:
             ValueError: ids must be derived and a row of `input_ids` is not of the rule's form; an id is outside the
-                learned table; ids or pair map are missing beside a cache.
+                learned table; ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
@@ -598,24 +615,40 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         if plan is not None:
             # Not under the name position_ids, which transformers extends by itself and cuts for chunked prefill.
             model_kwargs["position_plan"] = plan if len(plan) == 1 else plan.repeat_interleave(expand_size, dim=0)
+            model_kwargs["present_plan"] = self._plan_present(input_ids, plan=model_kwargs["position_plan"], **model_kwargs)
         return input_ids, model_kwargs
+
+    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> torch.LongTensor:
+        """(batch, columns of the plan), 0 at padding and, under a window, at tokens after the longest response: without an
+        id they would all be seen by each other."""
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        planned = (plan[..., input_ids.shape[1] :] > 0).any(1).long().expand(len(input_ids), -1)
+        if not self.model.position_encoding.windowed:
+            planned = torch.ones_like(planned)
+        return torch.cat([attention_mask, planned], dim=1)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Under a window, a cache that keeps what can still be seen, unless the caller asks for another."""
+        given = model_kwargs.get("past_key_values")
+        if isinstance(given, WindowedCache):
+            raise ValueError(
+                "the cache of an earlier generate() under a window cannot be continued, it keeps only what that response "
+                "could still see: pass past_key_values=DynamicCache() to both"
+            )
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         plan, cache = model_kwargs.get("position_plan"), model_kwargs.get("past_key_values")
-        own = type(cache) is DynamicCache and not cache.offloading and cache.get_seq_length() == 0
-        if plan is not None and own and self.model.position_encoding.windowed:
-            plan = nn.functional.pad(plan, (0, max(0, max_cache_length + 1 - plan.shape[-1])))
-            present = model_kwargs.get("attention_mask")
-            if present is not None:
-                present = nn.functional.pad(present, (0, plan.shape[-1] - present.shape[1]), value=1)
+        own = given is None and type(cache) is DynamicCache and not cache.offloading
+        # Attention maps are of all pairs.
+        if plan is not None and own and self.model.position_encoding.windowed and not generation_config.output_attentions:
+            beyond = (0, max(0, max_cache_length + 1 - plan.shape[-1]))
+            plan, present = (nn.functional.pad(part, beyond) for part in (plan, model_kwargs["present_plan"]))
             columns = torch.arange(plan.shape[-1], device=plan.device)
             model_kwargs["neighbour_plan"] = self.model.neighbours(plan, columns, present)
             model_kwargs["past_key_values"] = WindowedCache(model_kwargs["neighbour_plan"], self.config.num_hidden_layers)
 
     def prepare_inputs_for_generation(
-        self, input_ids, past_key_values=None, position_plan=None, neighbour_plan=None, **kwargs
+        self, input_ids, past_key_values=None, position_plan=None, present_plan=None, neighbour_plan=None, **kwargs
     ):
         """Slices the plan of ids; columns past its end (tokens after the longest response) have id 0."""
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
@@ -624,6 +657,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         if position_plan is not None:
             plan = nn.functional.pad(position_plan, (0, max(0, length - position_plan.shape[-1])))
             inputs["position_ids"] = plan[..., past_length:length]
+            if self.model.position_encoding.windowed:
+                inputs["attention_mask"] = nn.functional.pad(present_plan, (0, length))[:, :length]
             if isinstance(past_key_values, WindowedCache):
                 inputs["neighbours"] = neighbour_plan.select(slice(past_length, length))
             else:

@@ -102,14 +102,18 @@ def attend_to_gathered(
     return torch.cat(outputs)
 
 
+_SMALLEST_ROOM = 16
+"""Columns that are kept without asking whether they are needed."""
+
+
 class WindowedLayer(DynamicLayer):
     """Keys and values of the columns that some later query can still see.
 
-    They stand in a buffer with room for more; when it is full, what nobody will see any more is left out of the next one.
-    So the memory is at most twice what is needed, and adding a token costs constant time on average.
+    They stand in a buffer with room for more. When it is full, or less than half of it is still needed, the rest is left out
+    of the next one. So the memory is about twice what is needed, and adding a token costs constant time on average.
 
     Args:
-        last_seen: (columns,) the last column whose query sees each column, known from the plan of position ids.
+        last_seen: (columns,) the last column whose query sees each column, known from the plan of position ids; -1 if none.
     """
 
     is_croppable = False
@@ -117,6 +121,13 @@ class WindowedLayer(DynamicLayer):
     def __init__(self, last_seen: torch.LongTensor):
         super().__init__()
         self.last_seen = last_seen
+        column = torch.arange(len(last_seen), device=last_seen.device)
+        change = torch.zeros(len(last_seen) + 1, dtype=torch.long, device=last_seen.device)
+        later = last_seen > column
+        change[1:] += torch.bincount(column[later], minlength=len(last_seen))
+        change -= torch.bincount(last_seen[later] + 1, minlength=len(last_seen) + 1)
+        # After so many tokens, how many columns a later query will see.
+        self.needed = change.cumsum(0).tolist()
         self.reset()
 
     def reset(self) -> None:
@@ -131,7 +142,8 @@ class WindowedLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         tokens = key_states.shape[2]
-        if self.used + tokens > self.keys.shape[2]:
+        room = self.keys.shape[2]
+        if self.used + tokens > room or room > 2 * (self.needed[self.cumulative_length] + tokens) + _SMALLEST_ROOM:
             self._make_room(tokens, key_states)
         new = slice(self.used, self.used + tokens)
         self.keys[:, :, new], self.values[:, :, new] = key_states, value_states
@@ -143,7 +155,7 @@ class WindowedLayer(DynamicLayer):
     def _make_room(self, tokens: int, like: torch.Tensor) -> None:
         columns = self.columns[: self.used]
         needed = (self.last_seen[columns] >= self.cumulative_length).nonzero().squeeze(1)
-        room = len(needed) + max(len(needed), tokens)
+        room = len(needed) + tokens + min(len(needed), _SMALLEST_ROOM + len(needed) // 2)
         self.used = len(needed)
         self.columns = nn.functional.pad(columns[needed], (0, room - self.used))
         buffers = []

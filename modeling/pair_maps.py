@@ -108,6 +108,9 @@ def coupled_neighbours(
         query_columns: (queries,) the column of every query among the keys; later keys are no neighbours.
         relation_range: smallest and largest difference of ids, query minus key.
         present: (batch or 1, keys), as many rows as ids; False at padding, which is nobody's neighbour.
+
+    Raises:
+        ValueError: rows times ids to the power of levels, which number the keys, exceed 63 bits.
     """
     rows, levels, keys = key_ids.shape
     queries = query_ids.shape[-1]
@@ -117,7 +120,7 @@ def coupled_neighbours(
     key_row, query_row = row.repeat_interleave(keys), row.repeat_interleave(queries)
     usable = torch.ones_like(key_row, dtype=torch.bool) if present is None else present.reshape(-1)
 
-    found = list(_matches(query_ids, key_ids, query_row, key_row, usable, relation_range))
+    found = [(row[:0], row[:0]), *_matches(query_ids, key_ids, query_row, key_row, usable, relation_range)]
     query, key = (torch.cat(part) for part in zip(*found, strict=True))
     causal = key % keys <= query_columns[query % queries]
     query, key = query[causal], key[causal]
@@ -141,6 +144,10 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, relation_range) -> 
     levels = key_ids.shape[1]
     shift = max(high, 0)
     base = int(max(key_ids.max(), query_ids.max())) + shift + max(-low, 0) + 1
+    if (int(key_row.max()) + 1) * base**levels >= 2**63:
+        raise ValueError(
+            f"a batch of {int(key_row.max()) + 1} rows with ids up to {base} on {levels} levels is too large: use fewer rows"
+        )
 
     def code(row: torch.LongTensor, ids: torch.LongTensor, shared: list[int], differences: tuple[int, ...]):
         """Row and shared ids as one number, the same for a query and the keys that differ from it by so much."""

@@ -314,7 +314,7 @@ def test_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
         (full, [], "is not empty"),
         (file, [], "cannot be made"),
         (tmp_path / "new", ["--max_length", "0"], "--max_length must be at least 1, got 0"),
-        (tmp_path / "new", ["--max_length", str(10**9)], "bits must be an integer from 2 to"),
+        (tmp_path / "new", ["--max_length", str(10**9)], "--max_length must be at most"),
         (tmp_path / "new", ["--operands", "11"], "operands must be an integer from 2 to 10, got 11"),
     ]
     for folder, options, expected in refused:

@@ -3,9 +3,12 @@
 import pytest
 import torch
 from torch.nn import functional
+from transformers import DynamicCache
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
+from longhand.modeling.neighbourhoods import WindowedCache, WindowedLayer
+from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
 
 ENCODINGS = {
@@ -33,10 +36,21 @@ def prompt(text: str = TEXTS[0]) -> torch.LongTensor:
     return tokenizer(text, return_tensors="pt").input_ids
 
 
+def present(model, tokens, prompt_length) -> torch.LongTensor:
+    """The attention mask of a prompt and what follows: under a window, tokens beyond the planned response are hidden."""
+    mask = torch.ones_like(tokens)
+    if model.config.position_encoding == "pairwise" and model.config.windowed:
+        ids = model.model.plan_position_ids(tokens, tokens.shape[1])
+        mask[:, prompt_length:] = (ids[:, :, prompt_length:] > 0).any(1)
+    return mask
+
+
 def greedy(model, tokens, count) -> torch.LongTensor:
     """Argmax of full forwards; `$` is not allowed."""
+    prompt_length = tokens.shape[1]
     for _ in range(count):
-        logits = model(tokens, use_cache=False).logits[:, -1]
+        mask = present(model, tokens, prompt_length)
+        logits = model(tokens, attention_mask=mask, use_cache=False).logits[:, -1]
         logits[:, BOS] = -torch.inf
         tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
     return tokens
@@ -72,7 +86,9 @@ def test_beam_scores_are_the_log_likelihoods_of_full_forwards(encoding):
     assert len({tuple(sequence.tolist()) for sequence in beams.sequences}) == 9
     for row, (tokens, score) in enumerate(zip(beams.sequences, beams.sequences_scores, strict=True)):
         alone = tokens[batch.input_ids[row // 3].eq(BOS).int().argmax() :].unsqueeze(0)
-        log_likelihood = model(alone).logits.log_softmax(-1)[0, -7:-1].gather(1, alone[0, -6:, None]).sum()
+        mask = present(model, alone, alone.shape[1] - 6)
+        logits = model(alone, attention_mask=mask).logits
+        log_likelihood = logits.log_softmax(-1)[0, -7:-1].gather(1, alone[0, -6:, None]).sum()
         torch.testing.assert_close(score, log_likelihood, rtol=1e-4, atol=1e-4)
 
 
@@ -162,8 +178,9 @@ def test_assisted_decoding_is_refused():
         build().generate(prompt(), assistant_model=build())
 
 
-def test_sampling_gives_every_sequence_the_ids_of_its_prompt():
-    model = build("learned")
+@pytest.mark.parametrize("encoding", ["learned", "windowed"])
+def test_sampling_gives_every_sequence_the_ids_of_its_prompt(encoding):
+    model = build(encoding)
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     torch.manual_seed(1)
     sampled = model.generate(
@@ -172,10 +189,84 @@ def test_sampling_gives_every_sequence_the_ids_of_its_prompt():
     for row, tokens in enumerate(sampled.sequences):
         alone = tokens[batch.input_ids[row // 2].eq(BOS).int().argmax() :].unsqueeze(0)
         logits = torch.stack([step[row] for step in sampled.logits])
-        torch.testing.assert_close(logits, model(alone).logits[0, -7:-1], rtol=1e-4, atol=1e-4)
+        mask = present(model, alone, alone.shape[1] - 6)
+        torch.testing.assert_close(logits, model(alone, attention_mask=mask).logits[0, -7:-1], rtol=1e-4, atol=1e-4)
 
 
 def test_static_cache_is_refused_by_name():
     model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).eval()
     with pytest.raises(ValueError, match="StaticCache is not supported"):
         model.generate(**build_tokenizer()("1+2=", return_tensors="pt"), cache_implementation="static")
+
+
+LONG_TEXT = f"{'372' * 20}+{'518' * 20}="
+
+
+@pytest.mark.parametrize("count", [62, 75], ids=["planned", "more than planned"])
+@pytest.mark.parametrize("options", [{}, {"prefill_chunk_size": 7}], ids=str)
+@pytest.mark.parametrize("relation_range", [[0, 1], [-1, 1], [1, 2]], ids=str)
+def test_long_response_under_a_window_is_the_argmax_of_full_forwards(relation_range, options, count):
+    model = build(relation_range=relation_range)
+    length = {"min_new_tokens": count, "max_new_tokens": count}
+    generated = model.generate(prompt(LONG_TEXT), **length, **options)
+    assert torch.equal(generated, greedy(model, prompt(LONG_TEXT), count))
+
+
+def test_long_left_padded_batch_and_beams_under_a_window_equal_those_without_a_cache():
+    model = build().double()  # in float32 nearly equal beams may change places
+    batch = tokenizer([LONG_TEXT, *TEXTS], padding=True, return_tensors="pt")
+    options = {"min_new_tokens": 40, "max_new_tokens": 40, "return_dict_in_generate": True, "output_scores": True}
+    for beams in ({}, {"num_beams": 3, "num_return_sequences": 2}):
+        cached = model.generate(**batch, **options, **beams)
+        assert isinstance(cached.past_key_values, WindowedCache)
+        free = model.generate(**batch, **options, **beams, use_cache=False)
+        assert torch.equal(cached.sequences, free.sequences)
+        torch.testing.assert_close(cached.scores, free.scores, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def kept_columns(monkeypatch):
+    """After every step of every layer: columns kept, columns that the buffer has room for, tokens seen."""
+    kept, update = [], WindowedLayer.update
+
+    def recording(layer, *args, **kwargs):
+        result = update(layer, *args, **kwargs)
+        kept.append((layer.used, layer.keys.shape[2], layer.get_seq_length()))
+        return result
+
+    monkeypatch.setattr(WindowedLayer, "update", recording)
+    return kept
+
+
+def test_windowed_cache_counts_the_tokens_seen(kept_columns):
+    model = build()
+    output = model.generate(prompt(LONG_TEXT), suppress_tokens=[BOS], return_dict_in_generate=True)
+    assert isinstance(output.past_key_values, WindowedCache)
+    assert output.past_key_values.get_seq_length() == output.sequences.shape[1] - 1
+    steps = [seen for _, _, seen in kept_columns]
+    assert steps[::2] == steps[1::2] == list(range(prompt(LONG_TEXT).shape[1], output.sequences.shape[1]))
+
+
+def test_windowed_cache_keeps_about_twice_what_can_still_be_seen_at_most(kept_columns):
+    model = build()
+    plan = model.model.plan_position_ids(prompt(LONG_TEXT), prompt(LONG_TEXT).shape[1] + 62)[:1]
+    related = (model.model.position_encoding.pair_map(plan, plan)[0] != NOT_RELATED).tril()
+    model.generate(prompt(LONG_TEXT), suppress_tokens=[BOS])
+    assert len(kept_columns) == 2 * 62
+    for used, room, seen in kept_columns:
+        can_still_be_seen = int(related[seen:, :seen].any(0).sum())
+        assert can_still_be_seen <= used <= room <= 2 * can_still_be_seen + 32
+
+
+def test_columns_kept_fall_while_a_long_response_is_written(kept_columns):
+    build().generate(prompt(LONG_TEXT), suppress_tokens=[BOS])
+    used, room, seen = kept_columns[-1]
+    assert used < seen / 2
+    assert room < kept_columns[0][1] / 2
+
+
+def test_cache_of_the_caller_is_used_and_filled():
+    model, cache = build(), DynamicCache()
+    generated = model.generate(prompt(), **SIX_TOKENS, past_key_values=cache)
+    assert torch.equal(generated, greedy(model, prompt(), 6))
+    assert cache.get_seq_length() == generated.shape[1] - 1

@@ -1,12 +1,13 @@
 """Pair maps: relations between coupled ids."""
 
 import inspect
+import itertools
 import re
 
 import pytest
 import torch
 
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map, num_coupled_relations
+from longhand.modeling.pair_maps import NOT_RELATED, coupled_neighbours, coupled_pair_map, num_coupled_relations
 
 RANGES = [(0, 1), (-1, 2), (2, 2)]
 
@@ -115,3 +116,53 @@ def test_ids_without_a_level_axis_are_one_level():
     flat = coupled_pair_map(query, key, (-1, 1), True)
     assert flat.dtype == torch.int32
     assert torch.equal(flat, coupled_pair_map(query[:, None], key[:, None], (-1, 1), True))
+
+
+NEIGHBOUR_RANGES = [(0, 1), (-1, 1), (0, 0), (1, 2), (-2, -1)]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("relation_range", NEIGHBOUR_RANGES)
+def test_neighbours_are_the_causal_and_present_pairs_of_the_pair_map(relation_range, levels, rows, padded):
+    generator = torch.Generator().manual_seed(levels)
+    key_ids = torch.randint(0, 6, (rows, levels, 40), generator=generator)
+    key_ids *= torch.rand(key_ids.shape, generator=generator) < 0.8
+    query_columns = torch.randperm(40, generator=generator)[:25]
+    query_ids = key_ids[..., query_columns]
+    present = torch.rand(rows, 40, generator=generator) < 0.7 if padded else None
+    found = coupled_neighbours(query_ids, key_ids, query_columns, relation_range, present)
+
+    expected = coupled_pair_map(query_ids, key_ids, relation_range, True)
+    allowed = (torch.arange(40) <= query_columns[:, None]) & (present[:, None] if padded else True)
+    expected = expected.masked_fill(~allowed, NOT_RELATED)
+    related = expected != NOT_RELATED
+    for row, query in itertools.product(range(rows), range(25)):
+        columns, relations = found.columns[row, query], found.relations[row, query]
+        count = int((columns >= 0).sum())
+        assert columns[:count].tolist() == related[row, query].nonzero().flatten().tolist()
+        assert relations[:count].tolist() == expected[row, query][related[row, query]].tolist()
+        assert (columns[count:] == -1).all() and (relations[count:] == NOT_RELATED).all()
+    assert found.columns.shape[2] == int(related.sum(-1).max())
+    assert (found.columns.dtype, found.relations.dtype) == (torch.int64, torch.int32)
+
+
+def test_selected_neighbours_are_those_of_the_selected_queries():
+    position_ids = torch.tensor([[[0, 1, 2, 1, 2, 2, 1]]])
+    columns = torch.arange(7)
+    found = coupled_neighbours(position_ids, position_ids, columns, (0, 1))
+    for chosen in (torch.tensor([6, 2]), torch.tensor([4])):
+        again = coupled_neighbours(position_ids[..., chosen], position_ids, chosen, (0, 1))
+        width = again.columns.shape[2]
+        assert torch.equal(found.select(chosen).columns[..., :width], again.columns)
+        assert (found.select(chosen).columns[..., width:] == -1).all()
+    assert torch.equal(found.select(slice(-3, None)).relations, found.relations[:, 4:])
+
+
+def test_neighbours_of_a_long_input_take_memory_linear_in_its_length():
+    # The pair map of these tokens would take 10**12 integers.
+    position_ids = torch.arange(1, 500_001).repeat(2)[None, None]
+    found = coupled_neighbours(position_ids[..., -3:], position_ids, torch.arange(999_997, 1_000_000), (0, 1))
+    expected = [[499_996, 499_997, 999_996, 999_997], [499_997, 499_998, 999_997, 999_998]]
+    assert found.columns[0, :2].tolist() == expected

@@ -4,16 +4,22 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from longhand import train
+from longhand.data import Addition, CouplingCollator, FreshBatches
+from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.certificates import hash_weights
+from longhand.data.sampling import SPLITS, split_of
+from longhand.eval import load_checkpoint
 from longhand.hub_cards.arguments import parse_run
-from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, write_recipe
+from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.results import read_results
 
 SMALL = [
@@ -39,7 +45,10 @@ SMALL = [
     "20",
     "--eval_steps",
     "5",
+    "--until_certified",
+    "False",
 ]
+UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
 LEARNED = ["--position_encoding", "learned", "--random_start", "--wrap_position_ids"]
 
 
@@ -195,8 +204,17 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--max_length", "0"], "min_length <= max_length"),
         (["addition-absolute", "--test_lengths", "201"], "operands of 200 digits"),
         (["addition-absolute", "--max_length", "201"], "operands of 200 digits"),
-        (["addition", "--num_train_samples", "10"], "fill no batch"),
+        (["addition", "--until_certified", "False", "--num_train_samples", "10"], "fill no batch"),
         (["addition", "--gradient_accumulation_steps", "3"], "cannot be divided"),
+        (["addition", "--until_certified", "--num_train_samples", "1000"], "leave num_train_samples unset"),
+        (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
+        (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
+        (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
+        (["addition", "--until_certified", "--sequential_ids"], "the coupling rule 'sequential'"),
+        (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
+        (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
+        (["addition", "--certified_margin", "-1"], "certified_margin must be 0 or above, got -1"),
+        (["addition", "--certified_margin", "nan"], "certified_margin must be 0 or above, got nan"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
@@ -207,7 +225,7 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, 
 
 @pytest.mark.parametrize("name", list_recipes())
 def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
-    given = yaml.safe_load((MODELS_FOLDER / name / "recipe.yaml").read_text())
+    given = load_recipe(name)
     on_cpu = ["--bf16", "False"] if given.get("bf16") else []
     run = parse_run([name, *on_cpu, "--output_dir", str(tmp_path / "run")])
     assert run.name == name
@@ -233,3 +251,157 @@ def test_list_names_every_recipe(capsys):
 def test_every_format_trains_and_is_evaluated(format, tmp_path):
     train.main([*SMALL, *format, "--max_steps", "2", "--output_dir", str(tmp_path / "run")])
     assert Path(tmp_path / "run" / "results.jsonl").exists()
+
+
+class Cut(BaseException):
+    """A run that ends in the middle."""
+
+
+def drawn_batches(monkeypatch, cut_at=None) -> dict[int, bytes]:
+    """Filled with the tokens of every batch that is drawn from now on; the run is cut before batch `cut_at`."""
+    drawn, global_batch = {}, FreshBatches.global_batch
+
+    def recording(batches, index):
+        if index == cut_at:
+            raise Cut
+        examples, generator = global_batch(batches, index)
+        drawn[index] = examples.tokens.tobytes()
+        return examples, generator
+
+    monkeypatch.setattr(FreshBatches, "global_batch", recording)
+    return drawn
+
+
+def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit) as stop:
+        train.main([*UNTIL_CERTIFIED, "--output_dir", str(folder)])
+    assert stop.value.code == 1
+    printed = capsys.readouterr()
+    assert printed.err.strip().splitlines()[-1] == "error: not certified after 20 steps"
+    assert "run: NOT CERTIFIED. Nothing is proved." in printed.out
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["certified"] is False and certificate["wrong"] > 0
+    assert certificate["weights"] == hash_weights(load_checkpoint(str(folder)).model.cpu())
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.safetensors", "recipe.yaml", "results.jsonl", "accuracy.png", "best"} <= names
+    assert "checkpoints" not in names
+
+
+def test_run_cut_off_while_it_practises_resumes_bit_for_bit(tmp_path, monkeypatch):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    with monkeypatch.context() as patch:
+        expected = drawn_batches(patch)
+        with pytest.raises(SystemExit):
+            train.main([*UNTIL_CERTIFIED, "--output_dir", str(whole)])
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        drawn_batches(patch, cut_at=13)
+        train.main([*UNTIL_CERTIFIED, "--output_dir", str(cut)])
+    with monkeypatch.context() as patch:
+        resumed = drawn_batches(patch)
+        with pytest.raises(SystemExit) as stop:
+            train.main([*UNTIL_CERTIFIED, "--resume", "--output_dir", str(cut)])
+    assert stop.value.code == 1
+    assert resumed == {index: expected[index] for index in range(10, 20)}
+    # Batch 12 came from the problems that fail at step 10, which only the saved weights know.
+    run = parse_run([*UNTIL_CERTIFIED, "--output_dir", str(tmp_path / "new")])
+    unpractised = train.make_trainer(run).train_dataset
+    assert [unpractised.global_batch(index)[0].tokens.tobytes() == expected[index] for index in (11, 12)] == [True, False]
+    for file in ("model.safetensors", "best/model.safetensors", "certificate.json"):
+        assert (whole / file).read_bytes() == (cut / file).read_bytes()
+
+
+def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path, monkeypatch):
+    check, arguments = train.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
+    drawn = drawn_batches(monkeypatch)
+
+    def certified_from_step_10(model, task):
+        return replace(check(model, task), wrong=0, margin=9.0, failing=[]) if 9 in drawn else check(model, task)
+
+    monkeypatch.setattr(train, "check_neighbourhoods", certified_from_step_10)
+    monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
+    train.main([*arguments, str(tmp_path / "whole")])
+    assert set(drawn) == set(range(10))
+    drawn.clear()
+
+    def cut(*_):
+        raise Cut
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(train, "save_final", cut)
+        train.main([*arguments, str(tmp_path / "cut")])
+    train.main([*arguments, str(tmp_path / "cut"), "--resume"])
+    assert set(drawn) == set(range(10))
+    whole, cut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
+    assert whole == cut
+
+
+@pytest.mark.parametrize(("wrong", "margin", "steps"), [(0, 1.5, 5), (0, 0.5, 20), (3, 1.5, 20)])
+def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_margin(
+    wrong, margin, steps, tmp_path, monkeypatch
+):
+    check, drawn = train.check_neighbourhoods, drawn_batches(monkeypatch)
+    monkeypatch.setattr(
+        train, "check_neighbourhoods", lambda *arguments: replace(check(*arguments), wrong=wrong, margin=margin)
+    )
+    with pytest.raises(SystemExit):
+        train.main([*UNTIL_CERTIFIED, "--certified_margin", "1", "--output_dir", str(tmp_path / "run")])
+    assert len(drawn) == steps
+
+
+def practising(problems, low=1, high=3, seed=0):
+    collator = CouplingCollator("addition", 40)
+    batches = FreshBatches(Addition(), low, high, seed, collator=collator, batch_size=64, num_batches=40)
+    batches.practise(problems)
+    return batches
+
+
+def tokens_of(batches, indices=range(40)):
+    return [batches.global_batch(index)[0].tokens for index in indices]
+
+
+def covering():
+    """All covering problems of one to three digits."""
+    return list(Addition().covering_problems((0, 1), 1).batches)
+
+
+def test_one_batch_in_so_many_is_practice_and_the_others_are_as_before():
+    digits, lengths = np.array([[[9, 9, 9], [1, 0, 0]]], dtype=np.uint8), np.array([[3, 1]])
+    assert SPLITS[split_of(digits, lengths)[0]] == "train"
+    text = Addition().format(digits, lengths).tokens.repeat(64, axis=0)
+    practised = [np.array_equal(tokens, text) for tokens in tokens_of(practising([(digits, lengths)]))]
+    assert practised == [index % PRACTICE_EVERY == 0 for index in range(40)]
+    usual = tokens_of(practising([]))
+    practised = tokens_of(practising(covering()))
+    same = [np.array_equal(*pair) for pair in zip(usual, practised, strict=True)]
+    assert same == [index % PRACTICE_EVERY > 0 for index in range(40)]
+
+
+def test_practice_is_the_same_for_the_same_seed_in_any_order_and_ends_when_nothing_fails():
+    first, second, other = practising(covering()), practising(covering()), practising(covering(), seed=1)
+    backwards = tokens_of(second, reversed(range(40)))[::-1]
+    assert all((one == two).all() for one, two in zip(tokens_of(first), backwards, strict=True))
+    assert not np.array_equal(tokens_of(first, [0])[0], tokens_of(other, [0])[0])
+    first.practise([])
+    assert all((one == two).all() for one, two in zip(tokens_of(first), tokens_of(practising([])), strict=True))
+
+
+@pytest.mark.parametrize(("low", "high", "widths"), [(1, 2, {1, 2}), (2, 2, {2}), (2, 3, {2, 3}), (4, 9, set())])
+def test_practised_problems_have_trained_lengths(low, high, widths):
+    practised = practising(covering(), low, high)
+    usual = tokens_of(practising([], low, high))
+    drawn = [tokens for tokens, other in zip(tokens_of(practised), usual, strict=True) if not np.array_equal(tokens, other)]
+    assert {(tokens.shape[1] - 5) // 3 for tokens in drawn} == widths
+
+
+def test_practised_sums_are_none_of_the_held_out_splits():
+    practised = practising(covering(), 1, 3)
+    held_out = 0
+    for tokens in tokens_of(practised, range(0, 40 * PRACTICE_EVERY, PRACTICE_EVERY)):
+        width = (tokens.shape[1] - 5) // 3
+        digits = np.stack([tokens[:, 1 : 1 + width], tokens[:, 2 + width : 2 + 2 * width]], axis=1)[..., ::-1]
+        lengths = np.where(digits > 0, np.arange(1, width + 1), 1).max(axis=2)
+        # A sum is written like this in a split if the longer operand has no leading zero.
+        written = lengths.max(axis=1) == width
+        held_out += (split_of(np.ascontiguousarray(digits[written]), lengths[written]) != SPLITS.index("train")).sum()
+    assert held_out == 0

@@ -1,4 +1,4 @@
-"""Benchmarks against `baseline.py`, both sides in turn in one run: training, evaluation, data. Prints ratios.
+"""Benchmarks against a baseline (`baseline.py` if not said otherwise), both sides in turn in one run. Prints ratios.
 
 python tests/benchmarks/bench.py training evaluation data --output results.json
 """
@@ -81,6 +81,30 @@ def training(rounds: int) -> dict:
     return compare("training", ours, baseline, "problems", rounds)
 
 
+def windowed_training(rounds: int) -> dict:
+    """Optimizer steps of the recipe `addition`, data included. The baseline is longhand's own form that scores all pairs."""
+    size, steps = 256, 20
+    models = [CoupledGPTForCausalLM(CoupledGPTConfig()).train() for _ in range(2)]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True) for model in models]
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION)
+    batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
+    drawn = [iter(range(10**6)), iter(range(10**6))]
+
+    def train(side: int, all_pairs: bool) -> int:
+        for _ in range(steps):
+            batch = batches[next(drawn[side])]
+            if all_pairs:
+                ids = batch["position_ids"]
+                batch["pair_map"] = models[side].model.position_encoding.pair_map(ids, ids)
+            models[side](**batch, use_cache=False).loss.backward()
+            optimizers[side].step()
+            optimizers[side].zero_grad()
+        return steps * size
+
+    return compare("windowed training", lambda: train(0, False), lambda: train(1, True), "problems", rounds)
+
+
 def evaluation(rounds: int) -> dict:
     """Teacher-forced evaluation of 200-digit sums with the same model, data included."""
     count, length = 20, 200
@@ -128,7 +152,12 @@ def data(rounds: int) -> dict:
     return compare("data", ours, baseline, "examples", rounds)
 
 
-BENCHMARKS = {"training": training, "evaluation": evaluation, "data": data}
+BENCHMARKS = {
+    "training": training,
+    "windowed_training": windowed_training,
+    "evaluation": evaluation,
+    "data": data,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

@@ -1,0 +1,442 @@
+"""Certificates: the check against exhaustive evaluation, its coverage against a search of what tokens see."""
+
+import json
+import random
+import shutil
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from longhand import eval as evaluation
+from longhand.data import Addition, CouplingCollator
+from longhand.data import addition as addition_module
+from longhand.data.certificates import ROUNDING_FACTOR, CannotCertify, certify, check_neighbourhoods, hash_weights
+from longhand.data.metrics import response_matches
+from longhand.data.task import Task
+from longhand.data.tokenization import build_tokenizer
+from longhand.hub_cards.results import read_results
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.vocabulary import EQUALS, TOKENS
+
+ORDERS = ["response_reversed", "all_reversed"]
+every_order = pytest.mark.parametrize("order", ORDERS)
+
+
+def load(folder) -> CoupledGPTForCausalLM:
+    return CoupledGPTForCausalLM.from_pretrained(folder).eval()
+
+
+def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
+    torch.manual_seed(0)
+    coupling = (task or Addition()).coupling
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "coupling": coupling}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | options))).eval()
+
+
+@dataclass(frozen=True)
+class FewerProblems(Addition):
+    """Addition with the covering problems of the first batches only, for checks of form and not of truth."""
+
+    def covering_problems(self, relation_range, layers):
+        covering = super().covering_problems(relation_range, layers)
+        return replace(covering, batches=islice(covering.batches, 2))
+
+
+@pytest.fixture(scope="module")
+def damaged(main_job) -> dict[int, CoupledGPTForCausalLM]:
+    """The main job's model with more and more noise on its weights, by the number of wrong predictions; 0 comes last."""
+    models = {}
+    for strength in range(1, 40):
+        model = load(main_job)
+        torch.manual_seed(strength)
+        with torch.no_grad():
+            for parameter in model.model.layers.parameters():
+                parameter += 0.02 * strength * parameter.std(correction=0) * torch.randn_like(parameter)
+        wrong = check_neighbourhoods(model, Addition()).wrong
+        models.setdefault(wrong, model) if wrong else models.update({0: model})
+        if len(models) == 5:
+            break
+    return models
+
+
+def slightly_wrong(damaged) -> CoupledGPTForCausalLM:
+    return damaged[min(wrong for wrong in damaged if wrong)]
+
+
+def is_right_on_all_problems(model: CoupledGPTForCausalLM, width: int) -> bool:
+    """Exact match on every pair of digit strings of this width, leading zeros included."""
+    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    for first in range(0, 100**width, 10**5):
+        index = np.arange(first, min(first + 10**5, 100**width))
+        digits = (index[:, None] // 10 ** np.arange(2 * width) % 10).reshape(-1, 2, width).astype(np.uint8)
+        batch = collator(Addition().format(digits, np.full((len(digits), 2), width)))
+        labels = batch.pop("labels")
+        with torch.inference_mode():
+            if not response_matches(model(**batch, use_cache=False).logits, labels)[:, 0].all():
+                return False
+    return True
+
+
+def test_main_job_ends_with_the_certificate_of_its_weights(main_job):
+    certificate = json.loads((main_job / "certificate.json").read_text())
+    assert certificate["certified"] is True
+    assert certificate["weights"] == hash_weights(load(main_job))
+    assert certificate["wrong"] == 0 and certificate["failures"] == []
+    assert certificate["margin"] >= max(1.0, ROUNDING_FACTOR * certificate["rounding"])
+    assert certificate["problems"] == 100 + 100**2 + 2 * 100**2
+    assert certificate["predictions"] == 100 * 3 + 100**2 * 4 + 2 * 100**2 * 5
+    assert certificate["task"] == Addition().describe()
+    assert len(certificate["proof"]) == 5 and not any("{" in step for step in certificate["proof"])
+
+
+def test_certify_command_ends_with_status_0_and_the_same_certificate(main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "addition")
+    (folder / "certificate.json").unlink()
+    evaluation.main([str(folder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert "addition: CERTIFIED. For operands of every length" in capsys.readouterr().out
+    again, before = (json.loads((path / "certificate.json").read_text()) for path in (folder, main_job))
+    for certificate in (again, before):
+        certificate.pop("proof")
+    assert again.pop("margin") == pytest.approx(before.pop("margin"), rel=1e-3)
+    assert again.pop("rounding") == pytest.approx(before.pop("rounding"), rel=2)
+    assert again == before
+    (row,) = read_results(tmp_path / "out" / "certificates.jsonl")
+    assert row["model"] == "addition" and row["certified"] and row["weights"] == before["weights"]
+
+
+def test_hash_changes_with_any_weight_and_with_the_configuration(main_job):
+    hashes = {hash_weights(load(main_job))}
+    for name, _ in load(main_job).named_parameters():
+        model = load(main_job)
+        with torch.no_grad():
+            weight = model.get_parameter(name).view(-1)
+            weight[-1] = torch.nextafter(weight[-1], torch.tensor(torch.inf))
+        hashes.add(hash_weights(model))
+    for option, value in {"norm_eps": 1e-5, "relation_range": [-1, 0], "hidden_act": "gelu"}.items():
+        model = load(main_job)
+        setattr(model.config, option, value)
+        hashes.add(hash_weights(model))
+    assert len(hashes) == 1 + len(list(load(main_job).parameters())) + 3
+    assert hash_weights(load(main_job)) in hashes
+
+
+def test_damaged_model_is_not_certified_and_the_command_ends_with_status_1(main_job, damaged, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "addition")
+    model = slightly_wrong(damaged)
+    model.save_pretrained(folder)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert stop.value.code == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert "NOT CERTIFIED. Nothing is proved." in printed
+    assert certificate["certified"] is False and certificate["proof"] == [] and certificate["weights"] == hash_weights(model)
+    assert 0 < len(certificate["failures"]) <= certificate["wrong"] == check_neighbourhoods(model, Addition()).wrong
+    for failure in certificate["failures"]:
+        assert f"{failure['problem']} writes {failure['instead']!r} instead of {failure['right']!r}" in printed
+
+
+def test_reported_failures_are_sums_that_the_model_really_writes_wrong(damaged):
+    tokenizer, prefixes = build_tokenizer(), set()
+    for wrong, model in damaged.items():
+        failures = check_neighbourhoods(model, Addition()).failures
+        assert bool(failures) == (wrong > 0) and len(failures) <= 10
+        for failure in failures:
+            query, response = failure.problem.removeprefix("$").split("=")
+            first, second = query.split("+")
+            assert response == str(int(first) + int(second)).zfill(len(first) + 1)[::-1] + "$"
+            assert response.startswith(failure.prefix + failure.right)
+            tokens = tokenizer(f"{query}=", return_tensors="pt").input_ids
+            written = tokenizer.decode(model.generate(tokens, do_sample=False)[0, tokens.shape[1] :])
+            assert written != response
+            assert written.startswith(failure.prefix + failure.instead)
+            prefixes.add(len(failure.prefix))
+    assert len(prefixes) > 1
+
+
+def test_no_prediction_is_wrong_iff_all_sums_of_up_to_three_digits_are_right(main_job, damaged):
+    # The good model is the easy case: the strongest noise without a mistake, and the weakest with one, are the hard ones.
+    assert 0 in damaged and len(damaged) > 2
+    for wrong, model in damaged.items():
+        assert all(is_right_on_all_problems(model, width) for width in (1, 2, 3)) == (wrong == 0)
+
+
+@pytest.mark.parametrize("forgets_to_end", [False, True])
+def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_job, damaged, forgets_to_end):
+    model = load(main_job) if forgets_to_end else damaged[max(damaged)]
+    if forgets_to_end:
+        with torch.no_grad():
+            model.lm_head.weight[Addition().end_token] = 0
+    check = check_neighbourhoods(model, Addition())
+    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    wrong_problems, wrong_predictions = set(), 0
+    for digits, lengths in Addition().covering_problems((0, 1), 1).batches:
+        batch = collator(Addition().format(digits, lengths))
+        labels = batch.pop("labels")
+        with torch.inference_mode():
+            exact, right, supervised = response_matches(model(**batch).logits, labels).T.numpy()
+        wrong_problems |= {problem.tobytes() for problem in digits[exact == 0]}
+        wrong_predictions += (supervised - right).sum()
+    assert check.wrong == wrong_predictions
+    assert {problem.tobytes() for digits, _ in check.failing for problem in digits} == wrong_problems
+    assert all((lengths == digits.shape[2]).all() for digits, lengths in check.failing)
+
+
+def tokens_and_relations(task, digits, relation_range):
+    """Problems of one width as tokens (count, columns), and what each token sees in one layer, (columns, columns)."""
+    tokens = torch.from_numpy(task.format(digits, np.full(digits.shape[:2], digits.shape[2])).tokens).long()
+    ids = COUPLING_RULES[task.coupling].plan(tokens[:1], tokens.shape[1]).position_ids
+    relations = coupled_pair_map(ids, ids, relation_range, True)[0]
+    return tokens, relations.masked_fill(~torch.ones_like(relations).bool().tril(), NOT_RELATED)
+
+
+def neighbourhoods_and_next_tokens(task, digits, relation_range) -> Counter:
+    """How often each (neighbourhood, right next token) occurs in the responses, one layer, found from all pairs."""
+    tokens, relations = tokens_and_relations(task, digits, relation_range)
+    begin = int((tokens[0] == EQUALS).int().argmax())
+    seen = torch.where(relations >= 0, tokens.unsqueeze(1) * 100 + relations + 1, 0)[:, begin:-1]
+    seen = seen.sort(-1, descending=True).values[..., :16]
+    seen = torch.nn.functional.pad(seen, (0, 16 - seen.shape[-1]))
+    rows = torch.cat([tokens[:, begin:-1, None], seen, tokens[:, begin + 1 :, None]], dim=-1).flatten(0, 1)
+    distinct, counts = np.unique(rows.numpy().astype(np.int16), axis=0, return_counts=True)
+    return Counter({(row[:-1].tobytes(), int(row[-1])): int(count) for row, count in zip(distinct, counts, strict=True)})
+
+
+def all_covered(task, batches, relation_range) -> Counter:
+    return sum((neighbourhoods_and_next_tokens(task, digits, relation_range) for digits, _ in batches), Counter())
+
+
+# Other windows take millions of covering problems.
+CHEAP_WINDOWS = [(order, window) for order in ORDERS for window in ((0, 1), (1, 1))]
+
+
+@pytest.mark.parametrize(("order", "relation_range"), CHEAP_WINDOWS)
+def test_what_tokens_of_long_sums_see_and_what_comes_next_occurs_in_the_covering_problems(order, relation_range):
+    task, generator = Addition(order=order), np.random.default_rng(0)
+    covered = all_covered(task, task.covering_problems(relation_range, 1).batches, relation_range)
+    for width in (4, 7, 20):
+        digits = generator.integers(0, 10, size=(2000, 2, width), dtype=np.uint8)
+        digits[:1000, 1] = np.where(generator.random((1000, width)) < 0.9, 9 - digits[:1000, 0], digits[:1000, 1])
+        assert neighbourhoods_and_next_tokens(task, digits, relation_range).keys() <= covered.keys()
+
+
+@pytest.mark.parametrize(("order", "relation_range", "decided", "refused"), [
+    ("response_reversed", (0, 1), True, False), ("all_reversed", (0, 1), True, False),
+    ("response_reversed", (1, 1), False, False),
+    ("all_reversed", (0, 0), False, True), ("response_reversed", (0, 0), False, True), ("plain", (-1, 0), False, True),
+])  # fmt: skip
+def test_one_neighbourhood_with_two_right_answers_is_wrong_for_every_model(order, relation_range, decided, refused):
+    task, model = Addition(order=order), untrained(Addition(order=order), relation_range=list(relation_range))
+    answers = defaultdict(Counter)
+    some = Addition().covering_problems((0, 1), 1).batches
+    for (neighbourhood, token), count in all_covered(task, some, relation_range).items():
+        answers[neighbourhood][token] += count
+    unavoidable = sum(counts.total() - max(counts.values()) for counts in answers.values())
+    assert (unavoidable == 0) == decided
+    if refused:
+        with pytest.raises(CannotCertify, match=r"no window can hold|no model can be right"):
+            check_neighbourhoods(model, task)
+    else:
+        assert check_neighbourhoods(model, task).wrong >= unavoidable
+
+
+def classes(tokens, relations, layers, number):
+    """What each token of one problem can know after so many layers, as a number that equal knowledge shares."""
+    known = tokens.tolist()
+    relations = relations.tolist()
+    for _ in range(layers):
+        known = [
+            number.setdefault(
+                (own, tuple(sorted((known[k], r) for k, r in enumerate(row[: t + 1]) if r != NOT_RELATED))),
+                len(number) + 100,
+            )
+            for t, (own, row) in enumerate(zip(known, relations, strict=True))
+        ]
+    return known
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("relation_range", [(0, 1), (-1, 1), (0, 2), (1, 2)])
+@every_order
+def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_does(order, relation_range, layers):
+    task, generator = Addition(order=order), random.Random(0)
+    low, high = relation_range
+    below, above = layers * max(-low, 0), layers * max(high, 0)
+    reach = below + above + 1
+    assert task.covering_problems(relation_range, layers).count == sum(100**w for w in range(1, reach + 1)) + 2 * 100**reach
+    number = {}
+
+    def problem(digits):
+        tokens, relations = tokens_and_relations(task, digits[None], relation_range)
+        return classes(tokens[0], relations, layers, number), tokens[0].tolist(), digits.shape[1] * 2 + 2
+
+    for width in (1, 2, 3, 4, 7, 20):
+        first = [generator.randrange(10) for _ in range(width)]
+        second = [9 - digit if generator.random() < 0.6 else generator.randrange(10) for digit in first]
+        digits = np.array([first, second], dtype=np.uint8)
+        known, tokens, equals = problem(digits)
+        for step in range(width + 2):
+            column = step - 1
+            lowest = column - below
+            short = digits[:, max(lowest, 0) : column + above + 1]
+            if lowest > 0:
+                # One column passes on the carry of all those below.
+                carry = sum(int("".join(map(str, row[:lowest][::-1]))) for row in digits.tolist()) >= 10 ** min(
+                    lowest, width
+                )
+                short = np.pad(short, ((0, 0), (1, 0)), constant_values=9 * carry)
+                column += 1 - lowest
+            assert short.shape[1] <= reach or (short.shape[1] == reach + 1 and short[0, 0] == short[1, 0] in (0, 9))
+            short_known, short_tokens, short_equals = problem(short)
+            short_step = column + 1
+            assert short_known[short_equals + short_step] == known[equals + step]
+            assert short_tokens[short_equals + short_step + 1] == tokens[equals + step + 1]
+
+
+@pytest.mark.parametrize(("order", "relation_range"), [*CHEAP_WINDOWS, ("response_reversed", (-1, 1))])
+def test_covering_problems_are_as_many_as_announced(order, relation_range):
+    covering = Addition(order=order).covering_problems(relation_range, 1)
+    assert sum(len(digits) for digits, _ in covering.batches) == covering.count
+
+
+def test_covering_problems_are_all_short_ones_and_then_those_with_a_carry_column():
+    widths = defaultdict(list)
+    for digits, lengths in Addition().covering_problems((0, 1), 1).batches:
+        assert lengths.shape == digits.shape[:2] and (lengths == digits.shape[2]).all()
+        widths[digits.shape[2]].append(digits)
+    widths = {width: np.concatenate(parts) for width, parts in widths.items()}
+    assert {width: len(digits) for width, digits in widths.items()} == {1: 100, 2: 100**2, 3: 2 * 100**2}
+    for digits in widths.values():
+        assert digits.max() == 9
+        assert len(np.unique(digits.reshape(len(digits), -1), axis=0)) == len(digits)
+    assert {tuple(ones) for ones in widths[3][:, :, 0].tolist()} == {(0, 0), (9, 9)}
+
+
+@pytest.mark.parametrize("task", [Addition(), Addition(separate_eos=True), Addition(order="all_reversed")], ids=str)
+def test_untrained_model_of_any_format_is_checked_and_found_wrong(task):
+    model = untrained(task, eos_token_id=task.end_token)
+    check = check_neighbourhoods(model, task)
+    assert 0 < check.wrong <= check.predictions == 140_300
+    assert check.margin < 0
+    assert len(check.failures) == 10
+    assert all(failure.problem.endswith(TOKENS[task.end_token]) for failure in check.failures)
+
+
+def test_distinct_neighbourhoods_are_counted_as_a_search_finds_them(main_job):
+    covered = all_covered(Addition(), Addition().covering_problems((0, 1), 1).batches, (0, 1))
+    check = check_neighbourhoods(load(main_job), Addition(), thorough=True)
+    assert check.neighbourhoods == len({neighbourhood for neighbourhood, _ in covered})
+
+
+@pytest.mark.parametrize("size", [333, 100_000])
+def test_size_of_a_batch_changes_nothing_but_rounding(damaged, size, monkeypatch):
+    for model in (damaged[0], slightly_wrong(damaged)):
+        before = check_neighbourhoods(model, Addition())
+        with monkeypatch.context() as patch:
+            patch.setattr(addition_module, "_COVERING_BATCH", size)
+            after = check_neighbourhoods(model, Addition())
+        assert after.margin == pytest.approx(before.margin, abs=1e-4)
+        assert (after.wrong, after.problems, after.predictions) == (before.wrong, before.problems, before.predictions)
+        assert sorted(failure.problem for failure in after.failures) == sorted(
+            failure.problem for failure in before.failures
+        )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_check_leaves_the_model_as_it_was(training):
+    model = untrained().train(training)
+    before = hash_weights(model)
+    check_neighbourhoods(model, FewerProblems(), thorough=True)
+    assert model.training == training
+    assert hash_weights(model) == before and model.dtype == torch.float32
+
+
+def test_margin_within_rounding_proves_nothing(main_job):
+    exact, coarse = (certify(load(main_job).to(dtype), FewerProblems()) for dtype in (torch.float64, torch.bfloat16))
+    assert exact.certified and exact.rounding < 1e-12
+    assert coarse.wrong == 0 and coarse.rounding > 1e-3
+    assert not coarse.certified and coarse.proof == []
+    assert "Nothing is proved." in coarse.statement and "is not 1000 times" in coarse.statement
+
+
+def test_equal_logits_and_logits_that_are_no_numbers_are_wrong():
+    model = untrained()
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    check = check_neighbourhoods(model, FewerProblems())
+    assert check.wrong == check.predictions and check.margin == 0
+    with torch.no_grad():
+        model.lm_head.weight.fill_(torch.nan)
+    certificate = certify(model, FewerProblems())
+    assert certificate.wrong == certificate.predictions and not certificate.certified
+    assert certificate.margin is None and certificate.failures[0].margin is None
+
+
+REFUSED = {
+    "no window": ({"windowed": False}, {}, "the model has no window"),
+    "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
+    "too many problems": ({"relation_range": [-2, 2]}, {}, "30,101,010,100 problems to cover"),
+    "too many in three layers": ({"num_hidden_layers": 3}, {}, "in 3 layer"),
+    "no zero-padding": ({}, {"zero_padding": False}, "zero_padding=True only"),
+    "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
+    "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
+    "another end token": ({"eos_token_id": 18}, {}, "the task ends with token 17, but decoding stops at eos_token_id 18"),
+    "rule of another format": ({}, {"order": "plain"}, "coupling rule 'addition', not 'addition_plain'"),
+}
+
+
+@pytest.mark.parametrize(("options", "format", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_certified_is_refused_before_any_work(options, format, expected):
+    for function in (check_neighbourhoods, certify):
+        with pytest.raises(CannotCertify, match=expected):
+            function(untrained(**options), Addition(**format))
+
+
+@pytest.mark.parametrize("name", ["no window", "learned table", "too many problems", "no zero-padding"])
+def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, capsys):
+    options, format, expected = REFUSED[name]
+    folder = shutil.copytree(main_job, tmp_path / "addition")
+    (folder / "certificate.json").unlink()
+    untrained(**options).save_pretrained(folder)
+    if format:
+        recipe = (folder / "recipe.yaml").read_text()
+        assert "zero_padding: true" in recipe
+        (folder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert error[-1].startswith("error: addition: no certificate: ") and expected in error[-1]
+    assert not (folder / "certificate.json").exists()
+
+
+def test_decoding_that_stops_elsewhere_is_not_certified(main_job):
+    model = load(main_job)
+    model.generation_config.eos_token_id = 14
+    with pytest.raises(CannotCertify, match="decoding stops at eos_token_id 14"):
+        certify(model, Addition())
+
+
+def test_certificate_of_other_weights_is_said_to_be_one(main_job, damaged, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "addition")
+    evaluation.main([str(folder), "--ask", "1+1"])
+    assert "warning" not in capsys.readouterr().err
+    slightly_wrong(damaged).save_pretrained(folder)
+    evaluation.main([str(folder), "--ask", "1+1"])
+    assert "certificate.json is not of this model" in capsys.readouterr().err
+
+
+def test_refusal_of_one_checkpoint_comes_before_the_check_of_another(main_job, tmp_path, capsys):
+    other = shutil.copytree(main_job, tmp_path / "other")
+    untrained(windowed=False).save_pretrained(other)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(main_job), str(other), "--certify", "--output_dir", str(tmp_path / "out")])
+    printed = capsys.readouterr()
+    assert stop.value.code == 2 and "error: other: no certificate" in printed.err
+    assert "CERTIFIED" not in printed.out and not (tmp_path / "out").exists()
