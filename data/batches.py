@@ -81,26 +81,33 @@ class FreshBatches(Batches):
         self._practice: list[tuple[np.ndarray, np.ndarray]] = []
 
     def practise(self, problems: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Draws one batch in `PRACTICE_EVERY` from these problems from now on, until called again.
+        """Draws one batch in `PRACTICE_EVERY` from variations of these problems from now on, until called again.
+
+        What belongs to another split or has lengths that are not trained is never drawn.
 
         Args:
-            problems: (digits, lengths) pairs, one group of lengths each; those of another split or of lengths that are
-                not trained are left out.
+            problems: (digits, lengths) pairs, one group of lengths each.
         """
-        self._practice = []
-        for digits, lengths in problems:
-            drawn = self.task.drawn_lengths(digits, lengths)
-            split = split_of(digits, drawn)
-            trained = (drawn.min(1) >= self.min_length) & (lengths.max(1) <= self.max_length)
-            if (own := trained & ((split < 0) | (split == SPLITS.index("train")))).any():
-                self._practice.append((digits[own], lengths[own]))
+        self._practice = [problem for problem in problems if problem[1].max() <= self.max_length]
+
+    def _practice_batch(self, generator: np.random.Generator) -> Examples | None:
+        digits, _ = self._practice[generator.integers(len(self._practice))]
+        # More than are needed: some variations are held out.
+        rows = generator.integers(len(digits), size=2 * self.batch_size)
+        digits, lengths = self.task.vary(generator, digits[rows], self.max_length)
+        drawn = self.task.drawn_lengths(digits, lengths)
+        split = split_of(digits, drawn)
+        trained = np.flatnonzero((drawn.min(1) >= self.min_length) & ((split < 0) | (split == SPLITS.index("train"))))
+        if len(trained) == 0:
+            return None
+        trained = np.resize(trained, self.batch_size)
+        return self.task.format(digits[trained], lengths[trained])
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        if self._practice and index % PRACTICE_EVERY == 0:
-            digits, lengths = self._practice[generator.integers(len(self._practice))]
-            rows = generator.integers(len(digits), size=self.batch_size)
-            return self.task.format(digits[rows], lengths[rows]), generator
+        practice = self._practice and index % PRACTICE_EVERY == 0
+        if practice and (examples := self._practice_batch(generator)) is not None:
+            return examples, generator
         lengths = self.task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = self.task.group_lengths(generator, lengths, self.batch_size, self.min_length)
         return self.task.examples(generator, lengths, "train"), generator

@@ -97,6 +97,18 @@ class Task(ABC):
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
+    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
+
+        Args:
+            digits: (count, operands, width), one group.
+            max_length: longest operand of the variations.
+
+        Returns:
+            Digits and lengths (count, operands).
+        """
+        return digits, np.full(digits.shape[:2], digits.shape[2])
+
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
         """Uniform operands (count, operands, width) of the given lengths that belong to a split.
 
