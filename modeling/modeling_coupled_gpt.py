@@ -18,7 +18,14 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
-from .neighbourhoods import Neighbourhoods, WindowedCache, attend_to_gathered, distinct_neighbourhoods
+from .neighbourhoods import (
+    FEW_ROWS,
+    Neighbourhoods,
+    WindowedCache,
+    attend_by_table,
+    attend_to_gathered,
+    distinct_neighbourhoods,
+)
 from .pair_maps import Neighbours
 from .position_encodings import POSITION_ENCODINGS, PairwiseBias, PositionTable
 
@@ -103,7 +110,10 @@ class CoupledGPTAttention(nn.Module):
                 return self._project(projection, hidden_states[:, tokens], length)
             return expand_rows(self._project(projection, hidden_states, length), row_index[:, tokens])
 
-        query = self._scale_queries(project(self.q_proj, kept, self._query_length()), visible_keys)
+        length_scale = self._length_scale(visible_keys, hidden_states.dtype)
+        query = project(self.q_proj, kept, self._query_length())
+        if torch.is_tensor(length_scale):
+            query = query * length_scale.transpose(-1, -2)
         key = project(self.k_proj, slice(None), self._key_length())
         query, key, value = (states.transpose(1, 2) for states in (query, key, project(self.v_proj, slice(None))))
         if position_ids is not None:
@@ -134,23 +144,26 @@ class CoupledGPTAttention(nn.Module):
     def _key_length(self) -> float | None:
         return 1.0 if self.config.qk_norm else None
 
-    def _scale_queries(self, query: torch.Tensor, visible_keys: torch.LongTensor) -> torch.Tensor:
-        """Queries (..., heads, head_dim) of tokens that see so many keys (...)."""
+    def _length_scale(self, visible_keys: torch.LongTensor, dtype: torch.dtype) -> torch.Tensor | float:
+        """What multiplies the scores of queries that see so many keys (...), as (..., 1, heads)."""
         if self.config.attention_scale != "log_length":
-            return query
-        log_length = visible_keys.clamp(min=1).log().to(query.dtype)
-        return query * (self.log_length_factor.unsqueeze(1) * log_length[..., None, None])
+            return 1.0
+        return visible_keys.clamp(min=1).log().to(dtype)[..., None, None] * self.log_length_factor
 
     def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> torch.Tensor:
-        query = expand_rows(self._project(self.q_proj, hidden_states, self._query_length()), neighbourhoods.queries)
+        query = self._project(self.q_proj, hidden_states, self._query_length())
         key = self._project(self.k_proj, hidden_states, self._key_length())
         value = self._project(self.v_proj, hidden_states)
+        bias = bias.to(query.dtype)
+        scaling = self.scaling * self._length_scale(visible_keys, query.dtype)
+        if len(hidden_states) <= FEW_ROWS:
+            return self.o_proj(attend_by_table(query, key, value, neighbourhoods, bias, scaling).flatten(1))
 
         def gather(queries: slice) -> tuple[torch.Tensor, torch.Tensor]:
             return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
 
-        query = self._scale_queries(query, visible_keys)
-        return self.o_proj(attend_to_gathered(query, gather, bias.to(query.dtype), self.scaling).flatten(1))
+        query = expand_rows(query, neighbourhoods.queries)
+        return self.o_proj(attend_to_gathered(query, gather, bias, scaling).flatten(1))
 
     def _attend_to_columns(self, query, key, value, columns, bias) -> torch.Tensor:
         batch, _, queries, _ = query.shape

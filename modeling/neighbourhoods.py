@@ -17,6 +17,10 @@ CHUNK = 2**16
 """Queries whose keys and values are gathered at a time: bounds the memory, not the result."""
 
 
+FEW_ROWS = 64
+"""Up to so many distinct inputs, attention to neighbours looks scores up in a table of all pairs of inputs."""
+
+
 class Neighbourhoods(NamedTuple):
     """The different neighbourhoods of a batch, over rows of a layer's input.
 
@@ -74,11 +78,52 @@ def distinct_neighbourhoods(
     )
 
 
+def _weights(scores: torch.Tensor, bias: torch.Tensor, scaling: float | torch.Tensor, chunk: slice) -> torch.Tensor:
+    """Softmax over neighbours, dimension 1, in float32 or better."""
+    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+
+
+def attend_by_table(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    neighbourhoods: Neighbourhoods,
+    bias: torch.Tensor,
+    scaling: float | torch.Tensor,
+) -> torch.Tensor:
+    """As `attend_to_gathered`, for few distinct inputs: no query, key or value is copied for each neighbour.
+
+    Scores are looked up among all pairs of rows, and weights are added up by row before they meet the values.
+
+    Args:
+        query, key, value: (rows, heads, head_dim).
+        bias: (distinct, neighbours, heads), the lowest value where there is no neighbour.
+        scaling: a number, or (distinct, 1, heads).
+
+    Returns:
+        (distinct, heads, head_dim).
+    """
+    rows, heads, _ = key.shape
+    table = torch.einsum("qhd,khd->qkh", query, key).flatten(0, 1)
+    outputs = []
+    for begin in range(0, len(neighbourhoods.keys), CHUNK):
+        chunk = slice(begin, begin + CHUNK)
+        keys = neighbourhoods.keys[chunk]
+        pairs = neighbourhoods.queries[chunk].unsqueeze(1) * rows + keys
+        weights = _weights(nn.functional.embedding(pairs, table), bias[chunk], scaling, chunk)
+        by_row = weights.new_zeros(len(keys), rows, heads)
+        by_row = by_row.scatter_add(1, keys.unsqueeze(-1).expand_as(weights), weights)
+        outputs.append(torch.einsum("nrh,rhd->nhd", by_row, value))
+    return torch.cat(outputs)
+
+
 def attend_to_gathered(
     query: torch.Tensor,
     gather: Callable[[slice], tuple[torch.Tensor, torch.Tensor]],
     bias: torch.Tensor,
-    scaling: float,
+    scaling: float | torch.Tensor,
 ) -> torch.Tensor:
     """Attention of every query to its own keys, `CHUNK` queries at a time.
 
@@ -86,6 +131,7 @@ def attend_to_gathered(
         query: (queries, heads, head_dim).
         gather: from a range of queries to their keys and values, (queries, neighbours, heads, head_dim) each.
         bias: (queries, neighbours, heads), the lowest value where there is no neighbour.
+        scaling: a number, or (queries, 1, heads).
 
     Returns:
         (queries, heads, head_dim).
@@ -94,10 +140,7 @@ def attend_to_gathered(
     for begin in range(0, len(query), CHUNK):
         chunk = slice(begin, begin + CHUNK)
         key, value = gather(chunk)
-        scores = (query[chunk].unsqueeze(1) * key).sum(-1) * scaling + bias[chunk]
-        weights = nn.functional.softmax(scores, dim=1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
-            query.dtype
-        )
+        weights = _weights((query[chunk].unsqueeze(1) * key).sum(-1), bias[chunk], scaling, chunk)
         outputs.append((weights.unsqueeze(-1) * value).sum(1))
     return torch.cat(outputs)
 

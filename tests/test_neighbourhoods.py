@@ -2,12 +2,15 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data import Addition, CouplingCollator
 from longhand.data.tokenization import build_tokenizer
+from longhand.modeling import modeling_coupled_gpt
 from longhand.modeling import neighbourhoods as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, addition, sequential
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
@@ -27,6 +30,12 @@ CONFIGS = {
     "1..2": {"relation_range": [1, 2]},
     "-2..-1": {"relation_range": [-2, -1]},
 }
+
+
+@pytest.fixture(autouse=True, params=[0, 64], ids=["gathered", "table"])
+def form(request, monkeypatch):
+    """Few distinct inputs are looked up in a table, many are gathered: every test is for both."""
+    monkeypatch.setattr(modeling_coupled_gpt, "FEW_ROWS", request.param)
 
 
 def build(**options) -> CoupledGPTForCausalLM:
@@ -245,3 +254,26 @@ def test_output_of_a_neighbourhood_depends_neither_on_its_place_nor_on_the_lengt
     assert not torch.allclose(short[4], short[5], atol=1e-2)
     assert_close(long[0:4], short[0:4])
     assert_close(long[-3:], short[-3:])
+
+
+def test_padding_adds_no_neighbours_however_long_it_is():
+    model, task = CoupledGPTForCausalLM(CoupledGPTConfig()).eval(), Addition(zero_padding=False)
+    lengths = np.array([[50, 50], [1, 50], [1, 1]])
+    batch = CouplingCollator(task.coupling, 1)(task.examples(np.random.default_rng(0), lengths, "test"))
+    columns = torch.arange(batch["input_ids"].shape[1])
+    neighbours = model.model.neighbours(batch["position_ids"], columns, batch["attention_mask"])
+    assert neighbours.columns.shape[-1] == 6
+
+
+def test_tokens_after_a_short_response_of_a_batch_are_nobodys_neighbours(monkeypatch):
+    widths = []
+
+    class Recorded(modeling_coupled_gpt.WindowedCache):
+        def __init__(self, neighbours, num_layers):
+            widths.append(neighbours.columns.shape[-1])
+            super().__init__(neighbours, num_layers)
+
+    monkeypatch.setattr(modeling_coupled_gpt, "WindowedCache", Recorded)
+    batch = tokenizer(["9" * 50 + "+" + "9" * 50 + "=", "1+2="], padding=True, return_tensors="pt")
+    CoupledGPTForCausalLM(CoupledGPTConfig()).eval().generate(**batch, max_new_tokens=200)
+    assert widths == [6]
