@@ -19,6 +19,7 @@ from longhand.hub_cards.results import (
     describe_length,
     generalizable_length,
     group_cost,
+    group_variants,
     growth_exponent,
     read_results,
 )
@@ -95,22 +96,22 @@ def cost_table(rows: list[Row]) -> str:
 
 
 def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
-    """A line for each variant, whose runs are named VARIANT-seedN: medians, generalizable length, certificates."""
+    """A line for each variant: medians, generalizable length, certificates."""
     lengths = [length for length in (30, 60, 100, 200) if any(row["length"] == length for row in rows)]
     lines = [["variant", *map(str, lengths), "generalizable length", "certified"]]
     lines.append(["---", *["---:"] * len(lengths), "---:", "---:"])
     longest = max(row["length"] for row in rows)
-    for variant in dict.fromkeys(row["model"].rpartition("-seed")[0] for row in rows):
-        own = [row for row in rows if row["model"].rpartition("-seed")[0] == variant]
+    verdicts = group_variants(certificates)
+    for variant, own in group_variants(rows).items():
         medians = (median(row["exact_match"] for row in own if row["length"] == length) for length in lengths)
         reached = generalizable_length(own)
-        verdicts = [row["certified"] for row in certificates if row["model"].rpartition("-seed")[0] == variant]
+        certified = [row["certified"] for row in verdicts.get(variant, [])]
         lines.append(
             [
                 variant,
                 *(f"{value:.3f}" for value in medians),
                 f">= {reached}" if reached == longest else str(reached),
-                f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "cannot be",
+                f"{sum(certified)} of {len(certified)}" if certified else "cannot be",
             ]
         )
     runs = len({row["model"] for row in rows}) // (len(lines) - 2)
@@ -186,6 +187,7 @@ def main() -> None:
     replace_file(README, after)
     last = {name: rows for name, rows in published_results().items() if not name.endswith("/best")}
     plot_comparison(last, ACCURACY_FILE, (1, 30))
+    plot_comparison(group_variants(read_results(ABLATION_FOLDER / RESULTS_FILE)), ABLATION_FOLDER / "accuracy.png", (1, 30))
     plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
 
 

@@ -78,6 +78,14 @@ def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
     return reached
 
 
+def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows by variant, for runs that are named VARIANT-seedN."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["model"].rpartition("-seed")[0], []).append(row)
+    return groups
+
+
 def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     """Rows of a cost benchmark by form of attention and kind of work, shortest first."""
     groups: dict[tuple[str, str], list[Row]] = {}

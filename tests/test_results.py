@@ -7,6 +7,10 @@ from longhand.hub_cards.results import (
     describe_length,
     format_medians,
     format_table,
+    generalizable_length,
+    group_cost,
+    group_variants,
+    growth_exponent,
     median_interval,
     read_results,
     wilson_interval,
@@ -113,6 +117,29 @@ def test_medians_are_taken_for_each_length_over_checkpoints():
     assert "median exact match" in header
     assert lines[0].split() == ["30", "0.7000", "[0.2000,", "0.9000]", "3"]
     assert lines[1].split() == ["200,", "5", "0.1250", "[0.1250,", "0.1250]", "1"]
+
+
+@pytest.mark.parametrize(
+    ("matches", "expected"),
+    [({10: 1.0, 20: 0.96, 30: 0.95, 40: 1.0}, 20), ({10: 0.5, 20: 1.0}, 0), ({10: 1.0, 20: 1.0}, 20)],
+)
+def test_generalizable_length_is_the_longest_before_the_median_falls_to_the_threshold(matches, expected):
+    rows = [result(length=length, exact_match=match) for length, match in matches.items()]
+    rows += [{**row, "exact_match": 0.0} for row in rows] + [{**row, "exact_match": 1.0} for row in rows]
+    assert generalizable_length(rows) == expected
+
+
+def test_runs_are_grouped_by_what_stands_before_their_seed():
+    rows = [result(model=f"{name}-seed{seed}") for name in ("no-window", "table") for seed in (0, 1)]
+    assert group_variants(rows) == {"no-window": rows[:2], "table": rows[2:]}
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_growth_exponent_is_the_power_and_zeros_are_left_out(power):
+    rows = [{"form": "x", "what": "y", "digits": n, "seconds": 3 * n**power, "bytes": 0} for n in (1000, 10, 100)]
+    (own,) = group_cost([*rows, {**rows[0], "digits": 5, "seconds": 0}]).values()
+    assert [row["digits"] for row in own] == [5, 10, 100, 1000]
+    assert growth_exponent(own, "seconds") == pytest.approx(power)
 
 
 @pytest.mark.parametrize("name", RECIPES)
