@@ -288,11 +288,12 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     facts = {
         "checked": f"{certificate.predictions:,} predictions in {certificate.problems:,} short problems{counted}",
         "wrong": f"{certificate.wrong:,}",
-        "margin": f"{certificate.margin}, the smallest lead of a right token's logit",
-        "weights": certificate.weights,
     }
+    if certificate.margin is not None:
+        facts["margin"] = f"{certificate.margin:.4g}, the smallest lead of a right token's logit"
     if certificate.rounding is not None:
         facts["rounding"] = f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit"
+    facts["weights"] = certificate.weights
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]
     if show_proof:
