@@ -105,10 +105,10 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
         raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(map(str, sorted(loading['missing_keys'])))})")
     if not isinstance(model.config, CoupledGPTConfig):
         raise ValueError(f"{source} is a {model.config.model_type!r} model, not a {CoupledGPTConfig.model_type!r} one")
-    if model.config.coupling not in (task.coupling, "sequential"):
+    if model.config.coupling not in (*task.couplings, "sequential"):
         raise ValueError(
             f"{source} was made for the coupling rule {model.config.coupling!r}, "
-            f"but its recipe's format has {task.coupling!r}"
+            f"but its recipe's format has {' or '.join(task.couplings)}"
         )
     known = {"min_length", "max_length"} <= set(recipe)
     return Checkpoint(
@@ -193,8 +193,8 @@ def evaluate_lengths(
             {
                 "model": name,
                 "task": task.name,
-                "length": operands[0],
-                "length_b": operands[-1],
+                "length": task.size(operands)[0],
+                "length_b": task.size(operands)[1],
                 "num_samples": num_samples,
                 "seed": seed,
                 "decode": decode,
@@ -443,7 +443,8 @@ def run(options: argparse.Namespace) -> None:
     task = checkpoints[0].task
     if different := [checkpoint.name for checkpoint in checkpoints if checkpoint.task.name != task.name]:
         raise ValueError(f"one table holds one task: {names[0]} was made for {task.name!r}, {different[0]} was not")
-    pairs = [task.operand_lengths(length) for length in lengths] if others is None else list(product(lengths, others))
+    sizes = [(length,) for length in lengths] if others is None else product(lengths, others)
+    pairs = [task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
     claim_output(folder)

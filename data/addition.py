@@ -88,7 +88,7 @@ class Addition(Task):
         place = np.arange(1, digits.shape[2] + 1)
         return np.where(digits > 0, place, 1).max(axis=2) if self.zero_padding else lengths
 
-    def covering_problems(self, relation_range, layers):
+    def covering_problems(self, window, layers):
         """All problems of up to w digits, and those of w + 1 whose ones are 0 + 0 or 9 + 9, w the columns in reach.
 
         From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
@@ -101,7 +101,7 @@ class Addition(Task):
 
         100**w pairs of numbers and more: cost grows a hundredfold with each column in reach.
         """
-        low, high = relation_range
+        low, high = window
         below, above = layers * max(-low, 0), layers * max(high, 0)
         if not self.zero_padding:
             raise ValueError("the neighbourhoods of addition have been worked out for zero_padding=True only")
@@ -109,7 +109,7 @@ class Addition(Task):
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         if above < 1:
             raise ValueError(
-                f"with relation_range {list(relation_range)} the next digit's column is out of sight: no model can be right"
+                f"with relation_range {list(window)} the next digit's column is out of sight: no model can be right"
             )
         reach = below + above + 1
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.sampling import SPLITS, make_generator, split_of
+from longhand.data.sampling import SPLITS, make_generator
 from longhand.data.task import Task
 
 
@@ -96,7 +96,7 @@ class FreshBatches(Batches):
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits, lengths = self.task.vary(generator, digits[rows], self.max_length)
         drawn = self.task.drawn_lengths(digits, lengths)
-        split = split_of(digits, drawn)
+        split = self.task.split_of(digits, drawn)
         trained = np.flatnonzero((drawn.min(1) >= self.min_length) & ((split < 0) | (split == SPLITS.index("train"))))
         if len(trained) == 0:
             return None

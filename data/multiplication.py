@@ -59,7 +59,9 @@ class Multiplication(Task):
     def coupling(self) -> str:
         return "multiplication"
 
-    def operand_lengths(self, length):
+    def operand_lengths(self, length, other=None):
+        if other not in (None, self.multiplier_length):
+            raise ValueError(f"the second operand has multiplier_length = {self.multiplier_length} digits, not {other}")
         return (length, self.multiplier_length)
 
     def sample_lengths(self, generator, count, min_length, max_length):

@@ -28,7 +28,7 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.nd
     """Numbers drawn uniformly from those with exactly so many decimal digits (0 to 9 for one digit).
 
     Args:
-        lengths: (...) digits of each number, at least 1.
+        lengths: (...) digits of each number; 0 for a number that a problem does not have, all of whose digits are 0.
 
     Returns:
         (..., longest) uint8, ones first, 0 beyond a number's length.
@@ -59,27 +59,28 @@ def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.where(carries > 9, carries - 10, carries)
 
 
-def split_of(digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int = PARTITIONED_DIGITS) -> np.ndarray:
     """The split that each short problem belongs to, for every seed and format alike.
 
     Args:
         digits: (count, operands, width) uint8.
         lengths: (count, operands) digits.
+        partitioned_digits: most digits of a problem, all operands together, that is assigned to a split.
 
     Returns:
-        (count,) index into `SPLITS`, or -1 for problems of more than `PARTITIONED_DIGITS` digits, which may be drawn in any.
+        (count,) index into `SPLITS`, or -1 for longer problems, which may be drawn in any.
     """
     split = np.full(len(digits), -1, dtype=np.int8)
-    short = np.flatnonzero(lengths.sum(axis=1) <= PARTITIONED_DIGITS)
+    short = np.flatnonzero(lengths.sum(axis=1) <= partitioned_digits)
     if len(short) == 0:
         return split
     operands = digits.shape[1]
     key = np.concatenate(
-        [lengths[short].astype(np.uint64), digits[short, :, :PARTITIONED_DIGITS].reshape(len(short), -1)], axis=1
+        [lengths[short].astype(np.uint64), digits[short, :, :partitioned_digits].reshape(len(short), -1)], axis=1
     )
     columns = np.arange(key.shape[1])
     # A digit's multiplier must depend on its place alone, not on how wide the array happens to be.
-    width = min(digits.shape[2], PARTITIONED_DIGITS)
+    width = min(digits.shape[2], partitioned_digits)
     place = np.where(columns < operands, columns, 0)
     offset = columns - operands
     place = np.where(columns < operands, place, operands + offset % width * operands + offset // width)

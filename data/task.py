@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from longhand.data.formatting import Examples
-from longhand.data.sampling import SPLITS, split_of, uniform_digits
+from longhand.data.sampling import PARTITIONED_DIGITS, SPLITS, split_of, uniform_digits
+from longhand.modeling.pair_maps import Window
 from longhand.modeling.vocabulary import BOS, SEPARATE_EOS
 
 
@@ -32,12 +33,42 @@ class CoveringProblems:
 
 
 @dataclass(frozen=True)
+class CoveringNeighbourhoods:
+    """Every neighbourhood that a response token can have in a problem of any size, and the token that is right next.
+
+    Every token also sees the `$` at the beginning; the keys see nothing else. A token's own column is not among its keys.
+
+    Attributes:
+        count: number of neighbourhoods.
+        batches: (tokens, keys, relations, right): the token itself (count,); its keys (count, slots), `PAD` where there is
+            none; the relation of each slot (slots,), a place in the coupling rule's list; the right next token (count,).
+        argument: why nothing else can occur, for the certificate.
+    """
+
+    count: int
+    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+    argument: str
+
+
+@dataclass(frozen=True)
 class Task(ABC):
-    """Base of all tasks. `lengths` are everywhere (count, operands) arrays of digits."""
+    """Base of all tasks.
+
+    `lengths` are everywhere (count, operands) arrays of digits; where problems have different numbers of operands, 0 is the
+    length of those that a problem does not have, which come last.
+
+    Attributes:
+        operands: numbers in a problem, where all problems have equally many.
+        size_names: what the two numbers are under which results are filed, see `size`.
+        partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
+            must be so many that two splits practically never share one.
+    """
 
     name: ClassVar[str]
     operands: ClassVar[int]
     example_question: ClassVar[str]
+    size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
+    partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
@@ -46,9 +77,30 @@ class Task(ABC):
     def coupling(self) -> str:
         """Name of the coupling rule for this format."""
 
-    def operand_lengths(self, length: int) -> tuple[int, ...]:
-        """Digits of every operand of the problems that tables and plots file under one length."""
-        return (length,) * self.operands
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        """Names of all coupling rules that read this format, `coupling` first; `sequential` reads every format."""
+        return (self.coupling,)
+
+    def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
+        """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).
+
+        Raises:
+            ValueError: there are no such problems.
+        """
+        if other is None:
+            return (length,) * self.operands
+        if self.operands != 2:
+            raise ValueError(f"problems of the task {self.name!r} have one size, {self.size_names[0]}, not two")
+        return (length, other)
+
+    def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:
+        """The two numbers under which results of these operand lengths are filed; what they are say `size_names`."""
+        return lengths[0], lengths[-1]
+
+    def answer_length(self, lengths: tuple[int, ...]) -> int | None:
+        """Tokens at the end of a response that are the answer itself and the end token, for a task with a scratchpad."""
+        return None
 
     @property
     def end_token(self) -> int:
@@ -86,16 +138,24 @@ class Task(ABC):
         """Lengths (count, operands) with which `draw` would draw these operands; they differ where a format pads."""
         return lengths
 
-    def covering_problems(self, relation_range: tuple[int, int], layers: int) -> CoveringProblems:
+    def covering_problems(self, window: Window, layers: int) -> CoveringProblems:
         """Problems that hold every neighbourhood, and with it every right next token, that the format allows.
 
-        A neighbourhood is what a response token sees after a correct prefix: within `relation_range` (ids, query minus
-        key) directly, and so on through every layer.
+        A neighbourhood is what a response token sees after a correct prefix: within the window (see `pair_maps`) directly,
+        and so on through every layer.
 
         Raises:
             ValueError: they are not known, or no model of such a window can be right.
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
+
+    def covering_neighbourhoods(self, window: Window, layers: int) -> CoveringNeighbourhoods | None:
+        """In place of covering problems, for tasks where neighbourhoods are easier to list than problems that hold them.
+
+        Raises:
+            ValueError: they are not known for this window.
+        """
+        return None
 
     def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
         """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
@@ -109,23 +169,31 @@ class Task(ABC):
         """
         return digits, np.full(digits.shape[:2], digits.shape[2])
 
+    def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+        """Operands (count, operands, width) of the given lengths, uniform among the numbers of so many digits."""
+        return uniform_digits(generator, lengths)
+
+    def split_of(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The split of each problem, see `sampling.split_of`."""
+        return split_of(digits, lengths, self.partitioned_digits)
+
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
-        """Uniform operands (count, operands, width) of the given lengths that belong to a split.
+        """Operands (count, operands, width) of the given lengths that belong to a split.
 
         Raises:
             ValueError: the split is unknown, or holds no problem of these lengths.
         """
         if split not in SPLITS:
             raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
-        digits = uniform_digits(generator, lengths)
-        assigned = split_of(digits, lengths)
+        digits = self.draw_operands(generator, lengths)
+        assigned = self.split_of(digits, lengths)
         for _ in range(1000):
             rejected = np.flatnonzero((assigned >= 0) & (assigned != SPLITS.index(split)))
             if len(rejected) == 0:
                 return digits
-            redrawn = uniform_digits(generator, lengths[rejected])
+            redrawn = self.draw_operands(generator, lengths[rejected])
             digits[rejected, :, : redrawn.shape[2]] = redrawn
-            assigned[rejected] = split_of(digits[rejected], lengths[rejected])
+            assigned[rejected] = self.split_of(digits[rejected], lengths[rejected])
         raise ValueError(f"the {split} split holds no problem of {lengths[rejected[0]].tolist()} digits")
 
     def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples:

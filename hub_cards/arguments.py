@@ -51,7 +51,9 @@ class DataArguments:
         default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
     )
     random_start: bool = field(default=False, metadata={"help": "train with a random start of the position ids"})
-    sequential_ids: bool = field(default=False, metadata={"help": "number tokens one by one instead of coupling them"})
+    coupling: str | None = field(
+        default=None, metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens one by one"}
+    )
     validation_lengths: list[int] = field(
         default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
     )
@@ -170,10 +172,14 @@ def parse_run(arguments: list[str]) -> Run:
     parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
     task, model, data, training = parser.parse_known(arguments)
     _check_values(data, training)
+    if data.coupling not in (None, *(legal := (*task.couplings, "sequential"))):
+        raise ValueError(
+            f"coupling {data.coupling!r} does not read this format of {task.name!r}: choose one of {', '.join(legal)}"
+        )
     try:
         config = CoupledGPTConfig(
             **vars(model),
-            coupling="sequential" if data.sequential_ids else task.coupling,
+            coupling=data.coupling or task.coupling,
             eos_token_id=task.end_token,
         )
     except StrictDataclassError as error:

@@ -1,6 +1,5 @@
 """Configuration of CoupledGPT."""
 
-from dataclasses import field
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -39,15 +38,18 @@ class CoupledGPTConfig(PreTrainedConfig):
         qk_norm_init: initial value of that factor.
         position_encoding: `"none"`, `"learned"`, `"rotary"` or `"pairwise"`; see `position_encodings.py`.
         coupling: name of the rule in `coupling.py` that derives position ids from tokens.
-        position_levels: ids per token; must be the rule's.
+        position_levels: ids per token; None is the rule's number, and nothing else is legal.
         share_level_tables: whether all levels share one learned table.
         max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
         position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or `"orthogonal"` to each other (as far
             as hidden_size allows) with the same mean length.
         wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
         rotary_base: base of the rotary angles.
-        relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart.
-        windowed: whether keys outside `relation_range` are not attended to at all.
+        relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart: two
+            integers for all levels, or two for each level in turn. None takes the relations that the coupling rule names, or
+            [0, 1] where it names none.
+        relation_init: biases of relations start `"normal"` N(0, 1), or `"one_per_head"`: each head favours one relation.
+        windowed: whether keys in no such relation are not attended to at all.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -75,13 +77,14 @@ class CoupledGPTConfig(PreTrainedConfig):
     qk_norm_init: float = 4.0
     position_encoding: Literal["none", "learned", "rotary", "pairwise"] = "pairwise"
     coupling: str = "addition"
-    position_levels: int = 1
+    position_levels: int | None = None
     share_level_tables: bool = True
     max_position_ids: int = 202
     position_init: Literal["normal", "orthogonal"] = "normal"
     wrap_position_ids: bool = False
     rotary_base: float = 10000.0
-    relation_range: list[int] = field(default_factory=lambda: [0, 1])
+    relation_range: list[int] | None = None
+    relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = True
     use_cache: bool = True
     bos_token_id: int | None = BOS
@@ -96,6 +99,12 @@ class CoupledGPTConfig(PreTrainedConfig):
                     f"{self.num_attention_heads}: choose one that is, or give head_dim"
                 )
             self.head_dim = self.hidden_size // self.num_attention_heads
+        if self.coupling in COUPLING_RULES:
+            rule = COUPLING_RULES[self.coupling]
+            if self.position_levels is None:
+                self.position_levels = rule.levels
+            if self.relation_range is None and not rule.relations:
+                self.relation_range = [0, 1]
         # Every head class stands here: saving adds only the class that is saved (see transformers' custom models).
         self.auto_map = {
             "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
@@ -108,8 +117,8 @@ class CoupledGPTConfig(PreTrainedConfig):
         """Checks that span several fields; called by `@strict`."""
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
                      "intermediate_size", "position_levels", "max_position_ids"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         for name in ("norm_eps", "rotary_base"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
@@ -122,8 +131,19 @@ class CoupledGPTConfig(PreTrainedConfig):
             raise ValueError(
                 f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
             )
-        if len(self.relation_range) != 2 or self.relation_range[0] > self.relation_range[1]:
-            raise ValueError(f"relation_range must be two integers, low <= high, got {self.relation_range}")
+        if self.relation_range is None:
+            if self.position_encoding == "pairwise" and not self.windowed:
+                raise ValueError(
+                    f"without a window the relations of the coupling rule {self.coupling!r} are not all there are: "
+                    "give relation_range, or set windowed"
+                )
+        elif len(self.relation_range) not in (2, 2 * levels) or any(
+            low > high for low, high in zip(self.relation_range[::2], self.relation_range[1::2], strict=True)
+        ):
+            raise ValueError(
+                f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), "
+                f"got {self.relation_range}"
+            )
         if self.position_encoding == "rotary" and self.head_dim % (2 * self.position_levels):
             raise ValueError(
                 f"rotary encoding needs head_dim to be a multiple of {2 * self.position_levels}, got {self.head_dim}"

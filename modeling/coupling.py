@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from .pair_maps import Relation
 from .vocabulary import BOS, CHARACTERS, EQUALS, PAD, PLUS, TIMES, TOKENS, UNKNOWN, decode
 
 
@@ -35,12 +36,15 @@ class CouplingRule:
         plan: `(input_ids, columns) -> Plan`.
         levels: ids that every token has.
         capacity: a phrase for the longest query whose ids fit into 1..n.
+        relations: the relations that a token needs to see to know what is next, for a window (see `pair_maps`); empty where
+            the rule names none.
     """
 
     name: str
     plan: Callable[[torch.LongTensor, int], Plan]
     levels: int
     capacity: Callable[[int], str]
+    relations: tuple[Relation, ...] = ()
 
 
 def _first_column(mask: torch.BoolTensor) -> torch.LongTensor:

@@ -27,7 +27,7 @@ from .neighbourhoods import (
     distinct_neighbourhoods,
 )
 from .pair_maps import Neighbours
-from .position_encodings import POSITION_ENCODINGS, PairwiseBias, PositionTable
+from .position_encodings import FAVOUR, POSITION_ENCODINGS, PairwiseBias, PositionTable
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "rms": nn.RMSNorm,
@@ -280,6 +280,11 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, PairwiseBias) and self.config.relation_init == "one_per_head":
+            init.zeros_(module.relation_bias)
+            relation = torch.arange(module.relation_bias.shape[1], device=module.relation_bias.device).unsqueeze(1)
+            head = torch.arange(module.relation_bias.shape[2], device=module.relation_bias.device)
+            module.relation_bias[:, head % len(relation) == relation] = FAVOUR
         elif isinstance(module, PairwiseBias):
             init.normal_(module.relation_bias)
         elif isinstance(module, CoupledGPTAttention):

@@ -1,10 +1,15 @@
 """Pair maps: position ids turned into one integer per (query token, key token), the relation between the two.
 
 `coupled_pair_map` writes the map out for all pairs; `coupled_neighbours` finds the few keys that a window leaves.
+
+A window is given in one of two forms. A range holds the smallest and largest difference of ids, query minus key, that are
+told apart: two integers for all levels, or two for each level in turn. A list of relations names every relation that a query
+sees, each a tuple with an entry for every level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` or `NEITHER`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -13,66 +18,109 @@ NOT_RELATED = -1
 """The value of a pair map where the query must not attend to the key."""
 
 
-def num_coupled_relations(relation_range: tuple[int, int], levels: int = 1) -> int:
-    """Distinct values that `coupled_pair_map` can give, `NOT_RELATED` apart: (differences + 3) to the power of levels."""
-    low, high = relation_range
-    return (high - low + 4) ** levels
+ONLY_KEY, ONLY_QUERY, NEITHER = "only key", "only query", "neither"
+"""What a relation says of a level at which not both tokens have an id."""
+
+Relation = tuple[int | str, ...]
+Window = Sequence[int] | Sequence[Relation]
+
+
+def is_listed(window: Window) -> bool:
+    """Whether a window is a list of relations, not a range."""
+    return not isinstance(window[0], int)
+
+
+def level_ranges(relation_range: Sequence[int], levels: int) -> list[tuple[int, int]]:
+    """Smallest and largest difference of each level."""
+    pairs = list(zip(relation_range[::2], relation_range[1::2], strict=True))
+    return pairs * levels if len(pairs) == 1 else pairs
+
+
+def num_coupled_relations(window: Window, levels: int = 1) -> int:
+    """Distinct values that `coupled_pair_map` can give, `NOT_RELATED` apart.
+
+    For a range the product of (differences + 3) over levels; for a list one more than it has, for keys without any id.
+    """
+    if is_listed(window):
+        return len(window) + 1
+    return prod(high - low + 4 for low, high in level_ranges(window, levels))
 
 
 def coupled_pair_map(
-    query_ids: torch.LongTensor, key_ids: torch.LongTensor, relation_range: tuple[int, int], windowed: bool
+    query_ids: torch.LongTensor, key_ids: torch.LongTensor, window: Window, windowed: bool
 ) -> torch.IntTensor:
     """The difference of two tokens' coupled ids, query minus key, at every level.
 
-    With `relation_range` (0, 1) a token of `addition` tells apart the column with its own id (0) and the next more
+    With the range (0, 1) a token of `addition` tells apart the column with its own id (0) and the next more
     significant one (1). Ids 5 and 4 against ids 4 to 6:
 
         query \\ key    0   4   5   6
               5         B   1   0   .        B  key has no id: BOS
               4         B   0   .   .        .  outside the range
 
-    A level where only the key has no id, only the query has none, or neither has, counts as three further values.
+    A level where only the key has no id, only the query has none, or neither has, counts as three further values. With a
+    list of relations the value is a relation's place in it, or the list's length for a key that has no id at any level.
     Cost and memory grow with query length times key length.
 
     Args:
         query_ids: (batch or 1, query length) or (batch or 1, levels, query length); 0 is "no id".
         key_ids: the same for keys.
-        relation_range: smallest and largest difference, in ids, that are told apart.
+        window: a range or a list of relations, see above.
         windowed: where True, a key outside the range at any level that both have, or sharing no level with the query,
-            gets `NOT_RELATED`, unless it has no id at all; where False, differences are clipped to the range.
+            gets `NOT_RELATED`, unless it has no id at all; where False, differences are clipped to the range. A list of
+            relations needs True.
 
     Returns:
         (batch or 1, query length, key length) int32.
     """
     query_ids, key_ids = _with_levels(query_ids), _with_levels(key_ids)
-    return _relations(query_ids.unsqueeze(-1), key_ids.unsqueeze(-2), relation_range, windowed)
+    query_ids, key_ids = query_ids.unsqueeze(-1), key_ids.unsqueeze(-2)
+    if is_listed(window):
+        return _listed_relations(query_ids, key_ids, window)
+    return _relations(query_ids, key_ids, level_ranges(window, query_ids.shape[1]), windowed)
 
 
 def _with_levels(ids: torch.LongTensor) -> torch.LongTensor:
     return ids.unsqueeze(1) if ids.ndim == 2 else ids
 
 
-def _relations(query_ids, key_ids, relation_range, windowed) -> torch.IntTensor:
+def _relations(query_ids, key_ids, ranges: list[tuple[int, int]], windowed: bool) -> torch.IntTensor:
     """The relation of every pair that ids of (batch, levels, ...) broadcast to."""
-    low, high = relation_range
     query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
-    difference = query_ids - key_ids
-    query_none, key_none = query_ids == 0, key_ids == 0
-    relation = difference.clamp(low, high) - low
-    width = high - low + 1
-    relation = relation.masked_fill(key_none, width).masked_fill(query_none, width + 1)
-    relation = relation.masked_fill(query_none & key_none, width + 2)
-
-    levels = relation.shape[1]
-    combined = relation[:, 0]
-    for level in range(1, levels):
-        combined = combined * (width + 3) + relation[:, level]
-    if windowed:
+    combined, any_shared, any_outside = 0, False, False
+    for level, (low, high) in enumerate(ranges):
+        difference = query_ids[:, level] - key_ids[:, level]
+        query_none, key_none = query_ids[:, level] == 0, key_ids[:, level] == 0
+        width = high - low + 1
+        relation = difference.clamp(low, high) - low
+        relation = relation.masked_fill(key_none, width).masked_fill(query_none, width + 1)
+        relation = relation.masked_fill(query_none & key_none, width + 2)
+        combined = combined * (width + 3) + relation
         shared = ~(query_none | key_none)
-        outside = (shared & ((difference < low) | (difference > high))).any(1)
-        related = (shared.any(1) & ~outside) | key_none.all(1)
+        any_shared = any_shared | shared
+        any_outside = any_outside | (shared & ((difference < low) | (difference > high)))
+    if windowed:
+        related = (any_shared & ~any_outside) | (key_ids == 0).all(1)
         combined = combined.masked_fill(~related, NOT_RELATED)
     return combined
+
+
+def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.IntTensor:
+    """As `_relations`, for a list of relations."""
+    query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
+    difference, query_none, key_none = query_ids - key_ids, query_ids == 0, key_ids == 0
+    entries = {ONLY_KEY: query_none & ~key_none, ONLY_QUERY: key_none & ~query_none, NEITHER: query_none & key_none}
+    shared = ~(query_none | key_none)
+    combined = torch.full(difference[:, 0].shape, NOT_RELATED, dtype=torch.int32, device=difference.device)
+    for place, relation in enumerate(relations):
+        holds = torch.ones_like(combined, dtype=torch.bool)
+        for level, entry in enumerate(relation):
+            if isinstance(entry, str):
+                holds &= entries[entry][:, level]
+            else:
+                holds &= shared[:, level] & (difference[:, level] == entry)
+        combined[holds] = place
+    return combined.masked_fill(key_none.all(1), len(relations))
 
 
 class Neighbours(NamedTuple):
@@ -95,7 +143,7 @@ def coupled_neighbours(
     query_ids: torch.LongTensor,
     key_ids: torch.LongTensor,
     query_columns: torch.LongTensor,
-    relation_range: tuple[int, int],
+    window: Window,
     present: torch.BoolTensor | None = None,
 ) -> Neighbours:
     """What `coupled_pair_map` with `windowed` relates and causality allows, found by sorting the keys by their ids.
@@ -106,7 +154,7 @@ def coupled_neighbours(
         query_ids: (batch or 1, levels, queries); 0 is "no id".
         key_ids: (batch or 1, levels, keys), as many rows.
         query_columns: (queries,) the column of every query among the keys; later keys are no neighbours.
-        relation_range: smallest and largest difference of ids, query minus key.
+        window: a range or a list of relations, see above.
         present: (batch or 1, keys), as many rows as ids; False at padding, which is nobody's neighbour.
 
     Raises:
@@ -120,7 +168,7 @@ def coupled_neighbours(
     key_row, query_row = row.repeat_interleave(keys), row.repeat_interleave(queries)
     usable = torch.ones_like(key_row, dtype=torch.bool) if present is None else present.reshape(-1)
 
-    found = [(row[:0], row[:0]), *_matches(query_ids, key_ids, query_row, key_row, usable, relation_range)]
+    found = [(row[:0], row[:0]), *_matches(query_ids, key_ids, query_row, key_row, usable, window)]
     query, key = (torch.cat(part) for part in zip(*found, strict=True))
     causal = key % keys <= query_columns[query % queries]
     query, key = query[causal], key[causal]
@@ -131,19 +179,21 @@ def coupled_neighbours(
     columns = key.new_full((rows * queries, most), -1)
     columns[query, slot] = key % keys
     relations = columns.new_full(columns.shape, NOT_RELATED, dtype=torch.int32)
-    relations[query, slot] = _relations(query_ids[query], key_ids[key], relation_range, windowed=True)
+    relations[query, slot] = coupled_pair_map(
+        query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True
+    ).flatten()
     return Neighbours(columns.unflatten(0, (rows, queries)), relations.unflatten(0, (rows, queries)))
 
 
-def _matches(query_ids, key_ids, query_row, key_row, usable, relation_range) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Pairs (query index, key index) within the window; every such pair once, one kind of token at a time.
 
     The kind of a token is the set of levels at which it has an id: only levels that both tokens have are compared.
     """
-    low, high = relation_range
     levels = key_ids.shape[1]
-    shift = max(high, 0)
-    base = int(max(key_ids.max(), query_ids.max())) + shift + max(-low, 0) + 1
+    named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
+    shift = max(0, *named)
+    base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
     if (int(key_row.max()) + 1) * base**levels >= 2**63:
         raise ValueError(
             f"a batch of {int(key_row.max()) + 1} rows with ids up to {base} on {levels} levels is too large: use fewer rows"
@@ -162,14 +212,31 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, relation_range) -> 
         for query_kind in query_kinds.unique().tolist():
             queries = (query_kinds == query_kind).nonzero().squeeze(1)
             shared = [level for level in range(levels) if key_kind & query_kind & 1 << level]
-            if key_kind and not shared:
+            wanted_differences = _differences(key_kind, query_kind, shared, levels, window)
+            if not wanted_differences:
                 continue
             codes, order = code(key_row[keys], key_ids[keys], shared, (0,) * len(shared)).sort()
             ordered = keys[order]
-            for differences in product(range(low, high + 1), repeat=len(shared)):
+            for differences in wanted_differences:
                 wanted = code(query_row[queries], query_ids[queries], shared, differences)
                 first = torch.searchsorted(codes, wanted)
                 count = torch.searchsorted(codes, wanted, right=True) - first
                 place = torch.arange(int(count.sum()), device=keys.device)
                 place += (first - count.cumsum(0) + count).repeat_interleave(count)
                 yield queries.repeat_interleave(count), ordered[place]
+
+
+def _differences(key_kind: int, query_kind: int, shared: list[int], levels: int, window: Window) -> list[tuple[int, ...]]:
+    """Differences at the shared levels with which a query of one kind sees keys of another; [()] is "all of them"."""
+    if key_kind == 0:
+        return [()]
+    if not is_listed(window):
+        ranges = level_ranges(window, levels)
+        options = [range(ranges[level][0], ranges[level][1] + 1) for level in shared]
+        return list(product(*options)) if shared else []
+    found = []
+    for relation in window:
+        kinds = [{ONLY_KEY: (1, 0), ONLY_QUERY: (0, 1), NEITHER: (0, 0)}.get(entry, (1, 1)) for entry in relation]
+        if all((key_kind >> level & 1, query_kind >> level & 1) == kind for level, kind in enumerate(kinds)):
+            found.append(tuple(relation[level] for level in shared))
+    return found

@@ -123,11 +123,17 @@ class RotaryEncoding(PositionEncoding):
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
+FAVOUR = 6.0
+"""Bias of a head towards its own relation at the start of training."""
+
+
 class PairwiseBias(PositionEncoding):
     """One learned number per layer, head and relation of coupled ids, added to the scores.
 
-    The relation is the ids' difference within `config.relation_range`. With `config.windowed` all else is masked, so what
-    a token sees is bounded by the range and not by the length of the input: no table ends and no softmax dilutes.
+    The relation is the ids' difference within `config.relation_range`, or one of those that the coupling rule names. With
+    `config.windowed` all else is masked, so what a token sees is bounded by the window and not by the length of the input:
+    no table ends and no softmax dilutes. With `config.relation_init` "one_per_head" every head starts with `FAVOUR` for one
+    relation of its own.
     """
 
     uses_position_ids = True
@@ -136,14 +142,15 @@ class PairwiseBias(PositionEncoding):
     def __init__(self, config):
         super().__init__(config)
         self.windowed = config.windowed
-        relations = num_coupled_relations(config.relation_range, config.position_levels)
+        self.window = config.relation_range or COUPLING_RULES[config.coupling].relations
+        relations = num_coupled_relations(self.window, config.position_levels)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
 
     def pair_map(self, query_ids, key_ids):
-        return coupled_pair_map(query_ids, key_ids, self.config.relation_range, self.config.windowed)
+        return coupled_pair_map(query_ids, key_ids, self.window, self.windowed)
 
     def neighbours(self, query_ids, key_ids, query_columns, present):
-        return coupled_neighbours(query_ids, key_ids, query_columns, self.config.relation_range, present)
+        return coupled_neighbours(query_ids, key_ids, query_columns, self.window, present)
 
     def bias(self, relations, layer):
         return nn.functional.embedding(relations.clamp(min=0), self.relation_bias[layer])

@@ -23,7 +23,7 @@ def test_torch_has_an_upper_bound():
 @pytest.mark.parametrize("file", sorted((ROOT / "modeling").glob("[!_]*.py")), ids=lambda file: file.name)
 def test_modeling_files_can_travel_with_a_checkpoint(file):
     """Remote code gets the siblings that are imported as `from .name import`, and nothing else of this package."""
-    allowed = {"torch", "transformers", "huggingface_hub", "collections", "dataclasses", "itertools", "typing"}
+    allowed = {"torch", "transformers", "huggingface_hub", "collections", "dataclasses", "itertools", "math", "typing"}
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             assert {alias.name.split(".")[0] for alias in node.names} <= allowed

@@ -210,7 +210,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
         (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
-        (["addition", "--until_certified", "--sequential_ids"], "the coupling rule 'sequential'"),
+        (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
         (["addition", "--certified_margin", "-1"], "certified_margin must be 0 or above, got -1"),
