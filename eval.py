@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from longhand.data import TASKS, CouplingCollator, EvaluationBatches, Task, check_characters
-from longhand.data.certificates import CannotCertify, Certificate, certify, covering_problems, hash_weights
+from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
@@ -108,7 +108,7 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     if model.config.coupling not in (*task.couplings, "sequential"):
         raise ValueError(
             f"{source} was made for the coupling rule {model.config.coupling!r}, "
-            f"but its recipe's format has {' or '.join(task.couplings)}"
+            f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
         )
     known = {"min_length", "max_length"} <= set(recipe)
     return Checkpoint(
@@ -168,7 +168,7 @@ def evaluate_lengths(
     split: str = "test",
     decode: str = "teacher_forced",
 ) -> list[Row]:
-    """Exact match and per-token accuracy for each pair of operand lengths.
+    """Exact match and per-token accuracy by operand lengths; where there is a scratchpad, the answer's alone too.
 
     Args:
         lengths: digits of every operand.
@@ -187,8 +187,11 @@ def evaluate_lengths(
         batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // one["logits_to_keep"]))
         batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
         measure = generated_matches if decode == "generate" else teacher_forced_matches
+        answer_length = task.answer_length(operands)
         with torch.inference_mode():
-            matches = torch.cat([measure(model, batches[index]) for index in range(len(batches))]).double()
+            matches = [measure(model, batches[index], answer_length) for index in range(len(batches))]
+        matches = torch.cat(matches).double()
+        answer = {} if answer_length is None else {"answer_match": matches[:, 3].mean().item()}
         rows.append(
             {
                 "model": name,
@@ -199,6 +202,7 @@ def evaluate_lengths(
                 "seed": seed,
                 "decode": decode,
                 "exact_match": matches[:, 0].mean().item(),
+                **answer,
                 "token_accuracy": (matches[:, 1].sum() / matches[:, 2].sum()).item(),
                 "seconds": round(time.perf_counter() - began, 3),
                 "hardware": hardware(model.device),
@@ -207,14 +211,14 @@ def evaluate_lengths(
     return rows
 
 
-def teacher_forced_matches(model: PreTrainedModel, batch: dict[str, Any]) -> torch.Tensor:
+def teacher_forced_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
     """`response_matches` of a collator's batch, from one forward pass."""
     inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
     labels = inputs.pop("labels")
-    return response_matches(model(**inputs, use_cache=False).logits, labels).cpu()
+    return response_matches(model(**inputs, use_cache=False).logits, labels, answer_length).cpu()
 
 
-def generated_matches(model: PreTrainedModel, batch: dict[str, Any]) -> torch.Tensor:
+def generated_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
     """As `teacher_forced_matches`, for responses that the model wrote itself."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)
@@ -233,7 +237,16 @@ def generated_matches(model: PreTrainedModel, batch: dict[str, Any]) -> torch.Te
     right = (output == expected) & (expected != IGNORED)
     ends_in_time = ((output == PAD) | (expected != IGNORED)).all(1)
     count = (expected != IGNORED).sum(1)
-    return torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
+    matches = torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
+    if answer_length is None:
+        return matches
+    # Wherever the written answer stands: steps that are wrong may also be more or fewer.
+    place = torch.arange(answer_length)
+    written, wanted = (
+        tokens.gather(1, (length.unsqueeze(1) - answer_length + place).clamp(min=0))
+        for tokens, length in ((output, (output != PAD).sum(1)), (expected, count))
+    )
+    return torch.cat([matches, (written == wanted).all(1, keepdim=True)], dim=1)
 
 
 def answer(checkpoint: Checkpoint, question: str) -> str:
@@ -285,8 +298,11 @@ def warn_of_certificate(folder: Path, model: PreTrainedModel) -> None:
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
     """A certificate, or what stands against it, as a person reads it."""
     counted = "" if certificate.neighbourhoods is None else f" ({certificate.neighbourhoods:,} different neighbourhoods)"
+    checked = f"{certificate.predictions:,} predictions"
+    if certificate.problems is not None:
+        checked += f" in {certificate.problems:,} short problems"
     facts = {
-        "checked": f"{certificate.predictions:,} predictions in {certificate.problems:,} short problems{counted}",
+        "checked": f"{checked}{counted}",
         "wrong": f"{certificate.wrong:,}",
     }
     if certificate.margin is not None:
@@ -299,11 +315,11 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     if show_proof:
         lines += [f"  {number}. {step}" for number, step in enumerate(certificate.proof, 1)]
     for failure in certificate.failures:
-        after = f"after {failure.prefix!r}" if failure.prefix else "at the start"
+        after = "" if failure.prefix is None else f" after {failure.prefix!r}" if failure.prefix else " at the start"
         verdict = f"writes {failure.instead!r} instead of {failure.right!r}"
         if not failure.margin:
             verdict = f"has no lead of {failure.right!r} over {failure.instead!r}"
-        lines.append(f"  wrong: {failure.problem}  {verdict} {after}")
+        lines.append(f"  wrong: {failure.problem}  {verdict}{after}")
     if certificate.wrong > len(certificate.failures):
         lines.append("  and more of the kind")
     return "\n".join(textwrap.fill(line, 118, subsequent_indent="     ") for line in lines)
@@ -332,11 +348,12 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
     """Writes results.jsonl and the plot and prints the table; with `seeds`, medians over the rows' models too."""
     folder.mkdir(parents=True, exist_ok=True)
+    task = TASKS[rows[0]["task"]]
     pairs = {(row["length"], row["length_b"]) for row in rows}
     if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, folder / "accuracy.png", trained_lengths, seeds)
+        plot_accuracy(rows, folder / "accuracy.png", trained_lengths, task.size_names, seeds)
     else:
-        plot_grid(rows, folder / "accuracy.png", trained_lengths)
+        plot_grid(rows, folder / "accuracy.png", trained_lengths, task.size_names)
     write_results(rows, folder / RESULTS_FILE)
     print(format_table(rows))
     if seeds:
@@ -428,7 +445,7 @@ def run(options: argparse.Namespace) -> None:
     if options.certify:
         for checkpoint in checkpoints:
             try:
-                covering_problems(checkpoint.model, checkpoint.task)
+                covering(checkpoint.model, checkpoint.task)
             except CannotCertify as error:
                 raise ValueError(f"{checkpoint.name}: {error}") from error
         claim_output(folder)

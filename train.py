@@ -21,7 +21,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, build_tokenizer
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering_problems
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.data.metrics import response_matches
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
@@ -95,7 +95,7 @@ class UntilCertified(TrainerCallback):
     def __init__(self, run: Run, model: CoupledGPTForCausalLM, batches: FreshBatches):
         self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
         try:
-            covering_problems(model, self.task)
+            covering(model, self.task)
         except CannotCertify as error:
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 

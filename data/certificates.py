@@ -1,16 +1,17 @@
 """Certificates: a finite check of a trained network that proves its answers right for operands of every length.
 
 Under a window (`CoupledGPTConfig.windowed`) what a model predicts at a token is a function of the token's neighbourhood, and
-a task has finitely many of those (`Task.covering_problems`). `certify` runs the model on all of them; `PROOF` says what
-makes the step from there to every length.
+a task has finitely many of those (`Task.covering_problems`, `Task.covering_neighbourhoods`). `certify` runs the model on all
+of them; `PROOF` says what makes the step from there to every length.
 """
 
 import hashlib
 import json
 import math
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +19,14 @@ from tqdm.auto import tqdm
 
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.task import CoveringProblems, Task
+from longhand.data.task import CoveringNeighbourhoods, CoveringProblems, Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
-from longhand.modeling.vocabulary import decode
+from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.vocabulary import BOS, PAD, TOKENS, decode
 
 MOST_PROBLEMS = 5_000_000
-"""Checks of more problems are refused."""
+"""Checks of more problems, or neighbourhoods, are refused."""
 
 ROUNDING_FACTOR = 1000
 """The smallest margin must be so many times the largest difference that another order of computation was seen to make."""
@@ -38,8 +40,7 @@ PROOF = (
     "gathered, and in the form that scores all pairs its weight is exp(lowest - largest score), which is exactly 0; norms, "
     "MLP and output matrix act on each token alone. So the logits at a token are a function of its neighbourhood.",
     "Coverage. {coverage}",
-    "Check. On each of these problems, written correctly up to each response token, the token that is right next (the end "
-    "token included) had the largest logit, by {margin:.4g} or more.",
+    "Check. {where} the token that is right next (the end token included) had the largest logit, by {margin:.4g} or more.",
     "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. The "
     "logits above are of the form that computes each neighbourhood once. Those of two other forms, all pairs in {dtype} "
     "and all pairs in float64, differed from them by {rounding:.2g} at most. This was measured, not bounded: the proof "
@@ -61,15 +62,15 @@ class Failure:
     """A problem that the model gets wrong.
 
     Attributes:
-        problem: query and right response as text.
-        prefix: what was written, correctly, before the first wrong token.
+        problem: query and right response as text; or a neighbourhood, its token and what that sees.
+        prefix: what was written, correctly, before the first wrong token; None for a neighbourhood.
         right: the right token.
         instead: the token that has the largest logit of all others.
         margin: the right token's lead over it, not above 0; None if it is not a finite number.
     """
 
     problem: str
-    prefix: str
+    prefix: str | None
     right: str
     instead: str
     margin: float | None
@@ -77,10 +78,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Check:
-    """What a model does on covering problems.
+    """What a model does on covering problems or neighbourhoods.
 
     Attributes:
-        problems: short problems checked.
+        problems: short problems checked; None where neighbourhoods are listed without problems.
         predictions: response tokens predicted in them.
         wrong: predictions at which the right token had not the largest logit.
         margin: smallest difference of the right token's logit and the largest other one.
@@ -91,7 +92,7 @@ class Check:
             than one layer over every prediction); None where it was not measured.
     """
 
-    problems: int
+    problems: int | None
     predictions: int
     wrong: int
     margin: float
@@ -117,7 +118,7 @@ class Certificate:
     statement: str
     proof: list[str]
     task: dict[str, Any]
-    problems: int
+    problems: int | None
     predictions: int
     neighbourhoods: int | None
     wrong: int
@@ -127,8 +128,8 @@ class Certificate:
     weights: str
 
 
-def covering_problems(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems:
-    """The problems that a check of the model has to run; none is run yet.
+def covering(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems | CoveringNeighbourhoods:
+    """The problems or neighbourhoods that a check of the model has to run; none is run yet.
 
     Raises:
         CannotCertify: the model has no window, does not end where the task does, or its neighbourhoods are unknown, too many
@@ -148,20 +149,90 @@ def covering_problems(model: CoupledGPTForCausalLM, task: Task) -> CoveringProbl
             f"no certificate: the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
             f"(generation_config; {ends[0]} in config)"
         )
+    window, layers = model.model.position_encoding.window, config.num_hidden_layers
     try:
-        covering = task.covering_problems(tuple(config.relation_range), config.num_hidden_layers)
+        found = task.covering_neighbourhoods(window, layers) or task.covering_problems(window, layers)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
-    if covering.count > MOST_PROBLEMS:
+    if found.count > MOST_PROBLEMS:
         raise CannotCertify(
-            f"no certificate: relation_range {list(config.relation_range)} in {config.num_hidden_layers} layer(s) takes "
-            f"{covering.count:,} problems to cover, more than {MOST_PROBLEMS:,}"
+            f"no certificate: the window {list(window)} in {layers} layer(s) takes {found.count:,} problems to cover, "
+            f"more than {MOST_PROBLEMS:,}"
         )
-    return covering
+    return found
+
+
+class _Batch(NamedTuple):
+    """Predictions to check.
+
+    Attributes:
+        inputs: of the model's forward, in the form that computes each neighbourhood once.
+        pair_map: in place of neighbours, for the form that scores all pairs; (count or 1, queries, columns).
+        right: (count, predictions) tokens that are right next, `IGNORED` where nothing is predicted.
+        problems: digits and lengths, where the batch is made of problems.
+        describe: from a row and a place among its predictions to the problem and the prefix, as text.
+    """
+
+    inputs: dict[str, Any]
+    pair_map: torch.IntTensor
+    right: torch.LongTensor
+    problems: tuple[np.ndarray, np.ndarray] | None
+    describe: Callable[[int, int], tuple[str, str | None]]
+
+
+def _problem_batches(model: CoupledGPTForCausalLM, task: Task, batches) -> Iterator[_Batch]:
+    config, encoding = model.config, model.model.position_encoding
+    collator = CouplingCollator(config.coupling, config.max_position_ids)
+    for digits, lengths in batches:
+        examples = task.format(digits, lengths)
+        batch = collator(examples)
+        inputs = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+        right = inputs.pop("labels")[:, -batch["logits_to_keep"] + 1 :]
+        pair_map = encoding.pair_map(inputs["position_ids"], inputs["position_ids"])
+
+        def describe(row: int, place: int, examples: Examples = examples, predictions: int = right.shape[1]):
+            tokens, query = examples.tokens[row], int(examples.query_lengths[row])
+            return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
+
+        yield _Batch(inputs, pair_map, right, (digits, lengths), describe)
+
+
+def _neighbourhood_batches(model: CoupledGPTForCausalLM, batches) -> Iterator[_Batch]:
+    """Each neighbourhood as a sequence of its own: `$`, the keys, the token."""
+    window = model.model.position_encoding.window
+    for tokens, keys, relations, right in batches:
+        count, slots = keys.shape
+        columns = slots + 2
+        input_ids = np.concatenate([np.full((count, 1), BOS), keys, tokens[:, None]], axis=1)
+        # Every column sees `$`, the last one the keys too.
+        seen = np.full((count, columns, slots + 1), -1)
+        seen[:, :, 0] = 0
+        seen[:, -1, 1:] = np.where(keys == PAD, -1, np.arange(1, slots + 1))
+        related = np.where(seen < 0, NOT_RELATED, np.concatenate([[len(window)], relations])).astype(np.int32)
+        pair_map = np.full((count, columns, columns), NOT_RELATED, dtype=np.int32)
+        pair_map[:, :, :-1] = related
+        neighbours = Neighbours(*(torch.from_numpy(part).to(model.device) for part in (seen, related)))
+        inputs = {
+            "input_ids": torch.from_numpy(input_ids).long().to(model.device),
+            "position_ids": torch.zeros((1, model.config.position_levels, columns), dtype=torch.long, device=model.device),
+            "neighbours": neighbours,
+            "logits_to_keep": 1,
+        }
+
+        def describe(row: int, place: int, tokens=tokens, keys=keys, relations=relations):
+            sees = (
+                f"{TOKENS[key]} at {window[relation]}"
+                for key, relation in zip(keys[row], relations, strict=True)
+                if key != PAD
+            )
+            return f"{TOKENS[tokens[row]]!r} that sees {', '.join(sees) or 'nothing'}", None
+
+        right = torch.from_numpy(right).long().unsqueeze(1).to(model.device)
+        yield _Batch(inputs, torch.from_numpy(pair_map).to(model.device), right, None, describe)
 
 
 def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: bool = False, progress: bool = False) -> Check:
-    """Runs a model on all covering problems of its task.
+    """Runs a model on all covering problems or neighbourhoods of its task.
 
     Args:
         thorough: as long as nothing is wrong, also counts neighbourhoods and computes each of them in two further ways, to
@@ -169,79 +240,76 @@ def check_neighbourhoods(model: CoupledGPTForCausalLM, task: Task, thorough: boo
         progress: whether a progress bar is shown.
 
     Raises:
-        CannotCertify: as `covering_problems`.
+        CannotCertify: as `covering`.
     """
-    covering = covering_problems(model, task)
-    config = model.config
+    covered = covering(model, task)
+    listed = isinstance(covered, CoveringNeighbourhoods)
+    batches = _neighbourhood_batches(model, covered.batches) if listed else _problem_batches(model, task, covered.batches)
     forms = [model]
     if thorough:
         forms.append(deepcopy(model).double())
-    collator = CouplingCollator(config.coupling, config.max_position_ids)
-    problems = predictions = wrong = 0
+    checked = predictions = wrong = 0
     margin, rounding = float("inf"), 0.0
     failing, failures, neighbourhoods = [], [], set()
     training = model.training
     model.eval()
-    bar = tqdm(total=covering.count, desc="checking problems", disable=None if progress else True, leave=False)
+    bar = tqdm(total=covered.count, desc="checking", disable=None if progress else True, leave=False)
     with torch.inference_mode(), bar:
-        for digits, lengths in covering.batches:
-            examples = task.format(digits, lengths)
-            batch = collator(examples)
-            inputs = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
-            labels = inputs.pop("labels")[:, -batch["logits_to_keep"] + 1 :]
-            logits = model(**inputs, use_cache=False).logits[:, :-1]
-            supervised = labels != IGNORED
-            target = labels.clamp(min=0).unsqueeze(-1)
+        for batch in batches:
+            shown = batch.right.shape[1]
+            logits = model(**batch.inputs, use_cache=False).logits[:, :shown]
+            supervised = batch.right != IGNORED
+            target = batch.right.clamp(min=0).unsqueeze(-1)
             of_target = logits.gather(-1, target).squeeze(-1)
             others = logits.scatter(-1, target, -torch.inf).amax(-1)
             margins = torch.where(supervised, (of_target - others).double(), torch.inf)
             mistakes = ~(margins > 0)
 
-            problems += len(digits)
+            checked += len(logits)
             predictions += int(supervised.sum())
             wrong += int(mistakes.sum())
             margin = min(margin, margins.nan_to_num(-torch.inf).min().item())
             rows = mistakes.any(1).cpu()
             if rows.any():
-                failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
+                if batch.problems:
+                    failing.append(tuple(part[rows.numpy()] for part in batch.problems))
                 for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(failures)].tolist():
-                    failures.append(_failure(examples, row, mistakes[row].cpu(), logits[row].cpu(), margins[row].cpu()))
+                    failures.append(_failure(batch, row, mistakes[row].cpu(), logits[row].cpu(), margins[row].cpu()))
             if thorough and wrong == 0:
                 new = torch.ones_like(rows)
-                if config.num_hidden_layers == 1:
-                    new = _add_neighbourhoods(neighbourhoods, model, inputs, supervised).any(1).cpu()
-                pair_map = model.model.position_encoding.pair_map(inputs["position_ids"], inputs["position_ids"])
+                if not listed and model.config.num_hidden_layers == 1:
+                    new = _add_neighbourhoods(neighbourhoods, model, batch.inputs, supervised).any(1).cpu()
+                inputs = {name: value for name, value in batch.inputs.items() if name != "neighbours"}
                 inputs["input_ids"] = inputs["input_ids"][new]
+                pair_map = batch.pair_map if len(batch.pair_map) == 1 else batch.pair_map[new]
                 for form in forms if new.any() else ():
-                    other = form(**inputs, pair_map=pair_map, use_cache=False).logits[:, :-1]
+                    other = form(**inputs, pair_map=pair_map, use_cache=False).logits[:, :shown]
                     difference = (other.double() - logits[new].double()).abs()[supervised[new]]
                     rounding = max(rounding, difference.nan_to_num(torch.inf).max().item())
-            bar.update(len(digits))
+            bar.update(len(logits))
     model.train(training)
+    found = covered.count if listed else len(neighbourhoods) or None
     return Check(
-        problems,
+        None if listed else checked,
         predictions,
         wrong,
         margin,
         failing,
         failures,
-        neighbourhoods=len(neighbourhoods) or None if wrong == 0 else None,
+        neighbourhoods=found if wrong == 0 else None,
         rounding=rounding if thorough and wrong == 0 else None,
     )
 
 
-def _failure(
-    examples: Examples, row: int, mistakes: torch.BoolTensor, logits: torch.Tensor, margins: torch.Tensor
-) -> Failure:
-    tokens, query = examples.tokens[row], int(examples.query_lengths[row])
+def _failure(batch: _Batch, row: int, mistakes: torch.BoolTensor, logits: torch.Tensor, margins: torch.Tensor) -> Failure:
     first = int(mistakes.int().argmax())
-    column = examples.tokens.shape[1] - len(mistakes) + first
-    others = logits[first].scatter(0, torch.tensor(int(tokens[column])), -torch.inf)
+    right = int(batch.right[row, first])
+    problem, prefix = batch.describe(row, first)
     return Failure(
-        problem=decode(tokens),
-        prefix=decode(tokens[query:column]),
-        right=decode([tokens[column]]),
-        instead=decode([int(others.argmax())]),
+        problem=problem,
+        prefix=prefix,
+        right=TOKENS[right],
+        instead=TOKENS[int(logits[first].scatter(0, torch.tensor(right), -torch.inf).argmax())],
         margin=_finite(margins[first].item()),
     )
 
@@ -275,7 +343,7 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) ->
     """Proves a model exact for operands of every length, or finds what it gets wrong.
 
     Raises:
-        CannotCertify: as `covering_problems`.
+        CannotCertify: as `covering`.
     """
     check = check_neighbourhoods(model, task, thorough=True, progress=progress)
     certified = check.wrong == 0 and check.margin >= ROUNDING_FACTOR * check.rounding
@@ -283,11 +351,14 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) ->
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
     if certified:
         statement = (
-            f"For operands of every length, greedy decoding with this model in {dtype} writes exactly the right response "
+            f"For {task.every_problem}, greedy decoding with this model in {dtype} writes exactly the right response "
             f"and its end token ({described})."
         )
         values = {
-            "coverage": covering_problems(model, task).argument,
+            "coverage": covering(model, task).argument,
+            "where": "In each of these neighbourhoods"
+            if check.problems is None
+            else "On each of these problems, written correctly up to each response token,",
             "margin": check.margin,
             "rounding": check.rounding,
             "dtype": dtype,

@@ -60,6 +60,7 @@ class Task(ABC):
     Attributes:
         operands: numbers in a problem, where all problems have equally many.
         size_names: what the two numbers are under which results are filed, see `size`.
+        every_problem: what a certificate is about, after "for".
         partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
             must be so many that two splits practically never share one.
     """
@@ -68,6 +69,7 @@ class Task(ABC):
     operands: ClassVar[int]
     example_question: ClassVar[str]
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
+    every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})

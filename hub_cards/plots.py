@@ -14,7 +14,13 @@ import torch
 from longhand.hub_cards.results import Row, group_cost, median_interval, wilson_interval
 
 
-def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+def plot_accuracy(
+    rows: list[Row],
+    file: Path,
+    trained_lengths: tuple[int, int] | None,
+    size_names: tuple[str, str],
+    seeds: bool = False,
+) -> None:
     """Exact match against length, the trained lengths shaded.
 
     Shows a 95% interval for each model; with `seeds`, where models are runs of one recipe, their median and its interval.
@@ -36,8 +42,9 @@ def plot_accuracy(rows: list[Row], file: Path, trained_lengths: tuple[int, int] 
         runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]
         axes.plot(lengths, [median(values) for values in runs], color="black", label="median")
         axes.fill_between(lengths, *zip(*map(median_interval, runs), strict=True), color="black", alpha=0.15)
-    operands = "both operands" if all(row["length"] == row["length_b"] for row in rows) else "the first operand"
-    axes.set(xlabel=f"digits of {operands}", ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
+    names = size_names if all(row["length"] == row["length_b"] for row in rows) else size_names[:1]
+    xlabel = " = ".join(dict.fromkeys(names))
+    axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
     axes.legend(fontsize="small")
     _save(figure, file)
 
@@ -58,8 +65,12 @@ def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: 
     _save(figure, file)
 
 
-def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None) -> None:
-    """Exact match over the lengths of both operands (paper 1's heatmap), the trained square outlined."""
+def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str]) -> None:
+    """Exact match over two sizes, such as the lengths of both operands (paper 1's heatmap), the trained square outlined.
+
+    Args:
+        size_names: what `length` and `length_b` of the rows are.
+    """
     first, second = sorted({row["length"] for row in rows}), sorted({row["length_b"] for row in rows})
     grid = np.full((len(second), len(first)), np.nan)
     for row in rows:
@@ -68,7 +79,7 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
     image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axes.set_xticks(range(len(first)), first)
     axes.set_yticks(range(len(second)), second)
-    axes.set(xlabel="digits of the first operand", ylabel="digits of the second operand", title=rows[0]["model"])
+    axes.set(xlabel=size_names[0], ylabel=size_names[1], title=rows[0]["model"])
     if trained_lengths is not None:
         right = sum(length <= trained_lengths[1] for length in first) - 0.5
         top = sum(length <= trained_lengths[1] for length in second) - 0.5

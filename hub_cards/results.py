@@ -44,14 +44,17 @@ def read_results(file: Path) -> list[Row]:
 
 
 def format_table(rows: list[Row]) -> str:
-    """Accuracy by length, a line a row."""
+    """Accuracy by size, a line a row; the answer alone too, where there is a scratchpad."""
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  digits       exact match  95% interval     per token  samples  seconds"]
+    with_answer = any("answer_match" in row for row in rows)
+    header = "  answer" if with_answer else ""
+    lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]
     for row in rows:
         low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
+        answer = f"  {row['answer_match']:6.4f}" if with_answer else ""
         lines.append(
             f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
-            f"  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
+            f"{answer}  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
         )
     return "\n".join(lines)
 
@@ -61,7 +64,7 @@ def format_medians(rows: list[Row]) -> str:
     grouped: dict[str, list[float]] = {}
     for row in rows:
         grouped.setdefault(describe_length(row), []).append(row["exact_match"])
-    lines = ["digits       median exact match  95% interval of the median  checkpoints"]
+    lines = ["size         median exact match  95% interval of the median  checkpoints"]
     for length, values in grouped.items():
         low, high = median_interval(values)
         lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")

@@ -89,7 +89,7 @@ def test_length_is_described_by_one_number_where_operands_agree():
 def test_table_holds_the_numbers_of_every_row():
     rows = [result(), result(model="a-much-longer-name", length=200, length_b=7, exact_match=1.0, token_accuracy=1.0)]
     header, *lines = format_table(rows).splitlines()
-    assert header.split()[:2] == ["model", "digits"]
+    assert header.split()[:2] == ["model", "size"]
     assert lines[0].split() == ["addition", "30", "0.5000", "[0.4038,", "0.5962]", "0.987654", "100", "12.3"]
     assert lines[1].split() == [
         "a-much-longer-name",
