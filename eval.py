@@ -40,6 +40,7 @@ from longhand.hub_cards.results import (
     write_results,
 )
 from longhand.modeling import CoupledGPTConfig
+from longhand.modeling.coupling import ANY_TASK
 from longhand.modeling.vocabulary import PAD, TOKENS
 
 CERTIFICATE_FILE = "certificate.json"
@@ -105,7 +106,7 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
         raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(map(str, sorted(loading['missing_keys'])))})")
     if not isinstance(model.config, CoupledGPTConfig):
         raise ValueError(f"{source} is a {model.config.model_type!r} model, not a {CoupledGPTConfig.model_type!r} one")
-    if model.config.coupling not in (*task.couplings, "sequential"):
+    if model.config.coupling not in (*task.couplings, *ANY_TASK):
         raise ValueError(
             f"{source} was made for the coupling rule {model.config.coupling!r}, "
             f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
@@ -151,7 +152,7 @@ def check_weights(folder: Path) -> None:
 
 def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
     """Raises ValueError for operands that the model cannot take, before any time is spent."""
-    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    collator = CouplingCollator.for_evaluation(model.config)
     for operands in lengths:
         batch = EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0]
         model.model.position_encoding.check(batch["position_ids"])
@@ -179,7 +180,7 @@ def evaluate_lengths(
         One row of results.jsonl for each of `lengths`.
     """
     check_lengths(model, task, lengths)
-    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    collator = CouplingCollator.for_evaluation(model.config)
     rows = []
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
@@ -328,7 +329,7 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plots the response tokens' attention, averaged over problems of one length (paper 1, Fig. 7)."""
     model, task = checkpoint.model, checkpoint.task
-    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    collator = CouplingCollator.for_evaluation(model.config)
     batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")

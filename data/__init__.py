@@ -1,11 +1,14 @@
 """Tasks, their formats, and the arrays and batches made of them."""
 
 from longhand.data.addition import Addition
+from longhand.data.addition_scratchpad import AdditionScratchpad
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
+from longhand.data.minesweeper import Minesweeper
 from longhand.data.multi_operand_addition import MultiOperandAddition
 from longhand.data.multiplication import Multiplication
+from longhand.data.multiplication_scratchpad import MultiplicationScratchpad
 from longhand.data.sampling import SPLITS, make_generator
 from longhand.data.task import TASKS, Task
 from longhand.data.tokenization import build_tokenizer, check_characters
@@ -14,13 +17,16 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Addition",
+    "AdditionScratchpad",
     "CouplingCollator",
     "EvaluationBatches",
     "Examples",
     "FixedBatches",
     "FreshBatches",
+    "Minesweeper",
     "MultiOperandAddition",
     "Multiplication",
+    "MultiplicationScratchpad",
     "Task",
     "build_tokenizer",
     "check_characters",

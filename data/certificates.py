@@ -182,7 +182,7 @@ class _Batch(NamedTuple):
 
 def _problem_batches(model: CoupledGPTForCausalLM, task: Task, batches) -> Iterator[_Batch]:
     config, encoding = model.config, model.model.position_encoding
-    collator = CouplingCollator(config.coupling, config.max_position_ids)
+    collator = CouplingCollator.for_evaluation(config)
     for digits, lengths in batches:
         examples = task.format(digits, lengths)
         batch = collator(examples)

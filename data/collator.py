@@ -1,5 +1,6 @@
 """From formatted examples to the inputs of a model: ids, labels, position ids."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,14 @@ import numpy as np
 import torch
 
 from longhand.data.formatting import Examples
-from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
+from longhand.modeling import CoupledGPTConfig
+from longhand.modeling.coupling import (
+    COUPLING_RULES,
+    check_room,
+    largest_position_ids,
+    shift_position_ids,
+    spread_position_ids,
+)
 from longhand.modeling.vocabulary import PAD
 
 IGNORED = -100
@@ -16,20 +24,27 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class CouplingCollator:
-    """Makes a batch of inputs, and draws starts of position ids if `random_start` is set.
+    """Makes a batch of inputs, and does to position ids what `position_sampling` names.
 
     Attributes:
         coupling: name of the coupling rule.
-        max_position_ids: starts are drawn so that no id is larger; with `wrap_position_ids`, uniformly on the whole ring
-            of so many ids.
-        random_start: whether every example gets a start of its own (training with a learned table).
-        wrap_position_ids: whether ids continue at 1 after the largest.
+        max_position_ids: ids are drawn so that none is larger; with `wrap_position_ids`, starts are uniform on the whole
+            ring of so many ids.
+        position_sampling: a name of `POSITION_SAMPLINGS`.
+        wrap_position_ids: whether ids continue at 1 after the largest, for random starts.
+        max_multiplier: the largest multiplier, for `"multiplier"`.
     """
 
     coupling: str
     max_position_ids: int
-    random_start: bool = False
+    position_sampling: str = "fixed"
     wrap_position_ids: bool = False
+    max_multiplier: int | None = None
+
+    @classmethod
+    def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
+        """One that gives the ids that a model of this configuration derives by itself."""
+        return cls(config.coupling, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
 
     def __call__(self, examples: Examples, generator: np.random.Generator | None = None) -> dict[str, Any]:
         """Batch for `CoupledGPTForCausalLM.forward`.
@@ -37,15 +52,18 @@ class CouplingCollator:
         `position_ids` is (1 or count, levels, columns), one row where all examples have the same; `logits_to_keep` counts
         the columns from the first `=` on; labels are the response with its end token; `attention_mask` comes with padding.
 
+        Args:
+            generator: what a random `position_sampling` draws from.
+
         Raises:
-            ValueError: the ids of the examples do not fit into the learned table, for `random_start` without wrap.
+            ValueError: the ids of the examples do not fit into 1..max_position_ids, for a `position_sampling` that needs it.
         """
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
         rule = COUPLING_RULES[self.coupling]
-        position_ids = rule.plan(input_ids[:1] if examples.same_layout else input_ids, columns).position_ids
-        if self.random_start:
-            position_ids = self._shift(position_ids, len(examples), generator)
+        planned = input_ids[:1] if examples.same_layout else input_ids
+        position_ids = rule.plan(planned, columns).position_ids
+        position_ids = POSITION_SAMPLINGS[self.position_sampling](self, planned, position_ids, len(examples), generator)
         labels = input_ids
         if examples.same_layout:
             labels = input_ids.clone()
@@ -61,15 +79,69 @@ class CouplingCollator:
         }
         return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
 
-    def _shift(self, position_ids: torch.LongTensor, count: int, generator: np.random.Generator) -> torch.LongTensor:
-        starts = self.max_position_ids
-        if not self.wrap_position_ids:
-            starts -= int(position_ids.max()) - 1
-        if starts < 1 or int(position_ids.max()) > self.max_position_ids:
-            longest = COUPLING_RULES[self.coupling].capacity(self.max_position_ids)
-            raise ValueError(
-                f"examples need {int(position_ids.max())} position ids but max_position_ids is {self.max_position_ids}: "
-                f"the longest that fits is {longest}"
-            )
-        offset = torch.from_numpy(generator.integers(0, starts, size=(count, position_ids.shape[1], 1)))
-        return shift_position_ids(position_ids, offset, self.max_position_ids if self.wrap_position_ids else None)
+
+def _fixed(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    return position_ids
+
+
+def _random_start(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    starts = collator.max_position_ids
+    if not collator.wrap_position_ids:
+        starts -= int(position_ids.max()) - 1
+    check_room(collator.coupling, int(position_ids.max()), collator.max_position_ids)
+    offset = torch.from_numpy(generator.integers(0, starts, size=(count, position_ids.shape[1], 1)))
+    return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)
+
+
+def _batch_start(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    return _random_start(collator, tokens, position_ids, 1, generator)
+
+
+def _multiplier(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    return position_ids * torch.from_numpy(generator.integers(1, collator.max_multiplier + 1, size=(count, 1, 1)))
+
+
+def _planned_largest_ids(collator, tokens, position_ids) -> torch.LongTensor:
+    """The largest planned ids (1 or count, levels), of which there are enough for a plan and for what was written."""
+    largest_ids = largest_position_ids(collator.coupling, tokens)
+    check_room(collator.coupling, int(largest_ids.max()), collator.max_position_ids)
+    if ((position_ids > largest_ids.unsqueeze(-1)) & (tokens != PAD).unsqueeze(1)).any():
+        raise ValueError(
+            f"a response is longer than the query, which is all that the coupling rule {collator.coupling!r} plans for: "
+            "positions cannot be randomized, choose another rule or position_sampling"
+        )
+    return largest_ids
+
+
+def _randomized(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    largest_ids = _planned_largest_ids(collator, tokens, position_ids).expand(count, -1).numpy()
+    ids = collator.max_position_ids
+    # A random order of all ids; the first n of each row are its subset.
+    order = generator.random((*largest_ids.shape, ids)).argsort(axis=-1) + 1
+    subset = np.where(np.arange(ids) < largest_ids[..., None], order, ids)
+    subset.sort(axis=-1)
+    table = torch.from_numpy(np.pad(subset, ((0, 0), (0, 0), (1, 0))))
+    return table.gather(-1, position_ids.clamp(max=ids).expand(count, -1, -1))
+
+
+def _spread(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+    return spread_position_ids(position_ids, _planned_largest_ids(collator, tokens, position_ids), collator.max_position_ids)
+
+
+POSITION_SAMPLINGS: dict[str, Callable[..., torch.LongTensor]] = {
+    "fixed": _fixed,
+    "random_start": _random_start,
+    "batch_start": _batch_start,
+    "multiplier": _multiplier,
+    "randomized": _randomized,
+    "spread": _spread,
+}
+"""What may be done to planned position ids; all but `"spread"` are choices for training.
+
+`"fixed"`: nothing. `"random_start"`: all ids of an example, at each level, are moved up by a random number (paper 1,
+Sec. 3.1). `"batch_start"`: by one random number for the whole batch (Abacus: McLeish et al., 2024). `"multiplier"`: all ids
+of an example are multiplied by a random integer from 1 to `max_multiplier` (paper 1, App. B.4, coupled rotary embeddings).
+`"randomized"`: the ids 1..n of an example, at each level, become a random sorted subset of 1..max_position_ids (Ruoss et
+al., 2023, who draw one subset for a whole batch); n is what is planned for the query, so that no id tells how long the
+response is. `"spread"`: what `"randomized"` becomes at evaluation, see `spread_position_ids`.
+"""

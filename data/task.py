@@ -81,7 +81,7 @@ class Task(ABC):
 
     @property
     def couplings(self) -> tuple[str, ...]:
-        """Names of all coupling rules that read this format, `coupling` first; `sequential` reads every format."""
+        """Names of all coupling rules that read this format, `coupling` first; those of `ANY_TASK` read every format."""
         return (self.coupling,)
 
     def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import difflib
 import json
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, TrainingArguments
@@ -12,11 +12,16 @@ from transformers import HfArgumentParser, TrainingArguments
 from longhand.data import TASKS, CouplingCollator, Task
 from longhand.hub_cards.recipes import load_recipe
 from longhand.modeling import CoupledGPTConfig
+from longhand.modeling.coupling import ANY_TASK
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
 
-_NOT_ARGUMENTS = {"vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "coupling"}
+_NOT_ARGUMENTS = {
+    *("vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"),
+    *("coupling", "randomized_positions"),
+}
 
 
 def _model_arguments() -> type:
@@ -50,9 +55,15 @@ class DataArguments:
     num_train_samples: int | None = field(
         default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
     )
-    random_start: bool = field(default=False, metadata={"help": "train with a random start of the position ids"})
+    position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
+        default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
+    )
+    max_multiplier: int | None = field(
+        default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
+    )
     coupling: str | None = field(
-        default=None, metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens one by one"}
+        default=None,
+        metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
     )
     validation_lengths: list[int] = field(
         default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
@@ -144,11 +155,14 @@ class Run:
     recipe: dict[str, Any]
 
     def collator(self, training: bool) -> CouplingCollator:
+        if not training:
+            return CouplingCollator.for_evaluation(self.config)
         return CouplingCollator(
             self.config.coupling,
             self.config.max_position_ids,
-            random_start=training and self.data.random_start,
-            wrap_position_ids=self.config.wrap_position_ids,
+            self.data.position_sampling,
+            self.config.wrap_position_ids,
+            self.data.max_multiplier,
         )
 
 
@@ -172,7 +186,7 @@ def parse_run(arguments: list[str]) -> Run:
     parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
     task, model, data, training = parser.parse_known(arguments)
     _check_values(data, training)
-    if data.coupling not in (None, *(legal := (*task.couplings, "sequential"))):
+    if data.coupling not in (None, *(legal := (*task.couplings, *ANY_TASK))):
         raise ValueError(
             f"coupling {data.coupling!r} does not read this format of {task.name!r}: choose one of {', '.join(legal)}"
         )
@@ -180,10 +194,12 @@ def parse_run(arguments: list[str]) -> Run:
         config = CoupledGPTConfig(
             **vars(model),
             coupling=data.coupling or task.coupling,
+            randomized_positions=data.position_sampling == "randomized",
             eos_token_id=task.end_token,
         )
     except StrictDataclassError as error:
         raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
+    _check_position_sampling(data, config)
 
     # As given: TrainingArguments fills in what depends on the machine.
     values = vars(parser.parse_args(arguments))
@@ -241,6 +257,23 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
             raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
     if not 0 < training.learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
+
+
+def _check_position_sampling(data: DataArguments, config: CoupledGPTConfig) -> None:
+    sampling, encoding = data.position_sampling, config.position_encoding
+    legal = POSITION_ENCODINGS[encoding].position_samplings
+    if sampling not in legal:
+        raise ValueError(
+            f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
+        )
+    if sampling == "multiplier" and (data.max_multiplier is None or data.max_multiplier < 2):
+        raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {data.max_multiplier}")
+    if sampling != "multiplier" and data.max_multiplier is not None:
+        raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {data.max_multiplier}")
+    if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
+        raise ValueError(
+            f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
+        )
 
 
 def describe_arguments() -> str:

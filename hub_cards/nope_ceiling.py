@@ -106,7 +106,7 @@ def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
     """
     model, task, digits = load_run(folder)
     pairs = operand_pairs(digits, num_samples, seed)
-    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
+    collator = CouplingCollator.for_evaluation(model.config)
     matches = []
     for begin in range(0, len(pairs), _BATCH_SIZE):
         part = pairs[begin : begin + _BATCH_SIZE]

@@ -49,10 +49,11 @@ def plot_accuracy(
     _save(figure, file)
 
 
-def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int]) -> None:
+def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None) -> None:
     """Median exact match over seeds against length, one line for each recipe."""
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
-    axes.axvspan(*trained_lengths, color="tab:green", alpha=0.15, label="trained lengths")
+    if trained_lengths is not None:
+        axes.axvspan(*trained_lengths, color="tab:green", alpha=0.15, label="trained lengths")
     for name, rows in results.items():
         lengths = sorted({row["length"] for row in rows})
         runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]

@@ -1,7 +1,7 @@
-"""Writes the README's figures from the results files, so that none is typed by hand.
+"""Writes the figures of README.md and COMPARISONS.md from the results files, so that none is typed by hand.
 
-python -m longhand.hub_cards.readme           rewrites README.md and accuracy.png
-python -m longhand.hub_cards.readme --check   exits with 1 where README.md is out of date
+python -m longhand.hub_cards.readme           rewrites both and their plots
+python -m longhand.hub_cards.readme --check   exits with 1 where one of them is out of date
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from longhand.hub_cards.plots import plot_comparison, plot_cost
-from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, replace_file
+from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, load_recipe, replace_file
 from longhand.hub_cards.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
@@ -32,6 +32,23 @@ COST_FILE = FOLDER / "cost.jsonl"
 ABLATION_FOLDER = FOLDER / "ablation"
 CEILING_FILE = FOLDER / "nope_ceiling.jsonl"
 LONG_FOLDER = FOLDER / "long"
+COMPARISONS = FOLDER / "COMPARISONS.md"
+STUDIES_FOLDER = FOLDER / "studies"
+TASKS_STUDY = "tasks"
+
+WINDOWED_RECIPES = {
+    "addition": "addition-short",
+    "multi_operand_addition": "three-summands",
+    "addition_scratchpad": "addition-scratchpad",
+    "subtraction": "subtraction",
+    "multiplication": "multiplication-2",
+    "multiplication_scratchpad": "multiplication-scratchpad",
+    "copy": "copy",
+    "reverse": "reverse",
+    "parity": "parity",
+    "minesweeper": "minesweeper",
+}
+"""The recipe with a window for each task."""
 
 
 def published_results() -> dict[str, list[Row]]:
@@ -141,16 +158,101 @@ def long_table(rows: list[Row]) -> str:
     return _markdown(lines) + f"\n\n{rows[0]['hardware']}.\n"
 
 
+def study_table(rows: list[Row]) -> str:
+    """A line for each variant: medians of the last checkpoints, generalizable lengths of the last and the best."""
+    last = group_variants([row for row in rows if not row["model"].endswith("/best")])
+    best = group_variants([row for row in rows if row["model"].endswith("/best")])
+    lengths = sorted({row["length"] for row in rows})
+    shown = [length for length in lengths if length in (2, 5, 10, 20, 30, 40, 60, 100, 200)]
+    lines = [["variant", *map(str, shown), "generalizable length", "of the best checkpoint", "seconds"]]
+    lines.append(["---", *["---:"] * (len(shown) + 3)])
+    for variant, own in last.items():
+        values = {length: [row["exact_match"] for row in own if row["length"] == length] for length in shown}
+        lines.append(
+            [
+                variant,
+                *(f"{median(values[length]):.3f}" if values[length] else "" for length in shown),
+                _reach(own),
+                _reach(best[variant]) if variant in best else "",
+                f"{median(row['run_seconds'] for row in own):.0f}",
+            ]
+        )
+    samples = f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+    seeds = len({row["model"] for row in rows if not row["model"].endswith("/best")}) // len(last)
+    return _markdown(lines) + f"\n\n{'One seed' if seeds == 1 else f'Medians of {seeds} seeds'}, {samples}.\n"
+
+
+def _reach(rows: list[Row]) -> str:
+    """The generalizable length, marked where longer problems were not tested."""
+    reached = generalizable_length(rows)
+    return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
+
+
+def tasks_table(rows: list[Row]) -> str:
+    """Tasks down, encodings across: certificates of the window, generalizable lengths of all others.
+
+    Args:
+        rows: of runs named TASK--ENCODING-seedN, TASK a name of `TASKS`.
+    """
+    variants = group_variants([row for row in rows if row["model"].endswith("/best")])
+    encodings = list(dict.fromkeys(name.partition("--")[2] for name in variants))
+    lines = [["task", "window", *encodings], ["---"] * (len(encodings) + 2)]
+    for task, recipe in WINDOWED_RECIPES.items():
+        cells = [_reach(variants[name]) if (name := f"{task}--{encoding}") in variants else "" for encoding in encodings]
+        lines.append([task, _window_cell(recipe), *cells])
+    samples = f"{rows[0]['num_samples']} problems per size, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+    return _markdown(lines) + f"\n\nBest checkpoints, one seed, {samples}.\n"
+
+
+def certified_table(recipes: list[str]) -> str:
+    """A line for each recipe: how the checks of its runs ended, and what the runs make of larger problems."""
+    lines = [["recipe", "trained on", "certified", "predictions checked", "smallest margin", "exact match", "seconds"]]
+    lines.append(["---", "---", "---", "---:", "---:", "---", "---:"])
+    for name in recipes:
+        recipe, rows = load_recipe(name), read_results(MODELS_FOLDER / name / CERTIFICATES_FILE)
+        tested = read_results(MODELS_FOLDER / name / RESULTS_FILE)
+        worst = min(row["exact_match"] for row in tested)
+        lines.append(
+            [
+                f"`{name}`",
+                f"{recipe.get('min_length', 1)} to {recipe['max_length']}",
+                f"{sum(row['certified'] for row in rows)} of {len(rows)} seeds",
+                f"{max(row['predictions'] for row in rows):,}",
+                f"{min(row['margin'] for row in rows):.2f}",
+                f"{worst:.3f} or more to {max(row['length'] for row in tested):,}",
+                f"{max(row['run_seconds'] for row in rows):.0f}",
+            ]
+        )
+    note = "Seconds are those of training and first evaluation, of the slowest seed"
+    return _markdown(lines) + f"\n\n{note}; {rows[0]['hardware']}.\n"
+
+
+def _window_cell(recipe: str) -> str:
+    file = MODELS_FOLDER / recipe / CERTIFICATES_FILE
+    if file.exists():
+        certified = [row["certified"] for row in read_results(file)]
+        return f"every size, certified: {sum(certified)} of {len(certified)} seeds"
+    file = MODELS_FOLDER / recipe / RESULTS_FILE
+    return _reach(read_results(file)) if file.exists() else ""
+
+
 def _markdown(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def published_blocks() -> dict[str, str]:
-    """Every table that the README can hold, by the name of its block."""
-    blocks = {name: accuracy_table(rows) for name, rows in published_results().items()}
-    for name in list_recipes():
-        if (file := MODELS_FOLDER / name / CERTIFICATES_FILE).exists():
-            blocks[f"{name}/certificates"] = certificate_table(read_results(file))
+    """Every table that README.md or COMPARISONS.md can hold, by the name of its block."""
+    certified = [name for name in list_recipes() if (MODELS_FOLDER / name / CERTIFICATES_FILE).exists()]
+    together = [name for name in WINDOWED_RECIPES.values() if name in certified]
+    single = {name: rows for name, rows in published_results().items() if name == "addition-short" or name not in together}
+    blocks = {name: accuracy_table(rows) for name, rows in single.items()}
+    blocks |= {
+        f"{name}/certificates": certificate_table(read_results(MODELS_FOLDER / name / CERTIFICATES_FILE))
+        for name in certified
+        if name in single
+    }
+    if together:
+        blocks["certified"] = certified_table(together)
     if BENCHMARKS_FILE.exists():
         blocks["benchmarks"] = benchmark_table(read_results(BENCHMARKS_FILE))
     if COST_FILE.exists():
@@ -164,6 +266,9 @@ def published_blocks() -> dict[str, str]:
         blocks[f"long/{folder.name}"] = long_table(
             [row for file in sorted(folder.glob(f"*/{RESULTS_FILE}")) for row in read_results(file)]
         )
+    for folder in sorted(STUDIES_FOLDER.glob("*")):
+        table = tasks_table if folder.name == TASKS_STUDY else study_table
+        blocks[f"studies/{folder.name}"] = table(read_results(folder / RESULTS_FILE))
     return blocks
 
 
@@ -179,16 +284,21 @@ def render(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if README.md would change")
-    before = README.read_text(encoding="utf-8")
-    after = render(before)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a document would change")
+    before = {file: file.read_text(encoding="utf-8") for file in (README, COMPARISONS)}
+    after = {file: render(text) for file, text in before.items()}
     if parser.parse_args().check:
         sys.exit(before != after)
-    replace_file(README, after)
+    for file, text in after.items():
+        replace_file(file, text)
     last = {name: rows for name, rows in published_results().items() if not name.endswith("/best")}
     plot_comparison(last, ACCURACY_FILE, (1, 30))
     plot_comparison(group_variants(read_results(ABLATION_FOLDER / RESULTS_FILE)), ABLATION_FOLDER / "accuracy.png", (1, 30))
     plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
+    for folder in sorted(STUDIES_FOLDER.glob("*")):
+        if folder.name != TASKS_STUDY:
+            rows = [row for row in read_results(folder / RESULTS_FILE) if row["model"].endswith("/best")]
+            plot_comparison(group_variants(rows), folder / "accuracy.png", None)
 
 
 if __name__ == "__main__":

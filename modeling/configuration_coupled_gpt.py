@@ -7,6 +7,7 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from .coupling import COUPLING_RULES
+from .position_encodings import POSITION_ENCODINGS
 from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
 
 
@@ -36,7 +37,9 @@ class CoupledGPTConfig(PreTrainedConfig):
         qk_norm: whether queries and keys are scaled to unit length, and scores are their cosine times a learned factor
             per head, before `attention_scale`'s own (Henry et al., 2020).
         qk_norm_init: initial value of that factor.
-        position_encoding: `"none"`, `"learned"`, `"rotary"` or `"pairwise"`; see `position_encodings.py`.
+        position_encoding: a name of the table in `position_encodings.py`. `"none"`, `"learned"`, `"sinusoidal"`, `"rotary"`
+            and `"pairwise"` go with any coupling rule; `"alibi"`, `"t5"` and `"fire"` read distances in tokens, which only
+            the rule `sequential` gives.
         coupling: name of the rule in `coupling.py` that derives position ids from tokens.
         position_levels: ids per token; None is the rule's number, and nothing else is legal.
         share_level_tables: whether all levels share one learned table.
@@ -44,12 +47,16 @@ class CoupledGPTConfig(PreTrainedConfig):
         position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or `"orthogonal"` to each other (as far
             as hidden_size allows) with the same mean length.
         wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
+        randomized_positions: whether ids were random subsets of 1..max_position_ids in training; at evaluation they are then
+            spread over them evenly, see `spread_position_ids`.
         rotary_base: base of the rotary angles.
         relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart: two
             integers for all levels, or two for each level in turn. None takes the relations that the coupling rule names, or
             [0, 1] where it names none.
         relation_init: biases of relations start `"normal"` N(0, 1), or `"one_per_head"`: each head favours one relation.
         windowed: whether keys in no such relation are not attended to at all.
+        relative_attention_num_buckets: buckets of distances that the encoding `"t5"` tells apart.
+        relative_attention_max_distance: distance in tokens from which on they all share its last bucket.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -75,17 +82,20 @@ class CoupledGPTConfig(PreTrainedConfig):
     log_length_init: float = 0.43
     qk_norm: bool = False
     qk_norm_init: float = 4.0
-    position_encoding: Literal["none", "learned", "rotary", "pairwise"] = "pairwise"
+    position_encoding: Literal["none", "learned", "sinusoidal", "rotary", "pairwise", "alibi", "t5", "fire"] = "pairwise"
     coupling: str = "addition"
     position_levels: int | None = None
     share_level_tables: bool = True
     max_position_ids: int = 202
     position_init: Literal["normal", "orthogonal"] = "normal"
     wrap_position_ids: bool = False
+    randomized_positions: bool = False
     rotary_base: float = 10000.0
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = True
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
     use_cache: bool = True
     bos_token_id: int | None = BOS
     eos_token_id: int | list[int] | None = BOS
@@ -126,6 +136,7 @@ class CoupledGPTConfig(PreTrainedConfig):
             raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
         if self.coupling not in COUPLING_RULES:
             raise ValueError(f"coupling {self.coupling!r} is unknown: choose one of {', '.join(COUPLING_RULES)}")
+        self._validate_encoding()
         levels = COUPLING_RULES[self.coupling].levels
         if self.position_levels != levels:
             raise ValueError(
@@ -148,8 +159,31 @@ class CoupledGPTConfig(PreTrainedConfig):
             raise ValueError(
                 f"rotary encoding needs head_dim to be a multiple of {2 * self.position_levels}, got {self.head_dim}"
             )
+        if self.position_encoding == "sinusoidal" and self.hidden_size % 2:
+            raise ValueError(f"sinusoidal encoding needs an even hidden_size, got {self.hidden_size}")
+        if not 1 <= self.relative_attention_num_buckets // 2 < self.relative_attention_max_distance:
+            raise ValueError(
+                "relative_attention_max_distance must be above half of relative_attention_num_buckets, these at least 2, "
+                f"got {self.relative_attention_max_distance} and {self.relative_attention_num_buckets}"
+            )
         if self.eos_token_id not in (BOS, SEPARATE_EOS):
             raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
+
+    def _validate_encoding(self):
+        """Checks that the position encoding can read what the coupling rule and the options give."""
+        encoding = POSITION_ENCODINGS[self.position_encoding]
+        if encoding.reads_token_distances and self.coupling != "sequential":
+            legal = [name for name, kind in POSITION_ENCODINGS.items() if not kind.reads_token_distances]
+            raise ValueError(
+                f"position_encoding {self.position_encoding!r} reads distances in tokens, which the coupling rule "
+                f"{self.coupling!r} does not give: choose one of {', '.join(legal)}, or coupling 'sequential'"
+            )
+        if self.randomized_positions and "randomized" not in encoding.position_samplings:
+            legal = [name for name, kind in POSITION_ENCODINGS.items() if "randomized" in kind.position_samplings]
+            raise ValueError(
+                f"position_encoding {self.position_encoding!r} cannot read randomized_positions: choose one of "
+                f"{', '.join(legal)}, or leave them out"
+            )
 
 
 CoupledGPTConfig.register_for_auto_class()

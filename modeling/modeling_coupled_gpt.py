@@ -17,7 +17,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
-from .coupling import COUPLING_RULES
+from .coupling import COUPLING_RULES, plan_position_ids
 from .neighbourhoods import (
     FEW_ROWS,
     Neighbourhoods,
@@ -27,7 +27,7 @@ from .neighbourhoods import (
     distinct_neighbourhoods,
 )
 from .pair_maps import Neighbours
-from .position_encodings import FAVOUR, POSITION_ENCODINGS, PairwiseBias, PositionTable
+from .position_encodings import FAVOUR, POSITION_ENCODINGS, PairwiseBias, PositionEncoding, PositionTable
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "rms": nn.RMSNorm,
@@ -287,6 +287,8 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
             module.relation_bias[:, head % len(relation) == relation] = FAVOUR
         elif isinstance(module, PairwiseBias):
             init.normal_(module.relation_bias)
+        elif isinstance(module, PositionEncoding):
+            module.init_weights()
         elif isinstance(module, CoupledGPTAttention):
             if self.config.qk_norm:
                 init.constant_(module.qk_norm_factor, self.config.qk_norm_init)
@@ -307,9 +309,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.post_init()
 
     def plan_position_ids(self, input_ids: torch.LongTensor, columns: int) -> torch.LongTensor:
-        """Position ids (batch, levels, columns) that the config's coupling rule gives to query and response."""
-        plan = COUPLING_RULES[self.config.coupling].plan(input_ids, columns)
-        return plan.position_ids.expand(len(input_ids), -1, -1)
+        """Position ids (batch, levels, columns) that the config's coupling rule gives to query and response; with
+        `randomized_positions` spread evenly."""
+        spread_over = self.config.max_position_ids if self.config.randomized_positions else None
+        return plan_position_ids(self.config.coupling, input_ids, columns, spread_over).expand(len(input_ids), -1, -1)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -472,7 +475,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         code = input_ids
         if self.position_encoding.embeds_position_ids:
             self.position_encoding.check(position_ids)
-            base = self.config.max_position_ids + 1
+            base = int(position_ids.max()) + 1
             for ids in position_ids.unbind(1):
                 code = code * base + ids
         codes, row_index = torch.unique(code, return_inverse=True)
@@ -492,7 +495,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         visible = (torch.arange(keys, device=query_columns.device) <= query_columns.unsqueeze(1)).unsqueeze(0)
         if attention_mask is not None:
             visible = visible & attention_mask[:, None, :].bool()
-        if pair_map is not None and self.config.windowed:
+        if pair_map is not None and self.position_encoding.windowed:
             visible = visible & (pair_map >= 0)
         return visible
 
@@ -543,7 +546,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             attention_mask: (batch, past + tokens), 0 at padding.
             position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row
                 serves a batch of one layout. Derived from `input_ids` by the coupling rule where omitted.
-            pair_map: relations (batch or 1, tokens, past + tokens) for `position_encoding="pairwise"`; derived from
+            pair_map: relations (batch or 1, tokens, past + tokens) for a position encoding that reads them; derived from
                 `position_ids` where omitted. Must be given together with `past_key_values` that hold tokens. If given,
                 all pairs are scored, under a window too.
             neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
@@ -615,6 +618,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
+        model_kwargs["plan_is_derived"] = True
         columns = input_ids.shape[1] + self._plan(input_ids, 1).response_length
         return self.model.plan_position_ids(input_ids, columns)
 
@@ -666,14 +670,26 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
             model_kwargs["past_key_values"] = WindowedCache(model_kwargs["neighbour_plan"], self.config.num_hidden_layers)
 
     def prepare_inputs_for_generation(
-        self, input_ids, past_key_values=None, position_plan=None, present_plan=None, neighbour_plan=None, **kwargs
+        self,
+        input_ids,
+        past_key_values=None,
+        position_plan=None,
+        plan_is_derived=False,
+        present_plan=None,
+        neighbour_plan=None,
+        **kwargs,
     ):
-        """Slices the plan of ids; columns past its end (tokens after the longest response) have id 0."""
+        """Slices the plan of ids; columns past its end (tokens after the longest response) have what the rule goes on with,
+        or id 0 where the caller gave the plan."""
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
         if position_plan is not None:
-            plan = nn.functional.pad(position_plan, (0, max(0, length - position_plan.shape[-1])))
+            plan, beyond = position_plan, max(0, length - position_plan.shape[-1])
+            if beyond and plan_is_derived:
+                plan = self.model.plan_position_ids(input_ids, length)
+            else:
+                plan = nn.functional.pad(plan, (0, beyond))
             inputs["position_ids"] = plan[..., past_length:length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(present_plan, (0, length))[:, :length]

@@ -4,8 +4,11 @@ Each overrides the hooks that it needs; the model calls all of them and knows no
 table of choices.
 """
 
+import math
+
 import torch
 from torch import nn
+from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
 from .pair_maps import Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
@@ -26,9 +29,18 @@ class PositionEncoding(nn.Module):
     windowed = False
     """Whether a query attends to its neighbours alone."""
 
+    reads_token_distances = False
+    """Whether differences of ids must be distances in tokens, which only the rule `sequential` gives."""
+
+    position_samplings: tuple[str, ...] = ("fixed",)
+    """What may be done to position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
+
+    def init_weights(self) -> None:
+        """Draws the parameters that the encoding itself owns."""
 
     def check(self, position_ids: torch.LongTensor) -> None:
         """Raises ValueError for ids that the encoding cannot represent."""
@@ -42,7 +54,7 @@ class PositionEncoding(nn.Module):
         return states
 
     def pair_map(self, query_ids: torch.LongTensor, key_ids: torch.LongTensor) -> torch.IntTensor | None:
-        """Relations (batch or 1, queries, keys) for `bias`, or None."""
+        """Relations (batch or 1, queries, keys) for `bias`, or None; of ids (batch or 1, levels, tokens)."""
         return None
 
     def neighbours(
@@ -75,6 +87,7 @@ class LearnedTable(PositionEncoding):
 
     uses_position_ids = True
     embeds_position_ids = True
+    position_samplings = ("fixed", "random_start", "batch_start", "randomized")
 
     def __init__(self, config):
         super().__init__(config)
@@ -102,10 +115,33 @@ class LearnedTable(PositionEncoding):
         return token_embeddings
 
 
+class SinusoidalEncoding(PositionEncoding):
+    """Sines and cosines of the ids added to the token embedding (Vaswani et al., 2017, Sec. 3.5), those of all levels.
+
+    At id p, component 2i is sin(p / 10000^(2i / hidden_size)) and component 2i + 1 the cosine. There is no table that ends.
+    """
+
+    uses_position_ids = True
+    embeds_position_ids = True
+    position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
+
+    def check(self, position_ids):
+        if (smallest := int(position_ids.min())) < 0:
+            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
+
+    def embed(self, token_embeddings, position_ids):
+        half = token_embeddings.shape[-1] // 2
+        exponent = torch.arange(half, device=token_embeddings.device, dtype=torch.float32) / half
+        angle = position_ids.float().unsqueeze(-1) * 10000.0**-exponent
+        waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).sum(1)
+        return token_embeddings + waves.to(token_embeddings.dtype)
+
+
 class RotaryEncoding(PositionEncoding):
     """Rotary embedding (Su et al., 2021) with coupled ids as angles; several levels share out a head's dimensions."""
 
     uses_position_ids = True
+    position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
 
     def rotate(self, states, position_ids):
         rotated = [
@@ -156,9 +192,141 @@ class PairwiseBias(PositionEncoding):
         return nn.functional.embedding(relations.clamp(min=0), self.relation_bias[layer])
 
 
+class TokenDistanceBias(PositionEncoding):
+    """Base of biases that depend on the distance between two tokens, query id minus key id.
+
+    Keys after the query have a distance below 0; causality hides them.
+    """
+
+    uses_position_ids = True
+    uses_pair_map = True
+    reads_token_distances = True
+    position_samplings = ("fixed", "randomized")
+
+    def pair_map(self, query_ids, key_ids):
+        return (query_ids[:, 0].unsqueeze(-1) - key_ids[:, 0].unsqueeze(-2)).to(torch.int32)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """The published slopes: 2^(-8/n), 2^(-16/n), ... for a power of two n; where `heads` is none, those of the largest power
+    below it, and then every second one of twice that power."""
+    power = 2 ** int(math.log2(heads))
+    slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    between = [2 ** (-4 * head / power) for head in range(1, 2 * power + 1, 2)]
+    return slopes + between[: heads - power]
+
+
+class AlibiBias(TokenDistanceBias):
+    """The distance times a fixed negative slope, one for each head (ALiBi: Press et al., 2022, Sec. 3)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.slopes = alibi_slopes(config.num_attention_heads)
+
+    def bias(self, relations, layer):
+        return relations.unsqueeze(-1) * -torch.tensor(self.slopes, device=relations.device)
+
+
+class T5Bias(TokenDistanceBias):
+    """One learned number per head and bucket of distances, shared by all layers (T5: Raffel et al., 2020, Sec. 2.1).
+
+    The relation is the bucket. Half of the buckets hold one distance each; the others grow logarithmically up to
+    `config.relative_attention_max_distance`, and the last one holds all that is farther.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bucket_bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, config.num_attention_heads))
+
+    def init_weights(self):
+        init.normal_(self.bucket_bias, std=self.config.hidden_size**-0.5)
+
+    def pair_map(self, query_ids, key_ids):
+        buckets = self.config.relative_attention_num_buckets
+        exact = buckets // 2
+        distance = super().pair_map(query_ids, key_ids).clamp(min=0)
+        share = torch.log(distance.clamp(min=exact) / exact) / math.log(self.config.relative_attention_max_distance / exact)
+        farther = (exact + (share * (buckets - exact)).int()).clamp(max=buckets - 1)
+        return torch.where(distance < exact, distance, farther)
+
+    def bias(self, relations, layer):
+        return nn.functional.embedding(relations, self.bucket_bias)
+
+
+FIRE_IDS = 2**15
+"""Ids that FIRE can tell apart: query id and distance share one int32."""
+
+
+class FireBias(TokenDistanceBias):
+    """A small MLP of the distance relative to the query's own id (FIRE: Li et al., 2024, Sec. 3 and its code).
+
+    The bias of distance d at id i is f(psi(d) / psi(max(L, i))) with psi(x) = log(|c| x + 1): beyond the threshold L the
+    distances of a query fill 0 to 1, however long the input; below L they are not stretched. f has one hidden layer of 32
+    ReLUs and one output per head. c, L and f are learned, for every layer of its own (the paper's FIRE; its FIRE-S shares
+    them). They start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
+
+    Raises:
+        ValueError: an id is not in 0..2**15 - 1.
+    """
+
+    hidden_units = 32
+    first_scale, first_threshold = 0.1, 512.0
+
+    def __init__(self, config):
+        super().__init__(config)
+        layers = config.num_hidden_layers
+        self.scale = nn.Parameter(torch.empty(layers))
+        self.threshold_factor = nn.Parameter(torch.empty(layers))
+        self.hidden_weight = nn.Parameter(torch.empty(layers, self.hidden_units))
+        self.hidden_bias = nn.Parameter(torch.empty(layers, self.hidden_units))
+        self.output_weight = nn.Parameter(torch.empty(layers, self.hidden_units, config.num_attention_heads))
+        self.output_bias = nn.Parameter(torch.empty(layers, config.num_attention_heads))
+
+    def init_weights(self):
+        """The MLP as torch draws an `nn.Linear`."""
+        init.constant_(self.scale, self.first_scale)
+        init.ones_(self.threshold_factor)
+        for parameter, inputs in (
+            (self.hidden_weight, 1),
+            (self.hidden_bias, 1),
+            (self.output_weight, self.hidden_units),
+            (self.output_bias, self.hidden_units),
+        ):
+            init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
+
+    def check(self, position_ids):
+        smallest, largest = (int(value) for value in position_ids.aminmax())
+        if smallest < 0 or largest >= FIRE_IDS:
+            bad = smallest if smallest < 0 else largest
+            raise ValueError(f"position ids must be in 0..{FIRE_IDS - 1} for FIRE, got {bad}")
+
+    def pair_map(self, query_ids, key_ids):
+        self.check(query_ids)
+        self.check(key_ids)
+        distance = super().pair_map(query_ids, key_ids).clamp(min=0)
+        return query_ids[:, 0].unsqueeze(-1).to(torch.int32) * FIRE_IDS + distance
+
+    def bias(self, relations, layer):
+        precise = torch.promote_types(self.scale.dtype, torch.float32)
+        scale, threshold = self.scale[layer].to(precise).abs(), (self.threshold_factor[layer] * self.first_threshold).abs()
+
+        def psi(x: torch.Tensor) -> torch.Tensor:
+            return torch.log(scale * x + 1)
+
+        query_ids, distance = (part.to(precise) for part in (relations // FIRE_IDS, relations % FIRE_IDS))
+        share = psi(distance) / (psi(torch.maximum(query_ids, threshold.to(precise))) + 1e-6)
+        share = share.to(self.hidden_weight.dtype).unsqueeze(-1)
+        hidden = nn.functional.relu(share * self.hidden_weight[layer] + self.hidden_bias[layer])
+        return hidden @ self.output_weight[layer] + self.output_bias[layer]
+
+
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "none": PositionEncoding,
     "learned": LearnedTable,
+    "sinusoidal": SinusoidalEncoding,
     "rotary": RotaryEncoding,
     "pairwise": PairwiseBias,
+    "alibi": AlibiBias,
+    "t5": T5Bias,
+    "fire": FireBias,
 }

@@ -9,7 +9,7 @@ from longhand.modeling.vocabulary import EQUALS, PAD
 
 PADDED, UNPADDED = Addition(), Addition(zero_padding=False)
 PLAIN_COLLATOR = CouplingCollator("addition", max_position_ids=40)
-RANDOM_COLLATOR = CouplingCollator("addition", max_position_ids=40, random_start=True)
+RANDOM_COLLATOR = CouplingCollator("addition", max_position_ids=40, position_sampling="random_start")
 TENSORS = ("input_ids", "labels", "position_ids")
 
 
@@ -88,7 +88,7 @@ def starts_of(collator, length=3, count=20_000):
 
 
 def test_random_starts_cover_exactly_the_legal_range():
-    ids, starts = starts_of(CouplingCollator("addition", 12, random_start=True))
+    ids, starts = starts_of(CouplingCollator("addition", 12, "random_start"))
     # Operands of 3 digits give their leading digit the id 2 and use 1 to 5.
     counts = np.bincount(starts - 2)
     assert len(counts) == 8 and np.abs(counts - 2500).max() < 5 * 2500**0.5
@@ -96,7 +96,7 @@ def test_random_starts_cover_exactly_the_legal_range():
 
 
 def test_random_starts_with_wrap_use_every_id_equally_often():
-    ids, _ = starts_of(CouplingCollator("addition", 12, random_start=True, wrap_position_ids=True))
+    ids, _ = starts_of(CouplingCollator("addition", 12, "random_start", wrap_position_ids=True))
     once = ids[:, 0, [12, 1, 2, 3, 4]]
     counts = np.bincount(once.flatten().numpy(), minlength=13)
     assert counts[0] == 0 and len(counts) == 13
@@ -105,7 +105,7 @@ def test_random_starts_with_wrap_use_every_id_equally_often():
 
 @pytest.mark.parametrize("wrap", [False, True])
 def test_random_start_keeps_coupling_and_zeros(wrap):
-    collator = CouplingCollator("addition", 12, random_start=True, wrap_position_ids=wrap)
+    collator = CouplingCollator("addition", 12, "random_start", wrap_position_ids=wrap)
     base = collate(PADDED, [[3, 3]], PLAIN_COLLATOR)[1]["position_ids"]
     ids, starts = starts_of(collator, count=200)
     shift = torch.from_numpy(starts - 2).view(-1, 1, 1) % 12
@@ -115,9 +115,9 @@ def test_random_start_keeps_coupling_and_zeros(wrap):
 
 @pytest.mark.parametrize("wrap", [False, True])
 def test_too_small_table_is_refused_with_the_longest_that_fits(wrap):
-    collate(PADDED, [[10, 10]], CouplingCollator("addition", 12, True, wrap))
+    collate(PADDED, [[10, 10]], CouplingCollator("addition", 12, "random_start", wrap))
     with pytest.raises(ValueError, match=r"need 13 position ids but max_position_ids is 12.*operands of 10 digits"):
-        collate(PADDED, [[11, 11]], CouplingCollator("addition", 12, True, wrap))
+        collate(PADDED, [[11, 11]], CouplingCollator("addition", 12, "random_start", wrap))
 
 
 @pytest.mark.parametrize("task", [PADDED, UNPADDED])

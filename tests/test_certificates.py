@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -12,9 +13,17 @@ import pytest
 import torch
 
 from longhand import eval as evaluation
-from longhand.data import Addition, CouplingCollator
+from longhand.data import Addition, CouplingCollator, MultiplicationScratchpad, make_generator
 from longhand.data import addition as addition_module
-from longhand.data.certificates import ROUNDING_FACTOR, CannotCertify, certify, check_neighbourhoods, hash_weights
+from longhand.data.certificates import (
+    ROUNDING_FACTOR,
+    CannotCertify,
+    _neighbourhood_batches,
+    certify,
+    check_neighbourhoods,
+    covering,
+    hash_weights,
+)
 from longhand.data.metrics import response_matches
 from longhand.data.task import Task
 from longhand.data.tokenization import build_tokenizer
@@ -440,3 +449,53 @@ def test_refusal_of_one_checkpoint_comes_before_the_check_of_another(main_job, t
     printed = capsys.readouterr()
     assert stop.value.code == 2 and "error: other: no certificate" in printed.err
     assert "CERTIFIED" not in printed.out and not (tmp_path / "out").exists()
+
+
+def test_listed_neighbourhoods_get_the_logits_that_they_have_in_problems():
+    """A model that is trained a little: what the check sees of it is what decoding sees, right and wrong."""
+    task = MultiplicationScratchpad()
+    model = untrained(task, windowed=True, num_attention_heads=13, head_dim=2, relation_init="one_per_head")
+    relations = COUPLING_RULES[task.coupling].relations
+    lengths = np.tile([2, 2], (300, 1))
+    batch = CouplingCollator(task.coupling, 20)(task.examples(make_generator(0), lengths, "train"))
+    right = batch.pop("labels")[:, -batch["logits_to_keep"] + 1 :]
+    logits = model(**batch).logits[:, :-1]
+    relation_of = coupled_pair_map(batch["position_ids"], batch["position_ids"], relations, True)[0]
+    columns = range(right.shape[1])
+    first = batch["input_ids"].shape[1] - batch["logits_to_keep"]
+
+    def described(example: int, place: int) -> tuple:
+        column = first + place
+        tokens = batch["input_ids"][example].tolist()
+        keys = [(int(relation_of[column, key]), tokens[key]) for key in range(1, column + 1)]
+        return tokens[column], tuple(sorted(pair for pair in keys if pair[0] != NOT_RELATED))
+
+    in_problems = {described(row, place): (logits[row, place], right[row, place]) for row in range(300) for place in columns}
+    found = 0
+    for listed in _neighbourhood_batches(model, task.covering_neighbourhoods(relations, 1).batches):
+        computed = model(**listed.inputs).logits[:, 0]
+        dense = model(**{**listed.inputs, "neighbours": None}, pair_map=listed.pair_map).logits[:, 0]
+        torch.testing.assert_close(computed, dense)
+        related = listed.inputs["neighbours"].relations[:, -1, 1:].tolist()
+        keys = listed.inputs["input_ids"].tolist()
+        for row, (relations_of_row, tokens) in enumerate(zip(related, keys, strict=True)):
+            pairs = zip(relations_of_row, tokens[1:-1], strict=True)
+            name = tokens[-1], tuple(sorted(pair for pair in pairs if pair[0] != NOT_RELATED))
+            if name in in_problems:
+                found += 1
+                torch.testing.assert_close(computed[row], in_problems[name][0])
+                assert listed.right[row] == in_problems[name][1]
+    assert found == len(in_problems) > 1000
+
+
+def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong():
+    task = MultiplicationScratchpad()
+    model = untrained(task, num_attention_heads=13, head_dim=2)
+    check = check_neighbourhoods(model, task, thorough=True)
+    relations = COUPLING_RULES[task.coupling].relations
+    assert check.problems is None and check.failing == []
+    assert check.predictions == covering(model, task).count == task.covering_neighbourhoods(relations, 1).count
+    assert 0 < check.wrong < check.predictions and len(check.failures) == 10
+    assert re.match(r"'=' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)
+    with pytest.raises(CannotCertify, match="worked out for one layer"):
+        covering(untrained(task, num_hidden_layers=2), task)

@@ -250,7 +250,7 @@ def test_attention_mask_of_another_length_is_refused():
         ({"norm_placement": "after"}, "norm_placement"),
         ({"init": "xavier"}, "init"),
         ({"attention_scale": "log"}, "attention_scale"),
-        ({"position_encoding": "alibi"}, "position_encoding"),
+        ({"position_encoding": "kerple"}, "position_encoding"),
         ({"position_init": "zeros"}, "position_init"),
         ({"coupling": "subtraction"}, "coupling 'subtraction' is unknown"),
         ({"position_levels": 2}, "has 1 level"),

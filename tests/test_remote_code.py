@@ -24,6 +24,7 @@ CHECKPOINTS = {
         "tie_word_embeddings": True,
     },
     "rotary": {"position_encoding": "rotary", "qk_norm": True, "qk_norm_init": 2.5, "norm": "layer"},
+    "fire": {"position_encoding": "fire", "coupling": "sequential", "randomized_positions": True, "max_position_ids": 90},
     "pairwise": {"position_encoding": "pairwise", "attention_scale": "log_length", "log_length_init": 0.7},
 }
 SCRIPT = """

@@ -49,7 +49,7 @@ SMALL = [
     "False",
 ]
 UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
-LEARNED = ["--position_encoding", "learned", "--random_start", "--wrap_position_ids"]
+LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_start", "--wrap_position_ids"]
 
 
 def start(arguments, folder, launcher=(sys.executable, "-m", "longhand.train")):
@@ -197,7 +197,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--hidden_act", "swoosh"], "hidden_act"),
         (["addition", "--learning_rate", "-1"], "learning_rate must be above 0, got -1"),
         (["addition", "--save_steps", "5"], "save_steps cannot be set: it follows from eval_steps"),
-        (["addition", "--random_start", "--max_length", "300"], "operands of 200 digits"),
+        (["addition", *LEARNED[:4], "--until_certified", "False", "--max_length", "300"], "operands of 200 digits"),
         (["addition", "--lr_scheduler_kwargs", '{"floor": 1}'], "floor"),
         (["addition", "--lr_scheduler_kwargs", "{bad"], "'{bad'"),
         (["addition", "--batch_size", "0"], "batch_size must be at least 1, got 0"),

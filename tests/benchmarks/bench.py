@@ -62,7 +62,7 @@ def training(rounds: int) -> dict:
     optimizers = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True), torch.optim.AdamW(plain.parameters(), lr=1e-4)
     compiled = torch.compile(plain)
     task = Addition()
-    collator = CouplingCollator(task.coupling, MAX_POSITION, random_start=True)
+    collator = CouplingCollator(task.coupling, MAX_POSITION, "random_start")
     batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
     drawn = iter(range(10**6))
 
@@ -138,7 +138,7 @@ def data(rounds: int) -> dict:
     torch.set_num_threads(1)
     size = 4096
     task = Addition()
-    collator = CouplingCollator(task.coupling, MAX_POSITION, random_start=True)
+    collator = CouplingCollator(task.coupling, MAX_POSITION, "random_start")
     batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
     drawn = iter(range(10**6))
 

@@ -1,0 +1,262 @@
+"""Addition of any number of numbers with a scratchpad: `$512+880+300=0000>2150>2931>2961$` (the follow-up of paper 1)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from longhand.data.formatting import lay_out
+from longhand.data.sampling import add_digits, split_of
+from longhand.data.task import CoveringNeighbourhoods, Task, register_task
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS
+
+LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]
+
+
+@register_task
+@dataclass(frozen=True)
+class AdditionScratchpad(Task):
+    """Sums of any number of numbers, by running sums.
+
+    n operands, zero-padded to the L digits of the longest, are followed by the sums of the first 0, 1, ... n of them, each
+    with the ones digit first and zero-padded to W digits. The last one is the answer. W is L and the number of digits of
+    n - 1, which always suffices: n operands add up to less than n * 10**L. For n <= 10**L no fewer would.
+
+    The number of operands is uniform in 2..`max_operands`; `length_sampling` says how their lengths are drawn. These are the
+    four ways of the follow-up's code, which calls the second `uniform_fixed_max` and the last `independent`:
+
+        uniform                 each operand's length is uniform
+        uniform_with_longest    so are all but one, anywhere, which has the longest trained length
+        partially_uniform       with probability 1/2 as `uniform`, else all have one length, which is uniform
+        uniform_values          each operand is uniform among all numbers of up to so many digits, a length that is uniform and
+                                the same for all
+
+    In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L.
+    """
+
+    name: ClassVar[str] = "addition_scratchpad"
+    example_question: ClassVar[str] = "512+880+300"
+    size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "operands")
+    every_problem: ClassVar[str] = "any number of operands of every length"
+
+    max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 or more"})
+    length_sampling: LengthSampling = field(
+        default="partially_uniform", metadata={"help": "how the lengths of a drawn problem's operands are chosen"}
+    )
+
+    def __post_init__(self):
+        if isinstance(self.max_operands, bool) or not isinstance(self.max_operands, int) or self.max_operands < 2:
+            raise ValueError(f"max_operands must be an integer of at least 2, got {self.max_operands!r}")
+        if self.length_sampling not in (legal := get_args(LengthSampling)):
+            raise ValueError(f"length_sampling {self.length_sampling!r} is unknown: choose one of {', '.join(legal)}")
+        if not isinstance(self.separate_eos, bool):
+            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
+
+    @property
+    def coupling(self) -> str:
+        return "addition_scratchpad"
+
+    def operand_lengths(self, length, other=None):
+        """Those of `other` operands of `length` digits each; of as many operands as digits, but 2 at least, by default."""
+        if other is not None and other < 2:
+            raise ValueError(f"a problem has at least 2 operands, got {other}")
+        return (length,) * (other or max(2, length))
+
+    def size(self, lengths):
+        return max(lengths), sum(length > 0 for length in lengths)
+
+    def answer_length(self, lengths):
+        return _sum_width(*self.size(lengths)) + 1
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        operands = generator.integers(2, self.max_operands + 1, size=(count, 1))
+        quantiles = generator.random((count, self.max_operands))
+        longest = max_length
+        if self.length_sampling == "uniform_values":
+            longest = generator.integers(min_length, max_length + 1, size=(count, 1))
+        if self.length_sampling == "partially_uniform":
+            quantiles = np.where(generator.integers(2, size=(count, 1)), quantiles, quantiles[:, :1])
+        lengths = self._lengths(quantiles, min_length, longest)
+        if self.length_sampling == "uniform_with_longest":
+            np.put_along_axis(lengths, generator.integers(operands), max_length, axis=1)
+        return np.where(np.arange(self.max_operands) < operands, lengths, 0)
+
+    def group(self, lengths):
+        return lengths.max(axis=1).astype(np.int64) << 32 | (lengths > 0).sum(axis=1)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        """Of one number of operands and one longest length; for `partially_uniform` all of equal lengths, or none."""
+        longest, operands = self.size(lengths)
+        drawn = np.tile(lengths, (count, 1))
+        own = drawn[:, :operands]
+        if self.length_sampling == "uniform_with_longest":
+            own[:] = self._lengths(generator.random(own.shape), min_length, longest)
+            np.put_along_axis(own, generator.integers(operands, size=(count, 1)), longest, axis=1)
+        elif self.length_sampling != "partially_uniform":
+            own[:] = self._lengths_up_to(generator, own.shape, min_length, longest)
+        elif own.min() < longest:
+            # How large a part of a group has equal lengths depends on the longest trained length: a batch has all or none.
+            equal = np.arange(count)
+            while len(equal):
+                own[equal] = self._lengths_up_to(generator, (len(equal), operands), min_length, longest)
+                equal = equal[own[equal].min(axis=1) == longest]
+        return drawn
+
+    def _lengths(self, quantiles: np.ndarray, shortest: int, longest: np.ndarray | int) -> np.ndarray:
+        """The lengths at these quantiles, 0 to 1, of one operand's distribution over shortest..longest."""
+        if self.length_sampling == "uniform_values":
+            excluded = _share_of_shorter(shortest, longest)
+            share = np.maximum(excluded + (1 - excluded) * quantiles, np.finfo(float).tiny)
+            lengths = longest + 1 + np.floor(np.log10(share)).astype(np.int64)
+        else:
+            lengths = shortest + (quantiles * (longest - shortest + 1)).astype(np.int64)
+        return np.clip(lengths, shortest, longest)
+
+    def _lengths_up_to(
+        self, generator: np.random.Generator, shape: tuple[int, int], shortest: int, longest: int
+    ) -> np.ndarray:
+        """Lengths (count, operands), each as by `_lengths`, given that the largest of a row is `longest`."""
+        count, operands = shape
+        if self.length_sampling == "uniform_values":
+            excluded = _share_of_shorter(shortest, longest)
+            shorter = (_share_of_shorter(longest, longest) - excluded) / (1 - excluded)
+        else:
+            shorter = 1 - 1 / (longest - shortest + 1)
+        # The largest of n uniform numbers is below x with probability x**n; the others are uniform below it.
+        shorter **= operands
+        largest = (shorter + (1 - shorter) * generator.random((count, 1))) ** (1 / operands)
+        lengths = self._lengths(largest * generator.random(shape), shortest, longest)
+        np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
+        return lengths
+
+    def split_of(self, digits, lengths):
+        split = np.full(len(digits), -1, dtype=np.int8)
+        most = self.partitioned_digits
+        short = np.flatnonzero(lengths.sum(axis=1) <= most)
+        # Room for as many operands as a short problem can have: its split must not depend on how many there is room for.
+        room = (0, max(0, most - digits.shape[1]))
+        short_digits = np.pad(digits[short, :most, :most], ((0, 0), room, (0, 0)))
+        split[short] = split_of(short_digits, np.pad(lengths[short, :most], ((0, 0), room)), most)
+        return split
+
+    def format(self, digits, lengths):
+        """Cost is linear in the number of tokens."""
+        longest, operands = self.size(lengths[0])
+        if (different := self.group(lengths) != self.group(lengths[:1])).any():
+            other = self.size(lengths[different.argmax()])
+            raise ValueError(
+                "problems of one batch must have one number of operands and one longest operand, got "
+                f"{operands} operands of up to {longest} digits and {other[1]} of up to {other[0]}"
+            )
+        count, width = len(digits), _sum_width(longest, operands)
+        query = np.full((count, operands, longest + 1), PLUS, dtype=np.uint8)
+        query[:, :, :longest] = digits[:, :operands, :longest][:, :, ::-1]
+        query[:, -1, longest] = EQUALS
+        response = np.full((count, operands + 1, width + 1), GREATER, dtype=np.uint8)
+        response[:, 0, :width] = 0
+        summand = np.zeros((count, width), dtype=np.uint8)
+        for row in range(operands):
+            summand[:, :longest] = digits[:, row, :longest]
+            response[:, row + 1, :width] = add_digits(response[:, row, :width], summand)[:, :width]
+        response[:, -1, width] = self.end_token
+        return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
+
+    def covering_neighbourhoods(self, window, layers):
+        """All 14,861. The next digit x is made of the summands s and o in its column and of a carry, and the carry of those in
+        the column of the token itself, t:
+
+            operand             .  o  o  .
+            running sum before  .  s  s  .
+            running sum            x  t  .
+        """
+        relations = COUPLING_RULES[self.coupling].relations
+        if tuple(window) != relations or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
+                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
+            )
+        batches = list(_neighbourhoods(self.end_token))
+        return CoveringNeighbourhoods(
+            count=sum(len(tokens) for tokens, *_ in batches),
+            batches=batches,
+            argument=(
+                "Call the ones column 0; operands have the columns 0 to L-1, running sums 0 to W-1, W > L. Running sum 0 is 0; "
+                "the summands of running sum j > 0 are running sum j-1 and operand j, with digits s and o in a column, o only "
+                "below column L. A token of running sum j sees the digits of its summands in its own column and in the next one "
+                "up, the `+` before operand j+1 where j > 0 and there is one, and `$` at the beginning, which itself sees "
+                "nothing else. `=` thus sees nothing, and neither do the digits of running sum 0, but that the top one sees `=` "
+                "in the next column. The `>` before running sum 1 sees 0 and any o in column 0, and a `+`; a later one sees any "
+                "s and o there, the `>` before running sum j-1, and a `+` or none. A digit in a column below L is (s + o + c) "
+                "mod 10 with a carry c of 0 or 1, and sees any s and o there, and in the next column any s and o, or s alone "
+                "above column L-1. A digit in a column from L on is (s + c) mod 10, and sees s there, and in the next column "
+                "any s, or nothing at the top, where s + c is at most 9 because W digits suffice. Each of them sees a `+` or "
+                "none. What is right next follows: in the next column the sum of what is there and of the carry, mod 10; `>` "
+                "at the top of running sum 0 or where a `+` is seen, else the end token. All these cases are checked."
+            ),
+        )
+
+    def prompt(self, question):
+        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
+        if re.fullmatch(form, question, flags=re.ASCII) is None:
+            raise ValueError(
+                f"the question {question!r} is not an addition of two or more numbers such as {self.example_question!r}"
+            )
+        numbers = re.findall("[0-9]+", question)
+        longest = max(map(len, numbers))
+        return "+".join(number.zfill(longest) for number in numbers) + "="
+
+    def read_answer(self, response):
+        last = response.split(">")[-1][::-1]
+        return last.lstrip("0") or last[:1]
+
+
+def _sum_width(longest: int, operands: int) -> int:
+    """Digits of every running sum."""
+    return longest + len(str(operands - 1))
+
+
+def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
+    """Of all numbers of up to `longest` digits, how large a part has fewer digits than `shortest`."""
+    return np.where(shortest > 1, 10.0 ** (shortest - 1 - longest), 0.0)
+
+
+_Batch = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+_SLOTS = np.array([0, 0, 1, 1, 2])
+"""The relation of each slot: both summands in the token's own column, both in the next, `+`."""
+
+
+def _batch(token, own, following, plus, right) -> _Batch:
+    """A batch as in `CoveringNeighbourhoods`, from arrays and numbers that broadcast.
+
+    Args:
+        own: the two keys in the token's own column.
+        following: those in the next column.
+    """
+    token, *keys, right = (part.reshape(-1) for part in np.broadcast_arrays(token, *own, *following, plus, right))
+    return token, np.stack(keys, axis=1), _SLOTS, right
+
+
+def _neighbourhoods(end_token: int) -> Iterator[_Batch]:
+    """Every neighbourhood once; which of two summands is which is not seen, so the first is never the larger one."""
+    nothing = (PAD, PAD)
+    yield _batch(EQUALS, nothing, nothing, PAD, 0)
+    yield _batch(0, nothing, nothing, PAD, 0)
+    yield _batch(0, nothing, (EQUALS, PAD), PAD, GREATER)
+
+    digit, (smaller, larger) = np.arange(10), np.triu_indices(10)
+    yield _batch(GREATER, nothing, (0, digit), PLUS, digit)
+    for plus, end_of_row in ((PLUS, GREATER), (PAD, end_token)):
+        yield _batch(GREATER, (GREATER, PAD), (smaller, larger), plus, (smaller + larger) % 10)
+        for carry in (0, 1):
+            summands = smaller[:, None], larger[:, None]
+            total = sum(summands) + carry
+            yield _batch(total % 10, summands, (smaller, larger), plus, (smaller + larger + total // 10) % 10)
+            yield _batch(total % 10, summands, (digit, PAD), plus, (digit + total // 10) % 10)
+            total = digit[:, None] + carry
+            yield _batch(total % 10, (digit[:, None], PAD), (digit, PAD), plus, (digit + total // 10) % 10)
+            top = digit[: 10 - carry]
+            yield _batch(top + carry, (top, PAD), nothing, plus, end_of_row)
