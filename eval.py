@@ -41,7 +41,7 @@ from longhand.hub_cards.results import (
 )
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import ANY_TASK
-from longhand.modeling.vocabulary import PAD, TOKENS
+from longhand.modeling.vocabulary import ALL_TOKENS, PAD
 
 CERTIFICATE_FILE = "certificate.json"
 
@@ -111,6 +111,11 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
             f"{source} was made for the coupling rule {model.config.coupling!r}, "
             f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
         )
+    if model.config.vocab_size < task.vocab_size:
+        raise ValueError(
+            f"{source} has a vocabulary of {model.config.vocab_size} tokens, "
+            f"but the task {task.name!r} needs {task.vocab_size}"
+        )
     known = {"min_length", "max_length"} <= set(recipe)
     return Checkpoint(
         name=_name(source),
@@ -158,6 +163,15 @@ def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, .
         model.model.position_encoding.check(batch["position_ids"])
 
 
+def check_generation(task: Task) -> None:
+    """Raises ValueError where a model of this format must be given a part of the response."""
+    if not task.writes_whole_response:
+        raise ValueError(
+            f"a model of the task {task.name!r} with tokens in the response that are not supervised cannot write it: "
+            "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
+        )
+
+
 def evaluate_lengths(
     model: PreTrainedModel,
     task: Task,
@@ -178,8 +192,13 @@ def evaluate_lengths(
 
     Returns:
         One row of results.jsonl for each of `lengths`.
+
+    Raises:
+        ValueError: operands that the model cannot take, or responses that it cannot generate.
     """
     check_lengths(model, task, lengths)
+    if decode == "generate":
+        check_generation(task)
     collator = CouplingCollator.for_evaluation(model.config)
     rows = []
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
@@ -254,9 +273,11 @@ def answer(checkpoint: Checkpoint, question: str) -> str:
     """The model's answer to a question such as "653+49", by greedy decoding.
 
     Raises:
-        ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model.
+        ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or the
+            model cannot generate.
     """
-    check_characters("".join(question.split()))
+    check_generation(checkpoint.task)
+    check_characters("".join(question.split()), checkpoint.model.config.vocab_size)
     prompt = checkpoint.task.prompt(question)
     inputs = checkpoint.tokenizer(prompt, return_tensors="pt").to(checkpoint.model.device)
     with torch.inference_mode():
@@ -340,7 +361,7 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    kinds = [TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    kinds = [ALL_TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = batch["input_ids"].shape[1] - batch["logits_to_keep"]
     mean = [weights.float().mean(0)[:, -batch["logits_to_keep"] : -1].cpu() for weights in outputs.attentions]
     plot_attention(mean, kinds, first_query, file)
@@ -465,6 +486,8 @@ def run(options: argparse.Namespace) -> None:
     pairs = [task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
+        if options.decode == "generate":
+            check_generation(checkpoint.task)
     claim_output(folder)
     rows = []
     for checkpoint in checkpoints:

@@ -176,7 +176,7 @@ def make_trainer(run: Run) -> BatchTrainer:
         args=training,
         train_dataset=batches,
         eval_dataset=validation,
-        processing_class=build_tokenizer(run.config.eos_token_id),
+        processing_class=build_tokenizer(run.config.eos_token_id, run.config.vocab_size),
         compute_metrics=_mean_matches,
         preprocess_logits_for_metrics=response_matches,
     )

@@ -5,11 +5,14 @@ from longhand.data.addition_scratchpad import AdditionScratchpad
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
+from longhand.data.index_hinting import IndexHintedAddition
 from longhand.data.minesweeper import Minesweeper
 from longhand.data.multi_operand_addition import MultiOperandAddition
 from longhand.data.multiplication import Multiplication
 from longhand.data.multiplication_scratchpad import MultiplicationScratchpad
 from longhand.data.sampling import SPLITS, make_generator
+from longhand.data.strings import Copy, Parity, Reverse
+from longhand.data.subtraction import Subtraction
 from longhand.data.task import TASKS, Task
 from longhand.data.tokenization import build_tokenizer, check_characters
 
@@ -18,15 +21,20 @@ __all__ = [
     "TASKS",
     "Addition",
     "AdditionScratchpad",
+    "Copy",
     "CouplingCollator",
     "EvaluationBatches",
     "Examples",
     "FixedBatches",
     "FreshBatches",
+    "IndexHintedAddition",
     "Minesweeper",
     "MultiOperandAddition",
     "Multiplication",
     "MultiplicationScratchpad",
+    "Parity",
+    "Reverse",
+    "Subtraction",
     "Task",
     "build_tokenizer",
     "check_characters",

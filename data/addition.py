@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.sampling import add_digits, uniform_digits
+from longhand.data.sampling import add_digits, extend_digits
 from longhand.data.task import CoveringProblems, Task, register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
@@ -142,12 +142,8 @@ class Addition(Task):
 
     def vary(self, generator, digits, max_length):
         """As they are half of the time, else extended by random columns above, which those below do not see."""
-        count, operands, width = digits.shape
-        extra = int(generator.integers(0, max_length - width + 1)) * int(generator.integers(2))
-        if extra:
-            above = uniform_digits(generator, np.full((count, operands), extra))
-            digits = np.concatenate([digits, above], axis=2)
-        return digits, np.full((count, operands), width + extra)
+        digits = extend_digits(generator, digits, max_length)
+        return digits, np.full(digits.shape[:2], digits.shape[2])
 
     def prompt(self, question):
         match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)

@@ -152,15 +152,15 @@ class AdditionScratchpad(Task):
                 f"{operands} operands of up to {longest} digits and {other[1]} of up to {other[0]}"
             )
         count, width = len(digits), _sum_width(longest, operands)
-        query = np.full((count, operands, longest + 1), PLUS, dtype=np.uint8)
-        query[:, :, :longest] = digits[:, :operands, :longest][:, :, ::-1]
-        query[:, -1, longest] = EQUALS
+        summands = np.zeros((count, operands, width), dtype=np.uint8)
+        summands[:, :, :longest] = digits[:, :operands, :longest]
+        query = np.full((count, operands, width + 1), PLUS, dtype=np.uint8)
+        query[:, :, :width] = summands[:, :, ::-1]
+        query[:, -1, width] = EQUALS
         response = np.full((count, operands + 1, width + 1), GREATER, dtype=np.uint8)
         response[:, 0, :width] = 0
-        summand = np.zeros((count, width), dtype=np.uint8)
         for row in range(operands):
-            summand[:, :longest] = digits[:, row, :longest]
-            response[:, row + 1, :width] = add_digits(response[:, row, :width], summand)[:, :width]
+            response[:, row + 1, :width] = add_digits(response[:, row, :width], summands[:, row])[:, :width]
         response[:, -1, width] = self.end_token
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
@@ -205,8 +205,8 @@ class AdditionScratchpad(Task):
                 f"the question {question!r} is not an addition of two or more numbers such as {self.example_question!r}"
             )
         numbers = re.findall("[0-9]+", question)
-        longest = max(map(len, numbers))
-        return "+".join(number.zfill(longest) for number in numbers) + "="
+        width = _sum_width(max(map(len, numbers)), len(numbers))
+        return "+".join(number.zfill(width) for number in numbers) + "="
 
     def read_answer(self, response):
         last = response.split(">")[-1][::-1]
@@ -252,11 +252,8 @@ def _neighbourhoods(end_token: int) -> Iterator[_Batch]:
     for plus, end_of_row in ((PLUS, GREATER), (PAD, end_token)):
         yield _batch(GREATER, (GREATER, PAD), (smaller, larger), plus, (smaller + larger) % 10)
         for carry in (0, 1):
-            summands = smaller[:, None], larger[:, None]
-            total = sum(summands) + carry
-            yield _batch(total % 10, summands, (smaller, larger), plus, (smaller + larger + total // 10) % 10)
-            yield _batch(total % 10, summands, (digit, PAD), plus, (digit + total // 10) % 10)
-            total = digit[:, None] + carry
-            yield _batch(total % 10, (digit[:, None], PAD), (digit, PAD), plus, (digit + total // 10) % 10)
+            own = smaller[:, None], larger[:, None]
+            total = sum(own) + carry
+            yield _batch(total % 10, own, (smaller, larger), plus, (smaller + larger + total // 10) % 10)
             top = digit[: 10 - carry]
-            yield _batch(top + carry, (top, PAD), nothing, plus, end_of_row)
+            yield _batch(top + carry, (0, top), nothing, plus, end_of_row)

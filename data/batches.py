@@ -101,7 +101,7 @@ class FreshBatches(Batches):
         if len(trained) == 0:
             return None
         trained = np.resize(trained, self.batch_size)
-        return self.task.format(digits[trained], lengths[trained])
+        return self.task.augment(generator, self.task.format(digits[trained], lengths[trained]))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
@@ -110,7 +110,7 @@ class FreshBatches(Batches):
             return examples, generator
         lengths = self.task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = self.task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        return self.task.examples(generator, lengths, "train"), generator
+        return self.task.augment(generator, self.task.examples(generator, lengths, "train")), generator
 
 
 class FixedBatches(Batches):
@@ -124,7 +124,7 @@ class FixedBatches(Batches):
 
     def __init__(self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, **kwargs):
         super().__init__(**kwargs)
-        self.seed = seed
+        self.task, self.seed = task, seed
         generator = make_generator(seed, "train", "fixed")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = task.group(lengths)
@@ -142,9 +142,8 @@ class FixedBatches(Batches):
         if epoch != self._epoch:
             self._batches, self._epoch = self._shuffle(epoch), epoch
         group, rows = self._batches[place]
-        examples = self.groups[group]
-        chosen = Examples(examples.tokens[rows], examples.query_lengths[rows], examples.same_layout)
-        return chosen, make_generator(self.seed, "train", "starts", index)
+        generator = make_generator(self.seed, "train", "starts", index)
+        return self.task.augment(generator, self.groups[group].take(rows)), generator
 
     def _shuffle(self, epoch: int) -> list[tuple[int, np.ndarray]]:
         generator = make_generator(self.seed, "train", "epoch", epoch)
@@ -172,6 +171,4 @@ class EvaluationBatches(Batches):
 
     def global_batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        examples = self.examples
-        chosen = Examples(examples.tokens[rows], examples.query_lengths[rows], examples.same_layout)
-        return chosen, np.random.default_rng(0)
+        return self.examples.take(rows), np.random.default_rng(0)

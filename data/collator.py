@@ -50,7 +50,8 @@ class CouplingCollator:
         """Batch for `CoupledGPTForCausalLM.forward`.
 
         `position_ids` is (1 or count, levels, columns), one row where all examples have the same; `logits_to_keep` counts
-        the columns from the first `=` on; labels are the response with its end token; `attention_mask` comes with padding.
+        the columns from the first `=` on; labels are the response with its end token, as far as it counts; `attention_mask`
+        comes with padding.
 
         Args:
             generator: what a random `position_sampling` draws from.
@@ -71,6 +72,8 @@ class CouplingCollator:
         else:
             query = torch.arange(columns) < torch.from_numpy(examples.query_lengths).unsqueeze(1)
             labels = input_ids.masked_fill(query | (input_ids == PAD), IGNORED)
+        if examples.supervised is not None:
+            labels = labels.masked_fill(~torch.from_numpy(examples.supervised), IGNORED)
         batch = {
             "input_ids": input_ids,
             "labels": labels,

@@ -1,6 +1,6 @@
 """From digits to token arrays: the parts of a sequence laid side by side."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,14 +15,21 @@ class Examples:
         tokens: (count, columns) uint8 token ids, begin to end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
+        supervised: (columns,) bool, the columns of the response that count, for examples of the same layout; None where all
+            do. A model is given the other tokens.
     """
 
     tokens: np.ndarray
     query_lengths: np.ndarray
     same_layout: bool
+    supervised: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def take(self, rows: np.ndarray | slice) -> "Examples":
+        """Some of the examples."""
+        return replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

@@ -27,7 +27,7 @@ def _draw_mines(generator: np.random.Generator, mines: np.ndarray, free: np.ndar
     """So many mines (count,) in the free places (count, places) of each row, all choices equally likely; bool."""
     keys = np.where(free, generator.random(free.shape), 2.0)
     largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(mines - 1, 0)[:, None], axis=1)
-    return (keys <= largest) & (mines > 0)[:, None]
+    return (keys <= largest) & (mines > 0)[:, None] & free
 
 
 @register_task
@@ -189,7 +189,7 @@ class Minesweeper(Task):
         have too many mines, are left out.
         """
         _, height, width = digits.shape
-        digits = digits ^ (generator.random(digits.shape) < 1 / (height * width))
+        digits = digits ^ self._one_cell(generator, digits.reshape(-1, height * width)).reshape(digits.shape)
         fewest, most = self._mine_range(np.array(max_length**2))
         mines = digits.sum(axis=(1, 2), dtype=np.int64)
         fewest, most = np.maximum(fewest, mines), np.minimum(most, mines + max_length**2 - height * width)
@@ -207,6 +207,12 @@ class Minesweeper(Task):
         boards = others.reshape(free.shape).astype(np.uint8)
         boards[place] = digits
         return boards, np.full((count, max_length), max_length)
+
+    @staticmethod
+    def _one_cell(generator: np.random.Generator, boards: np.ndarray) -> np.ndarray:
+        """One cell of every board (count, cells) for a mine to come or to go, as likely, or none; bool."""
+        choice = generator.integers(3, size=len(boards))
+        return _draw_mines(generator, choice == 1, boards == 0) | _draw_mines(generator, choice == 2, boards == 1)
 
     def prompt(self, question):
         """Rows may be parted by `>`, spaces or line breaks."""

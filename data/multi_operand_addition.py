@@ -1,16 +1,21 @@
 """Addition of several numbers: `$0653+0049+0871=3751$` (paper 1, App. B)."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import combinations_with_replacement
+from math import comb
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.formatting import lay_out
-from longhand.data.sampling import add_digits
-from longhand.data.task import Task, register_task
+from longhand.data.sampling import add_digits, extend_digits
+from longhand.data.task import CoveringProblems, Task, register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
+
+_COVERING_BATCH = 10_000
 
 
 @register_task
@@ -70,6 +75,60 @@ class MultiOperandAddition(Task):
         query = [part for operand in operands for part in (operand[:, ::-1], PLUS)]
         query[-1] = EQUALS
         return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
+
+    def drawn_lengths(self, digits, lengths):
+        place = np.arange(1, digits.shape[2] + 1)
+        return np.where(digits > 0, place, 1).max(axis=2)
+
+    def covering_problems(self, window, layers):
+        """All problems of one digit, and those of three whose ones make one of the carries that there are.
+
+        A token sees digits in any order, so that one order of the digits in a column is enough: with n operands there are
+        C(n + 9, 9) columns. With n = 3:
+
+            column     3  2  1  0
+            A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; the carry
+            B          0  a  a  9       into column 1, 0 to 2, is made by as many 9s in the ones
+            C          0  a  a  0
+            sum           .  c  8
+        """
+        if tuple(window) != (0, 1) or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for relation_range [0, 1] and one layer, "
+                f"not for {list(window)} and {layers}"
+            )
+        columns = comb(self.operands + 9, 9)
+
+        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            digits = np.array(list(combinations_with_replacement(range(10), self.operands)), dtype=np.uint8)
+            yield digits[:, :, None], np.ones(digits.shape, dtype=np.int64)
+            for carry in range(self.operands):
+                ones = np.where(np.arange(self.operands) < carry + (carry > 0), 9, 0)
+                for first in range(0, columns**2, _COVERING_BATCH):
+                    index = np.arange(first, min(first + _COVERING_BATCH, columns**2))
+                    low, high = digits[index % columns], digits[index // columns]
+                    problems = np.stack([np.broadcast_to(ones.astype(np.uint8), low.shape), low, high], axis=2)
+                    yield problems, np.full(low.shape, 3)
+
+        return CoveringProblems(
+            count=columns + self.operands * columns**2,
+            batches=batches(),
+            argument=(
+                "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees its "
+                "own digit and the operands' in columns j and j+1, in no order, and `$`; `=` sees the ones and the "
+                "signs. What is right next follows from these and from whether column j+1 exists: the own digit tells "
+                f"the carry into column j, which is at most {self.operands - 1}. The columns above j+1 are not seen, so "
+                "take them away, and those below j pass on nothing but a carry: one column with as many 9s can stand for"
+                " them. All columns are padded to where no carry goes out, so that the top column holds zeros. What is "
+                "left is a problem of three digits (`=`: of one) with the same neighbourhood and the same right next "
+                "token; one for each choice of digits is checked."
+            ),
+        )
+
+    def vary(self, generator, digits, max_length):
+        """In another order in every column; half of the time also extended by random columns above."""
+        digits = extend_digits(generator, generator.permuted(digits, axis=1), max_length)
+        return digits, np.full(digits.shape[:2], digits.shape[2])
 
     def prompt(self, question):
         form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"

@@ -59,6 +59,10 @@ class Multiplication(Task):
     def coupling(self) -> str:
         return "multiplication"
 
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return ("multiplication", "multiplication_by_digits")
+
     def operand_lengths(self, length, other=None):
         if other not in (None, self.multiplier_length):
             raise ValueError(f"the second operand has multiplier_length = {self.multiplier_length} digits, not {other}")

@@ -73,40 +73,59 @@ class MultiplicationScratchpad(Task):
         return lay_out([*parts, self.end_token], query_parts=5)
 
     def covering_neighbourhoods(self, window, layers):
-        """All of them, some 100,000; `_partial_products` and `_running_sums` list what can stand around a token."""
+        """All of them, each once, 98,487; `_partial_products` and `_running_sums` list what can stand around a token."""
         if tuple(window) != COUPLING_RULES[self.coupling].relations or layers != 1:
             raise ValueError(
                 f"the neighbourhoods of {self.name} have been worked out for one layer and the coupling rule's own relations"
             )
-        batches = [*_partial_products(), *_running_sums(self.end_token)]
+        lists = [*_partial_products(), *_running_sums(self.end_token)]
+
+        def batches() -> Iterator[_Batch]:
+            for tokens, keys, relations, right in lists:
+                for first in range(0, len(tokens), _COVERING_BATCH):
+                    rows = slice(first, first + _COVERING_BATCH)
+                    yield tokens[rows], keys[rows], relations, right[rows]
+
         return CoveringNeighbourhoods(
-            count=sum(len(tokens) for tokens, *_ in batches),
-            batches=batches,
+            count=sum(len(tokens) for tokens, *_ in lists),
+            batches=batches(),
             argument=(
-                "A digit d of the partial product of b, a digit of the second operand, stands in the column of a digit a "
-                "of the first and sees a, the first operand's digit in the next column (absent above its top), b, and the"
-                " second operand's next digit (absent after the last one). The carry out of the column is (a * b + c - d)"
-                " / 10, where d = (a * b + c) mod 10 and the carry c into it is below b, or 0. Above the top of the first"
-                " operand d is the last carry and the row ends. A running sum's digit d sees the row above and the "
-                "partial product, each in its column and the next, whether a further partial product exists, and at the "
-                "top the sign of the product. Below its own place the row above is copied; d = (x + p + c) mod 10 with a "
-                "carry c of 0 or 1 where both digits x and p are there; the sum of the first j + 1 rows is less than the "
-                "first operand's next power of ten times 10**(j + 1), so at the top of its partial product the row above "
-                "is 0 and nothing is carried out, and further up all digits are 0. A separator sees the ones of what the "
-                "row is made of. Each of these cases is checked with all digits."
+                "Let the operands have N and M digits; columns count from 0, the ones, and rows from 0: row j is partial "
+                "product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees nothing else, "
+                "and of each relation at most one key. (1) The separator before a partial product sees the first "
+                "operand's ones and b, the second operand's digit of its row. (2) In the column of a digit a of the first "
+                "operand, a partial product's digit d sees a, the first operand's next digit (absent at the top), b, and "
+                "the second operand's next digit (absent in the last row). The carry c into the column is below b, or 0 "
+                "if b is 0, and follows from d = (a * b + c) mod 10. Right next is the next column's digit, or at the top "
+                "the carry out. There a is 0 only in the number 0, and then c is 0. (3) A partial product's top digit is "
+                "that carry; it sees b and the second operand's next digit. Right next is `=` if the latter is absent, "
+                "else `+`. (4) A running sum and its separator, below its ones, see the row above and their partial "
+                "product, each in the token's column and the next as far as they reach, and the `+` of the row below, "
+                "absent in the last row. (5) Row 0 copies its partial product from column 0 to N; further up it is 0. (6) "
+                "In row j > 0 the columns below j copy the row above. In columns j to j+N-1 the digit is (x + p + c) mod "
+                "10, x of the row above and p of the partial product, and the carry c of 0 or 1 follows from it. Running "
+                "sum j is less than 10**(N+j+1): so in column j+N the row above is 0, the digit is p + c with p a last "
+                "carry of 0 to 8, nothing is carried out, and all digits further up are 0. (7) In the top column of the "
+                "product, N+M-1, a running sum sees `*` and no next column; in the last row this is the partial product's "
+                "top, in others it lies above it. Right next is `>` if there is a row below, else the end token. All of "
+                "these cases are checked with all digits and carries that they leave."
             ),
         )
 
     def prompt(self, question):
+        """Numbers are written without leading zeros, as in training."""
         match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
         if match is None:
             raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
-        return f"{match[1]}*{match[2]}="
+        first, second = (number.lstrip("0") or "0" for number in match.groups())
+        return f"{first}*{second}="
 
     def read_answer(self, response):
         last = re.split("[>=]", response)[-1]
         return last[::-1].lstrip("0") or last[:1]
 
+
+_COVERING_BATCH = 10_000
 
 # The slots of a neighbourhood, in the order of the coupling rule's relations.
 (A, A_NEXT, B, B_NEXT, A_OF_SEPARATOR, B_OF_SEPARATOR,
@@ -143,8 +162,7 @@ def _partial_products() -> Iterator[_Batch]:
     tokens, table, relations, right = _neighbourhoods(column % 10, column // 10, {A: own, B: digit, B_NEXT: row})
     reachable = np.broadcast_to((own > 0) | (carry == 0), (*column.shape[:2], row.shape[-1])).reshape(-1)
     yield tokens[reachable], table[reachable], relations, right[reachable]
-    digit, carry = digit[..., 0], carry[..., 0]
-    row = next_row
+    digit, carry, row = digit[:, 0], carry[:, 0], next_row
     yield _neighbourhoods(carry, np.where(row == PAD, EQUALS, PLUS), {B: digit, B_NEXT: row})
 
 
@@ -170,8 +188,8 @@ def _running_sums(end_token: int) -> Iterator[_Batch]:
         yield _neighbourhoods(own, above, keys)
         yield _neighbourhoods(own, (above + partial) % 10, keys | {PARTIAL_NEXT: partial})
         yield _neighbourhoods(column % 10, total, keys | {PARTIAL: own_partial, PARTIAL_NEXT: partial})
+    # Between the partial product and the top the row above, all 0, is copied as below the partial product.
     last, carry = np.ix_(last_carry, np.arange(2))
     yield _neighbourhoods(last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES})
     yield _neighbourhoods(last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS})
-    yield _neighbourhoods(0, 0, {ABOVE: 0, ABOVE_NEXT: 0, NEXT_ROW: PLUS})
     yield _neighbourhoods(0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES})

@@ -59,6 +59,36 @@ def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.where(carries > 9, carries - 10, carries)
 
 
+def numbers_below(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Which of the first numbers are smaller than the second, given as (count, width) digits, ones first; (count,) bool."""
+    top_first = slice(None, None, -1)
+    differs = np.concatenate([(first != second)[:, top_first], np.ones((len(first), 1), dtype=bool)], axis=1)
+    highest = differs.argmax(axis=1)
+    less = np.concatenate([(first < second)[:, top_first], np.zeros((len(first), 1), dtype=bool)], axis=1)
+    return less[np.arange(len(first)), highest]
+
+
+def subtract_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Differences of numbers given as (count, width) digits, ones first, the first not smaller; (count, width) uint8.
+
+    By the nines' complement: first - second = 99...9 - ((99...9 - first) + second).
+    """
+    return 9 - add_digits(9 - first, second)[:, :-1]
+
+
+def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
+    """Numbers (count, operands, width) as they are half of the time, else all extended by columns of random digits above.
+
+    Args:
+        max_length: most digits of an extended number.
+    """
+    count, operands, width = digits.shape
+    extra = int(generator.integers(0, max_length - width + 1)) * int(generator.integers(2))
+    if extra == 0:
+        return digits
+    return np.concatenate([digits, uniform_digits(generator, np.full((count, operands), extra))], axis=2)
+
+
 def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int = PARTITIONED_DIGITS) -> np.ndarray:
     """The split that each short problem belongs to, for every seed and format alike.
 

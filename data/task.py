@@ -14,7 +14,7 @@ import numpy as np
 from longhand.data.formatting import Examples
 from longhand.data.sampling import PARTITIONED_DIGITS, SPLITS, split_of, uniform_digits
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.vocabulary import BOS, SEPARATE_EOS
+from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Task(ABC):
         every_problem: what a certificate is about, after "for".
         partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
             must be so many that two splits practically never share one.
+        vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Task(ABC):
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
+    vocab_size: ClassVar[int] = len(TOKENS)
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
@@ -103,6 +105,11 @@ class Task(ABC):
     def answer_length(self, lengths: tuple[int, ...]) -> int | None:
         """Tokens at the end of a response that are the answer itself and the end token, for a task with a scratchpad."""
         return None
+
+    @property
+    def writes_whole_response(self) -> bool:
+        """Whether a model learns every token of its response; else it must be given some and cannot decode on its own."""
+        return True
 
     @property
     def end_token(self) -> int:
@@ -201,6 +208,10 @@ class Task(ABC):
     def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples:
         """Draws, solves and writes problems of the given lengths. Cost is linear in the number of tokens."""
         return self.format(self.draw(generator, lengths, split), lengths)
+
+    def augment(self, generator: np.random.Generator, examples: Examples) -> Examples:
+        """What training does to examples anew every time that it sees them; evaluation leaves them as they are."""
+        return examples
 
     def describe(self) -> dict[str, Any]:
         """Name and format, for recipes and results."""

@@ -3,11 +3,11 @@
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from longhand.modeling.vocabulary import BOS, CHARACTERS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, HINTS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
 
 
-def build_tokenizer(eos_token_id: int = BOS) -> PreTrainedTokenizerFast:
-    """A fast tokenizer over `vocabulary.TOKENS` that `AutoTokenizer` reloads without custom code.
+def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over the beginning of `vocabulary.ALL_TOKENS` that `AutoTokenizer` reloads without custom code.
 
     `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which
     coupling rules refuse; `check_characters` names it before. With `skip_special_tokens`, decoding leaves out `$`,
@@ -15,8 +15,15 @@ def build_tokenizer(eos_token_id: int = BOS) -> PreTrainedTokenizerFast:
 
     Args:
         eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.
+        vocab_size: that of the task.
+
+    Raises:
+        ValueError: there is no vocabulary of this size.
     """
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}, TOKENS[UNKNOWN]))
+    if not len(TOKENS) <= vocab_size <= len(ALL_TOKENS):
+        raise ValueError(f"vocab_size must be in {len(TOKENS)}..{len(ALL_TOKENS)}, got {vocab_size}")
+    ids = {token: index for index, token in enumerate(ALL_TOKENS[:vocab_size])}
+    tokenizer = Tokenizer(models.WordLevel(ids, TOKENS[UNKNOWN]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     # The template language reads a literal `$` as a placeholder, so the token goes by another name in it.
@@ -37,10 +44,12 @@ def build_tokenizer(eos_token_id: int = BOS) -> PreTrainedTokenizerFast:
     )
 
 
-def check_characters(text: str) -> None:
+def check_characters(text: str, vocab_size: int = len(TOKENS)) -> None:
     """Raises ValueError that names the first character which the vocabulary does not have."""
+    hints = HINTS[: vocab_size - len(TOKENS)]
     for place, character in enumerate(text):
-        if character not in CHARACTERS:
+        if character not in CHARACTERS and character not in hints:
             raise ValueError(
                 f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {CHARACTERS!r}"
+                + (f" or an index hint, {hints[0]!r} to {hints[-1]!r}" if hints else "")
             )

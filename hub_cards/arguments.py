@@ -186,13 +186,14 @@ def parse_run(arguments: list[str]) -> Run:
     parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
     task, model, data, training = parser.parse_known(arguments)
     _check_values(data, training)
-    if data.coupling not in (None, *(legal := (*task.couplings, *ANY_TASK))):
+    if data.coupling not in (None, *(legal := dict.fromkeys((*task.couplings, *ANY_TASK)))):
         raise ValueError(
             f"coupling {data.coupling!r} does not read this format of {task.name!r}: choose one of {', '.join(legal)}"
         )
     try:
         config = CoupledGPTConfig(
             **vars(model),
+            vocab_size=task.vocab_size,
             coupling=data.coupling or task.coupling,
             randomized_positions=data.position_sampling == "randomized",
             eos_token_id=task.end_token,

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY, Relation
-from .vocabulary import BOS, CHARACTERS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, TIMES, TOKENS, UNKNOWN, decode
+from .vocabulary import BOS, CHARACTERS, EMPTY_CELL, EQUALS, GREATER, MINE, MINUS, PAD, PLUS, TIMES, TOKENS, UNKNOWN, decode
 
 
 class Plan(NamedTuple):
@@ -181,6 +181,36 @@ def addition_plain(input_ids: torch.LongTensor, columns: int) -> Plan:
     return _two_numbers(input_ids, columns, PLUS, operands_reversed=False, response_reversed=False)
 
 
+def subtraction(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """Two levels: significance as in `addition`, and which operand a digit belongs to, since order matters. With start 1:
+
+        $ 6 5 3 - 0 4 9 = 4 0 6 $
+        0 1 2 3 4 1 2 3 4 3 2 1 0
+        0 1 1 1 1 2 2 2 3 3 3 3 0
+
+    A response of L digits is planned for, where L is the length of the longer operand.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to L + 1 and 1 to 3 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A-B=`.
+    """
+    begin, middle, equals = _once(_two_number_markers(input_ids, MINUS)).split(1, dim=1)
+    digits = torch.maximum(middle - begin, equals - middle) - 1
+    column = torch.arange(columns, device=input_ids.device)
+    significance = torch.where(column <= middle, middle - 1 - column, equals - 1 - column)
+    significance = torch.where(column > equals, column - equals - 1, significance)
+    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3))
+    planned = (column > begin) & (column <= equals + digits)
+    ids = torch.stack(torch.broadcast_tensors(digits - significance, operand), dim=1)
+    return Plan(torch.where(planned.unsqueeze(1), ids, 0), int(digits.max()) + 1)
+
+
 def multi_operand_addition(input_ids: torch.LongTensor, columns: int) -> Plan:
     """Digits of the same significance of any number of operands share an id (paper 1, App. B).
 
@@ -211,20 +241,19 @@ def multi_operand_addition(input_ids: torch.LongTensor, columns: int) -> Plan:
 
 
 def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
-    """Two levels (the follow-up of paper 1): significance, row. A running sum's two summands, the running sum before it and
-    an operand, share both.
+    """Two levels (the follow-up of paper 1): significance, row. The two summands of a running sum, the running sum before it
+    and an operand, share both.
 
-    n operands, all zero-padded to L digits; n + 1 running sums of W digits, reversed, the first of them 0. W is L and the
-    number of digits of n - 1: for n <= 10^L exactly what n numbers of L digits can need, above that never less. Example:
+    n operands and, reversed, n + 1 running sums from 0 on, all zero-padded to one width W:
 
-        $ 5 8 + 7 6 = 0 0 0 > 8 5 0 > 4 3 1 $
-        0 3 4 0 3 4 1 4 3 2 5 4 3 2 5 4 3 2 0
-        0 2 2 3 3 3 1 2 2 2 3 3 3 3 4 4 4 4 0
+        $ 0 8 + 0 7 = 0 0 > 8 0 > 5 1 $
+        0 2 3 0 2 3 1 3 2 4 3 2 4 3 2 0
+        0 2 2 3 3 3 1 2 2 3 3 3 4 4 4 0
 
-    In the follow-up, running sum j has the row of operand j, and `+` that of the operand before it. Here operand j (from 1)
-    has the row of running sum j - 1 (from 0), so that one relation finds both summands; `+` has the row of the operand after
-    it, so that running sum j finds out whether there is an operand j + 1. `=` is the column above the top and the row
-    before the first; `>` is the column below the ones of the running sum that it begins.
+    In the follow-up running sum j has the row of operand j, and `+` that of the operand before it. Here operand j (from 1) has
+    the row of running sum j - 1 (from 0), so that one relation finds both summands, and `+` that of the operand after it,
+    which tells running sum j whether there is an operand j + 1. `=` stands above the top column and before the first row,
+    `>` below the ones of the running sum that it begins.
 
     Args:
         input_ids: as for `multi_operand_addition`.
@@ -237,24 +266,21 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
         ValueError: as `multi_operand_addition`.
     """
     begin, plus, equals = _once(_padded_operand_markers(input_ids)).split(1, dim=1)
-    length = plus - begin - 1
-    operands = (equals - begin) // (length + 1)
-    width = length + 1 + (operands > 10 ** torch.arange(1, 19, device=input_ids.device)).sum(1, keepdim=True)
+    width = plus - begin - 1
     column = torch.arange(columns, device=input_ids.device)
-    # An operand and the sign after it, a running sum and the `>` after it: one row of the text.
-    operand, digit = (column - begin - 1) // (length + 1), (column - begin - 1) % (length + 1)
-    sign = digit == length
-    by_column = torch.where(sign, 0, width + 2 - length + digit)
-    query = torch.stack([by_column, operand + sign + 2], dim=1)
-    running_sum, digit = (column - equals - 1) // (width + 1), (column - equals - 1) % (width + 1)
-    separator = digit == width
-    by_column = torch.where(separator, width + 2, width + 1 - digit)
-    response = torch.stack([by_column, running_sum + separator + 2], dim=1)
+    is_response = column > equals
+    place = torch.where(is_response, column - equals, column - begin) - 1
+    # A number and the token after it, which stands in the next row.
+    row, digit = place // (width + 1), place % (width + 1)
+    is_marker = digit == width
+    by_column = torch.where(is_response, width + 1 - digit, digit + 2)
+    by_column = torch.where(is_marker, torch.where(is_response, width + 2, 0), by_column)
+    ids = torch.stack([by_column, row + is_marker + 2], dim=1)
+    ids = torch.where((column == equals).unsqueeze(1), 1, ids)
 
-    response_length = (operands + 1) * (width + 1)
-    in_query, in_response = (column > begin) & (column < equals), (column > equals) & (column < equals + response_length)
-    ids = torch.where(in_response.unsqueeze(1), response, (column == equals).unsqueeze(1).long())
-    return Plan(torch.where(in_query.unsqueeze(1), query, ids), int(response_length.max()))
+    response_length = equals - begin + width + 1
+    in_text = (column > begin) & (column < equals + response_length)
+    return Plan(torch.where(in_text.unsqueeze(1), ids, 0), int(response_length.max()))
 
 
 def multiplication(input_ids: torch.LongTensor, columns: int) -> Plan:
@@ -276,6 +302,37 @@ def multiplication(input_ids: torch.LongTensor, columns: int) -> Plan:
         ValueError: a row is not of the form `$A*B=`.
     """
     return _two_numbers(input_ids, columns, TIMES, operands_reversed=False, response_reversed=True)
+
+
+def multiplication_by_digits(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """Two levels: significance in A and the response as in `multiplication`; B's digits, for the whole response alike.
+
+    A window over `multiplication` cannot reach B from far columns. Here B's digits have no significance, so that every token
+    of the response has the same relation to each of them. With start 1:
+
+        $ 6 5 3 * 4 9 = 7 9 9 1 3 $
+        0 3 4 5 0 0 0 6 5 4 3 2 1 0
+        0 0 0 0 4 1 2 3 3 3 3 3 3 0
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. For operands of A and B digits ids 1 to A + B + 1 and 1 to B + 2 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    plan = multiplication(input_ids, columns)
+    middle, equals = _once(_two_number_markers(input_ids, TIMES))[:, 1:].split(1, dim=1)
+    second = equals - middle - 1
+    column = torch.arange(columns, device=input_ids.device)
+    in_second = (column >= middle) & (column < equals)
+    by_column = plan.position_ids[:, 0].masked_fill(in_second, 0)
+    by_digit = torch.where(in_second, column - middle, torch.where((column >= equals) & (by_column > 0), second + 1, 0))
+    by_digit = torch.where(column == middle, second + 2, by_digit)
+    return Plan(torch.stack([by_column, by_digit], dim=1), plan.response_length)
 
 
 def multiplication_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
@@ -322,6 +379,61 @@ def multiplication_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan
     by_product = torch.where((in_partial & ~separator) | in_sum, first + second + 1 - shifted, (column == middle).long())
     response_length = int((second * (2 * first + second + 3)).max())
     return Plan(torch.stack([by_first, by_row, by_product], dim=1), response_length)
+
+
+def _one_string(input_ids: torch.LongTensor, columns: int) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
+    """Columns counted from `$`, and from `=`, (batch or 1, columns), and the string's length, (batch or 1, 1).
+
+    Raises:
+        ValueError: a row is not of the form `$A=`.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    is_equals = input_ids == EQUALS
+    begin, equals = (_first_column(mask) for mask in (input_ids == BOS, is_equals))
+    _check(
+        is_equals.any(1) & (begin + 1 < equals).squeeze(1)
+        & torch.where(column < begin, input_ids == PAD, True).all(1)
+        & torch.where((column > begin) & (column < equals), input_ids < 10, True).all(1)
+        & (input_ids.gather(1, begin) == BOS).squeeze(1),
+        input_ids,
+        "'$A=', a string of decimal digits",
+    )  # fmt: skip
+    begin, equals = _once(torch.cat([begin, equals], dim=1)).split(1, dim=1)
+    column = torch.arange(columns, device=input_ids.device)
+    return column - begin, column - equals, equals - begin - 1
+
+
+def copy(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """A symbol of the response shares the id of the symbol that it copies (paper 1, App. C). With start 5:
+
+        $ 1 8 0 9 = 1 8 0 9 $
+        0 6 7 8 9 5 6 7 8 9 0
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of one level. For L symbols ids 1 to L + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A=`.
+    """
+    from_begin, from_equals, length = _one_string(input_ids, columns)
+    ids = torch.where(from_equals < 0, from_begin + 1, from_equals + 1)
+    ids = torch.where((from_begin > 0) & (from_equals <= length), ids, 0)
+    return Plan(ids.unsqueeze(1), int(length.max()) + 1)
+
+
+def reverse(input_ids: torch.LongTensor, columns: int) -> Plan:
+    """As `copy`, backwards. With start 5:
+
+    $ 5 9 6 2 = 2 6 9 5 $
+    0 5 6 7 8 9 8 7 6 5 0
+    """
+    from_begin, from_equals, length = _one_string(input_ids, columns)
+    ids = torch.where(from_equals < 0, from_begin, length + 1 - from_equals)
+    return Plan(torch.where(from_begin > 0, ids.clamp(min=0), 0).unsqueeze(1), int(length.max()) + 1)
 
 
 def _board_layout(input_ids: torch.LongTensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor, int]:
@@ -493,7 +605,26 @@ COUPLING_RULES: dict[str, CouplingRule] = {
             # The two summands in the token's column and in the next; the `+` of a further operand.
             relations=((0, 1), (1, 1), (ONLY_QUERY, 0)),
         ),
+        CouplingRule(
+            "subtraction",
+            subtraction,
+            2,
+            lambda ids: f"operands of {ids - 1} digits",
+            # A's digit and B's in the token's column, then in the next.
+            relations=((0, 2), (0, 1), (1, 2), (1, 1)),
+        ),
         CouplingRule("multiplication", multiplication, 1, lambda ids: f"operands of {ids - 1} digits in all"),
+        CouplingRule(
+            "multiplication_by_digits",
+            multiplication_by_digits,
+            2,
+            lambda ids: f"operands of {ids - 1} digits in all",
+            # A's digits in the next column, the token's own and the two below; B's ones, tens and hundreds.
+            relations=(
+                *((difference, ONLY_QUERY) for difference in (1, 0, -1, -2)),
+                *((ONLY_QUERY, difference) for difference in (1, 2, 3)),
+            ),
+        ),
         CouplingRule(
             "multiplication_scratchpad",
             multiplication_scratchpad,
@@ -518,6 +649,9 @@ COUPLING_RULES: dict[str, CouplingRule] = {
                 (NEITHER, ONLY_QUERY, 1),
             ),
         ),
+        # The next symbol of the query.
+        CouplingRule("copy", copy, 1, lambda ids: f"strings of {ids - 1} symbols", relations=((-1,),)),
+        CouplingRule("reverse", reverse, 1, lambda ids: f"strings of {ids - 1} symbols", relations=((1,),)),
         CouplingRule("minesweeper", minesweeper, 2, lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns"),
         CouplingRule(
             "minesweeper_next_cell",

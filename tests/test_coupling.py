@@ -12,8 +12,18 @@ from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
-QUERIES = {"multi_operand_addition": "$653+049=", "multiplication": "$653*49="}
+MULTIPLICATION_RULES = ["multiplication", "multiplication_scratchpad"]
+QUERIES = {"multi_operand_addition": "$653+049=", **dict.fromkeys(MULTIPLICATION_RULES, "$653*49=")}
 """A query for rules that refuse `$653+49=`."""
+
+LAYOUTS = {
+    "multi_operand_addition": ("$65+49=", "$6+5+4=", "..$5+4="),
+    **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$6*549=", "..$5*4=", "$544*9=")),
+}
+"""Queries of different layouts, for rules that refuse `$65+49=`, `$6+549=`, ..."""
+
+ONE_LAYOUT = {**dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22="))}
+"""Queries of one layout, for rules that refuse `$65+49=` and `$11+22=`."""
 
 SYMBOLS = {".": PAD, "?": UNKNOWN}
 
@@ -27,18 +37,19 @@ def ids_of(rule: str, text: str, columns: int | None = None) -> torch.LongTensor
     return COUPLING_RULES[rule].plan(encode(text), columns or len(text)).position_ids[0]
 
 
-def drawing(rule: str) -> tuple[str, list[int], int]:
-    """Tokens, ids and start that a rule's docstring shows."""
+def drawing(rule: str) -> tuple[str, list[list[int]], int]:
+    """Tokens, ids (a list for each level) and start that a rule's docstring shows."""
     text = inspect.getdoc(COUPLING_RULES[rule].plan)
-    tokens, ids = re.search(r"^ *\$((?: \S)+)\n *((?:\d+ ?)+)$", text, re.M).groups()
+    tokens, ids = re.search(r"^ *\$((?: \S)+)((?:\n *\d+(?: \d+)*)+)$", text, re.M).groups()
+    ids = [[int(value) for value in line.split()] for line in ids.strip().splitlines()]
     start = re.search(r"With start (\d+)", text)
-    return "$" + tokens.replace(" ", ""), [int(value) for value in ids.split()], int(start[1]) if start else 1
+    return "$" + tokens.replace(" ", ""), ids, int(start[1]) if start else 1
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_docstring_drawing_is_what_the_rule_computes(rule):
     text, expected, start = drawing(rule)
-    assert shift_position_ids(ids_of(rule, text), torch.tensor(start - 1))[0].tolist() == expected
+    assert shift_position_ids(ids_of(rule, text), torch.tensor(start - 1)).tolist() == expected
 
 
 @pytest.mark.parametrize("start", [1, 7])
@@ -131,11 +142,7 @@ def test_left_padding_moves_ids_by_columns_only(rule, padding):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
-    texts = ("$65+49=", "$6+549=", "..$5+4=", "$544+9=")
-    if rule == "multi_operand_addition":
-        texts = ("$65+49=", "$6+5+4=", "..$5+4=")
-    if rule == "multiplication":
-        texts = tuple(text.replace("+", "*") for text in texts)
+    texts = LAYOUTS.get(rule, ("$65+49=", "$6+549=", "..$5+4=", "$544+9="))
     batch = COUPLING_RULES[rule].plan(encode(*texts), 13).position_ids
     assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
     batch = COUPLING_RULES[rule].plan(encode(*texts[:2]), 13).position_ids
@@ -144,9 +151,9 @@ def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_one_layout_share_one_row_of_ids(rule):
-    sign = "*" if rule == "multiplication" else "+"
-    batch = COUPLING_RULES[rule].plan(encode(f"$65{sign}49=", f"$11{sign}22="), 11).position_ids
-    assert torch.equal(batch, ids_of(rule, f"$65{sign}49=", 11).unsqueeze(0))
+    texts = ONE_LAYOUT.get(rule, ("$65+49=", "$11+22="))
+    batch = COUPLING_RULES[rule].plan(encode(*texts), 11).position_ids
+    assert torch.equal(batch, ids_of(rule, texts[0], 11).unsqueeze(0))
 
 
 def test_shifted_ids_wrap_on_the_ring_and_zero_stays():
@@ -174,10 +181,11 @@ def test_capacity_of_several_operands_counts_their_padding(limit):
 
 
 @pytest.mark.parametrize("limit", [6, 13])
-def test_capacity_of_multiplication_counts_both_operands(limit):
-    digits = int(re.search(r"(\d+) digits in all", COUPLING_RULES["multiplication"].capacity(limit))[1])
+@pytest.mark.parametrize("rule", MULTIPLICATION_RULES)
+def test_capacity_of_multiplication_counts_both_operands(rule, limit):
+    digits = int(re.search(r"(\d+) digits in all", COUPLING_RULES[rule].capacity(limit))[1])
     for second in (1, 2, digits - 1):
-        assert int(ids_of("multiplication", f"${'1' * (digits - second)}*{'1' * second}=", 50).max()) == limit
+        assert int(ids_of(rule, f"${'1' * (digits - second)}*{'1' * second}=", 500).max()) == limit
 
 
 def test_capacity_of_sequential_ids_counts_the_tokens_after_the_first():
@@ -199,10 +207,11 @@ def test_malformed_prompt_is_refused_and_shown(rule, text):
 
 
 @pytest.mark.parametrize("text", [text for text in MALFORMED if "*" not in text] + ["$65*4*9=", "$65+49=", "$*=", "$65*+9="])
-def test_malformed_multiplication_is_refused_and_shown(text):
+@pytest.mark.parametrize("rule", MULTIPLICATION_RULES)
+def test_malformed_multiplication_is_refused_and_shown(rule, text):
     text = text if "*" in text or text == "$65+49=" else text.replace("+", "*")
     with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form '$A*B='")):
-        ids_of("multiplication", text)
+        ids_of(rule, text)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from longhand.modeling.coupling import (
     plan_position_ids,
 )
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
-from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TOKENS
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, PAD, TOKENS
 
 ENCODINGS = {
     "none": {"position_encoding": "none"},
@@ -325,7 +325,7 @@ def test_abacus_counts_the_digits_of_every_number(name):
     examples = examples_of(TASKS[name]())
     rows = CouplingCollator("abacus", 1)(examples)["position_ids"].expand(len(examples), -1, -1)
     for tokens, found in zip(examples.tokens, rows[:, 0].tolist(), strict=True):
-        query, response = "".join(TOKENS[token] if token != PAD else "." for token in tokens).split("=", 1)
+        query, response = "".join(ALL_TOKENS[token] if token != PAD else "." for token in tokens).split("=", 1)
         numbers = re.findall("[0-9]+|[^0-9]", query)
         counted = [place if number.isdigit() else 0 for number in numbers for place in range(1, len(number) + 1)]
         if "<" in response:

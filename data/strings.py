@@ -1,0 +1,162 @@
+"""Strings: copied (`$1809=1809$`), reversed (`$5962=2695$`), or read for their parity (`$1011=1101$`) (paper 1, App. C)."""
+
+import re
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.formatting import lay_out
+from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import BOS, EQUALS
+
+
+@dataclass(frozen=True)
+class StringTask(Task):
+    """Base of the tasks about one string, of lengths that are uniform, all strings of a length alike.
+
+    A string is an operand whose "ones" are its first symbol. A group holds the strings of one length.
+    """
+
+    operands: ClassVar[int] = 1
+    size_names: ClassVar[tuple[str, str]] = ("symbols of the string",) * 2
+    every_problem: ClassVar[str] = "strings of every length"
+    symbols: ClassVar[int] = 10
+
+    def __post_init__(self):
+        if not isinstance(self.separate_eos, bool):
+            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        return generator.integers(min_length, max_length + 1, size=(count, 1))
+
+    def group(self, lengths):
+        return lengths[:, 0]
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        return np.tile(lengths, (count, 1))
+
+    def draw_operands(self, generator, lengths):
+        strings = generator.integers(0, self.symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)
+        return np.where(np.arange(lengths.max()) < lengths[..., None], strings, np.uint8(0))
+
+    @abstractmethod
+    def respond(self, strings: np.ndarray) -> np.ndarray:
+        """The responses to strings (count, length), without the end token."""
+
+    def format(self, digits, lengths):
+        strings = digits[:, 0]
+        if (short := int(lengths.min())) < strings.shape[1]:
+            raise ValueError(f"strings of one batch must have one length, got {short} and {strings.shape[1]}")
+        return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
+
+    def covering_problems(self, window, layers):
+        """All strings of up to two symbols."""
+        relations = COUPLING_RULES[self.coupling].relations
+        if tuple(window) != relations or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for one layer and the window {list(relations)} only"
+            )
+        widths = (1, 2)
+        return CoveringProblems(
+            count=sum(self.symbols**width for width in widths),
+            batches=(
+                (
+                    np.array(list(product(range(self.symbols), repeat=width)), dtype=np.uint8)[:, None],
+                    np.full((self.symbols**width, 1), width),
+                )
+                for width in widths
+            ),
+            argument=(
+                "A token of the response, and `=`, sees the one symbol of the query that comes next, which is absent at the "
+                "end, and `$`. What is right next follows from that symbol and the token itself. A token and the symbol "
+                "after it occur in the string of these two symbols, and `=` and the last token in a string of one."
+            ),
+        )
+
+    def prompt(self, question):
+        match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)
+        if match is None:
+            raise ValueError(
+                f"the question {question!r} is not a string of 0 to {self.symbols - 1} such as {self.example_question!r}"
+            )
+        return f"{match[1]}="
+
+    def read_answer(self, response):
+        return response
+
+
+@register_task
+@dataclass(frozen=True)
+class Copy(StringTask):
+    """The same string of decimal digits again; symbols may repeat."""
+
+    name: ClassVar[str] = "copy"
+    example_question: ClassVar[str] = "1809"
+
+    @property
+    def coupling(self) -> str:
+        return "copy"
+
+    def respond(self, strings):
+        return strings
+
+
+@register_task
+@dataclass(frozen=True)
+class Reverse(StringTask):
+    """The string of decimal digits backwards; symbols may repeat."""
+
+    name: ClassVar[str] = "reverse"
+    example_question: ClassVar[str] = "5962"
+
+    @property
+    def coupling(self) -> str:
+        return "reverse"
+
+    def respond(self, strings):
+        return strings[:, ::-1]
+
+
+@register_task
+@dataclass(frozen=True)
+class Parity(StringTask):
+    """Whether a string of bits has an odd number of ones.
+
+    With a scratchpad the response is the parity of the string's first bit, of its first two, and so on: the last one is the
+    answer. Without, the response is the answer alone, which no token of a window can know.
+    """
+
+    name: ClassVar[str] = "parity"
+    example_question: ClassVar[str] = "1011"
+    symbols: ClassVar[int] = 2
+    partitioned_digits: ClassVar[int] = 60
+
+    scratchpad: bool = field(default=True, metadata={"help": "respond with the running parities, not the last one alone"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.scratchpad, bool):
+            raise ValueError(f"scratchpad must be True or False, got {self.scratchpad!r}")
+
+    @property
+    def coupling(self) -> str:
+        return "copy"
+
+    def answer_length(self, lengths):
+        return 2 if self.scratchpad else None
+
+    def respond(self, strings):
+        parities = np.bitwise_xor.accumulate(strings, axis=1)
+        return parities if self.scratchpad else parities[:, -1:]
+
+    def covering_problems(self, window, layers):
+        if not self.scratchpad:
+            raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
+        return super().covering_problems(window, layers)
+
+    def read_answer(self, response):
+        return response[-1:]

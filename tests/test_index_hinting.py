@@ -1,0 +1,471 @@
+import re
+import unicodedata
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from longhand import eval as evaluation
+from longhand.data import (
+    SPLITS,
+    TASKS,
+    Addition,
+    CouplingCollator,
+    EvaluationBatches,
+    FixedBatches,
+    FreshBatches,
+    IndexHintedAddition,
+    build_tokenizer,
+    check_characters,
+    make_generator,
+)
+from longhand.data.collator import IGNORED
+from longhand.data.metrics import response_matches
+from longhand.hub_cards.arguments import parse_run
+from longhand.hub_cards.recipes import write_recipe
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, UNKNOWN, decode
+
+WRITTEN = {
+    "response_reversed": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$",
+    "all_reversed": "$ă3Ă5ā6Ā0+ă9Ă4ā0Ā0=ă2Ă0ā7Ā0$",
+    "plain": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=Ā0ā7Ă0ă2$",
+}
+TASKS_OF_ALL_ORDERS = [IndexHintedAddition(order=order) for order in WRITTEN]
+ALL_FORMATS = [replace(task, separate_eos=eos) for task in TASKS_OF_ALL_ORDERS for eos in (False, True)]
+COLLATOR = CouplingCollator("sequential", max_position_ids=1300)
+LONGEST = len(HINTS) - 1
+
+
+def texts_of(examples):
+    return [decode(row) for row in examples.tokens]
+
+
+def numbers_of(text):
+    """The three numbers of a text: for each its digits and hints in the order of the text."""
+    pairs = f"((?:[{HINTS}][0-9])+)"
+    parts = re.fullmatch(rf"\${pairs}\+{pairs}={pairs}(?:\$|<eos>)", text).groups()
+    return [(part[1::2], [HINTS.index(hint) for hint in part[::2]]) for part in parts]
+
+
+def read(task, text):
+    """The three numbers of a text as digits and hints, both with the most significant first."""
+    reverse = {"response_reversed": (0, 0, 1), "all_reversed": (1, 1, 1), "plain": (0, 0, 0)}[task.order]
+    return [
+        (digits[::-1], hints[::-1]) if flip else (digits, hints)
+        for (digits, hints), flip in zip(numbers_of(text), reverse, strict=True)
+    ]
+
+
+def start_of(task, text):
+    return read(task, text)[0][1][0]
+
+
+def augmented(task, length, count, seed=0):
+    examples = task.examples(make_generator(seed), np.full((count, 2), length), "train")
+    return task.augment(make_generator(seed, "augment"), examples)
+
+
+# What is written.
+
+
+@pytest.mark.parametrize("task", ALL_FORMATS)
+def test_format_is_written_as_in_the_paper(task):
+    digits = np.array([[[3, 5, 6], [9, 4, 0]]], dtype=np.uint8)
+    text = WRITTEN[task.order][:-1] + ("<eos>" if task.separate_eos else "$")
+    assert texts_of(task.format(digits, np.array([[3, 2]]))) == [text]
+
+
+@pytest.mark.parametrize("task", ALL_FORMATS)
+@pytest.mark.parametrize("longest", [1, 2, 9, 40, LONGEST])
+def test_every_text_is_the_sum_of_its_operands_under_the_hints_of_their_significance(task, longest):
+    lengths = task.group_lengths(make_generator(longest), np.array([longest, longest]), 100, 1)
+    examples = task.examples(make_generator(longest, 1), lengths, "train")
+    for text, row in zip(texts_of(task.augment(make_generator(2), examples)), lengths.tolist(), strict=True):
+        (first, hints), (second, second_hints), (total, total_hints) = read(task, text)
+        assert int(first) + int(second) == int(total)
+        assert [len(str(int(first))), len(str(int(second)))] == row
+        assert len(first) == len(second) == len(total) == longest + 1
+        assert hints == second_hints == total_hints == list(range(hints[0], hints[0] + longest + 1))
+
+
+@pytest.mark.parametrize("task", ALL_FORMATS)
+def test_without_hints_a_text_is_that_of_addition_with_one_zero_more(task):
+    plain = Addition(order=task.order, separate_eos=task.separate_eos)
+    lengths = task.group_lengths(make_generator(0), np.array([5, 5]), 200, 1)
+    expected = texts_of(plain.examples(make_generator(1), lengths, "test"))
+    zero = r"(?<=[0-9])(?=[+=].*=|=)" if task.order == "all_reversed" else r"(?<=[$+])(?=[0-9])"
+    found = [re.sub(f"[{HINTS}]", "", text) for text in texts_of(task.examples(make_generator(1), lengths, "test"))]
+    assert found == [re.sub(zero, "0", text) for text in expected]
+
+
+@pytest.mark.parametrize("task", ALL_FORMATS)
+def test_query_length_counts_tokens_up_to_the_equals_sign(task):
+    examples = task.examples(make_generator(0), np.full((3, 2), 4), "train")
+    assert examples.same_layout
+    assert examples.query_lengths.tolist() == [text.index("=") + 1 for text in texts_of(examples)]
+
+
+def test_sequences_have_consecutive_position_ids():
+    batch = EvaluationBatches(IndexHintedAddition(), (7, 7), 5, 0, "test", 5, collator=COLLATOR)[0]
+    assert batch["position_ids"].tolist() == [[list(range(batch["input_ids"].shape[1]))]]
+
+
+def test_splits_of_short_problems_are_disjoint():
+    task = IndexHintedAddition()
+    problems = {split: set(texts_of(task.examples(make_generator(split), np.full((3000, 2), 2), split))) for split in SPLITS}
+    assert all(len(texts) > 300 for texts in problems.values())
+    for split in SPLITS:
+        others = set().union(*(problems[other] for other in SPLITS if other != split))
+        assert not problems[split] & others
+
+
+# Where hints start.
+
+
+@pytest.mark.parametrize("task", TASKS_OF_ALL_ORDERS)
+def test_starts_are_uniform_among_those_that_fit(task):
+    count, starts = 20_000, len(HINTS) - 180
+    tokens = augmented(task, 180, count).tokens
+    found = np.bincount(np.where(tokens < FIRST_HINT, 255, tokens).min(1) - FIRST_HINT)
+    assert len(found) == starts
+    assert ((found - count / starts) ** 2).sum() / (count / starts) < starts - 1 + 5 * np.sqrt(2 * (starts - 1))
+
+
+def test_longest_operands_have_one_start():
+    task = IndexHintedAddition()
+    assert {start_of(task, text) for text in texts_of(augmented(task, LONGEST, 200))} == {0}
+    assert {start_of(task, text) for text in texts_of(augmented(task, LONGEST - 1, 200))} == {0, 1}
+
+
+def test_a_start_changes_the_hints_alone():
+    task = IndexHintedAddition()
+    before = task.examples(make_generator(0), np.full((50, 2), 6), "train")
+    written = before.tokens.copy()
+    after = task.augment(make_generator(1), before)
+    is_hint = before.tokens >= FIRST_HINT
+    assert ((after.tokens >= FIRST_HINT) == is_hint).all() and (after.tokens == before.tokens)[~is_hint].all()
+    assert after.tokens.dtype == np.uint8 and (before.tokens == written).all()
+    assert after.same_layout and (after.query_lengths == before.query_lengths).all()
+
+
+def batch_starts(batch):
+    """The hint after each row's `$`, which is a number's first where operands are not reversed."""
+    return (batch["input_ids"][:, 1] - FIRST_HINT).tolist()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_evaluation_starts_at_the_first_hint(split):
+    batch = EvaluationBatches(IndexHintedAddition(), (4, 4), 60, 0, split, 60, collator=COLLATOR)[0]
+    assert batch_starts(batch) == [0] * 60
+
+
+def fresh(seed=0, task=None):
+    return FreshBatches(task or IndexHintedAddition(), 1, 6, seed, collator=COLLATOR, batch_size=32, num_batches=20)
+
+
+def test_new_batches_have_starts_that_follow_from_seed_and_index_alone():
+    forward, backward = fresh(), fresh()
+    first = [forward[index]["input_ids"] for index in range(20)]
+    second = [backward[index]["input_ids"] for index in reversed(range(20))][::-1]
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+    starts = [batch_starts({"input_ids": tokens}) for tokens in first]
+    assert all(len(set(row)) > 16 for row in starts) and len(set(map(tuple, starts))) == 20
+    assert batch_starts(fresh(seed=1)[0]) != starts[0]
+
+
+def test_a_fixed_training_set_gets_new_starts_every_epoch():
+    task = IndexHintedAddition()
+    batches = FixedBatches(task, 64, 3, 3, 0, collator=COLLATOR, batch_size=64, num_batches=3)
+    epochs = []
+    for epoch in range(3):
+        texts = [decode(row) for row in batches[epoch]["input_ids"].tolist()]
+        epochs.append({re.sub(f"[{HINTS}]", "", text): start_of(task, text) for text in texts})
+    assert epochs[0].keys() == epochs[1].keys() == epochs[2].keys()
+    for before, after in ((0, 1), (1, 2)):
+        assert sum(epochs[before][problem] == epochs[after][problem] for problem in epochs[0]) < 8
+    again = FixedBatches(task, 64, 3, 3, 0, collator=COLLATOR, batch_size=64, num_batches=3)
+    assert torch.equal(again[1]["input_ids"], batches[1]["input_ids"])
+
+
+def test_practised_problems_get_random_starts_too():
+    batches = fresh()
+    batches.practise([(np.full((4, 2, 3), 7, dtype=np.uint8), np.full((4, 2), 3))])
+    batch = batches[0]
+    assert "7" * 3 in re.sub(f"[{HINTS}]", "", decode(batch["input_ids"][0].tolist()))
+    assert len(set(batch_starts(batch))) > 16
+
+
+def test_other_tasks_are_trained_as_they_are_written():
+    task, generator = Addition(), make_generator(0)
+    examples = task.examples(generator, np.full((3, 2), 4), "train")
+    state = generator.bit_generator.state
+    assert task.augment(generator, examples) is examples
+    assert generator.bit_generator.state == state
+
+
+# Which tokens count.
+
+
+@pytest.mark.parametrize("task", ALL_FORMATS)
+@pytest.mark.parametrize("supervise", [True, False])
+def test_labels_are_the_response_with_or_without_its_hints(task, supervise):
+    task = replace(task, supervise_hints=supervise)
+    for batch in (
+        EvaluationBatches(task, (5, 3), 6, 0, "test", 4, collator=COLLATOR)[0],
+        fresh(task=task)[3],
+        FixedBatches(task, 200, 1, 3, 0, collator=COLLATOR, batch_size=8, num_batches=5)[2],
+    ):
+        for tokens, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+            query = decode(tokens).index("=") + 1
+            response = [token if supervise or token < FIRST_HINT else IGNORED for token in tokens[query:]]
+            assert labels == [IGNORED] * query + response
+            assert labels[-1] == task.end_token
+
+
+@pytest.mark.parametrize("supervise", [True, False])
+def test_hints_count_only_where_they_are_supervised(supervise):
+    task = IndexHintedAddition(supervise_hints=supervise)
+    batch = EvaluationBatches(task, (3, 3), 4, 0, "test", 4, collator=COLLATOR)[0]
+    tokens, kept = batch["input_ids"], batch["logits_to_keep"]
+    right = torch.nn.functional.one_hot(tokens.roll(-1, 1), len(ALL_TOKENS)).float()
+    wrong_hints = torch.where((tokens.roll(-1, 1) >= FIRST_HINT).unsqueeze(-1), 0.0, right)
+    for logits, exact, count in ((right, 1, 9 if supervise else 5), (wrong_hints, int(not supervise), 5)):
+        matches = response_matches(logits[:, -kept:], batch["labels"])
+        assert matches[:, 0].tolist() == [exact] * 4
+        assert matches[:, 1].tolist() == [count] * 4
+    # A wrong digit counts in any case.
+    right[0, -3] = right[0, -2]
+    assert response_matches(right[:, -kept:], batch["labels"])[:, 0].tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("supervise", [True, False])
+def test_loss_does_not_depend_on_what_is_predicted_in_place_of_unsupervised_hints(supervise):
+    task = IndexHintedAddition(supervise_hints=supervise)
+    batch = EvaluationBatches(task, (3, 3), 4, 0, "test", 4, collator=COLLATOR)[0]
+    model = tiny_model(task)
+    logits = []
+
+    def keep(module, arguments, output):
+        output.retain_grad()
+        logits.append(output)
+
+    model.lm_head.register_forward_hook(keep)
+    model(**batch, use_cache=False).loss.backward()
+    next_is_hint = batch["input_ids"].roll(-1, 1)[:, -batch["logits_to_keep"] :] >= FIRST_HINT
+    learned = logits[0].grad.abs().sum(-1) > 0
+    assert learned[:, :-1][~next_is_hint[:, :-1]].all()
+    assert (learned[next_is_hint] == supervise).all()
+
+
+# Questions and answers.
+
+
+@pytest.mark.parametrize("task", TASKS_OF_ALL_ORDERS)
+@pytest.mark.parametrize("numbers", [(653, 49), (0, 0), (5, 10**40), (10**200 + 7, 3)])
+def test_a_prompt_is_the_query_of_the_format(task, numbers):
+    first, second = map(str, numbers)
+    width = max(len(first), len(second))
+    digits = np.array([[[int(digit) for digit in number.zfill(width)[::-1]] for number in (first, second)]], dtype=np.uint8)
+    examples = task.format(digits, np.array([[len(first), len(second)]]))
+    tokenizer = build_tokenizer(task.end_token, task.vocab_size)
+    prompt = tokenizer(task.prompt(f" {first} + {second}=")).input_ids
+    assert prompt == examples.tokens[0, : examples.query_lengths[0]].tolist()
+    response = tokenizer.decode(examples.tokens[0, examples.query_lengths[0] :], skip_special_tokens=True)
+    assert task.read_answer(response) == str(sum(numbers))
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"), [("ă2ĂĂ0ā7Ā0", "702"), ("2070", "702"), ("Ā0ā0", "0"), ("Āā", ""), ("", "")]
+)
+def test_answers_are_read_whatever_hints_a_model_writes(response, answer):
+    assert IndexHintedAddition().read_answer(response) == answer
+
+
+@pytest.mark.parametrize("question", ["653", "6*5", "Ā0+Ā1", "1+2+3", ""])
+def test_bad_questions_are_refused(question):
+    with pytest.raises(ValueError, match=re.escape(f"{question!r} is not an addition such as '653+49'")):
+        IndexHintedAddition().prompt(question)
+
+
+# What does not fit.
+
+
+def test_operands_that_need_more_hints_than_there_are_are_refused():
+    task = IndexHintedAddition()
+    expected = r"operands of 202 digits need 203 index hints, but there are 202: the longest that fit have 201 digits"
+    with pytest.raises(ValueError, match=expected):
+        task.examples(make_generator(0), np.array([[202, 1]]), "test")
+    with pytest.raises(ValueError, match=expected):
+        task.prompt(f"1+{10**201}")
+    assert task.prompt(f"1+{10**200}").startswith("Ā0ā0")
+
+
+def test_problems_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="must have one longest operand, got 2 and 3 digits"):
+        IndexHintedAddition().examples(make_generator(0), np.array([[3, 1], [2, 2]]), "test")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"order": "reversed"}, "order 'reversed' is unknown"),
+        ({"supervise_hints": "yes"}, "supervise_hints must be True or False, got 'yes'"),
+        ({"separate_eos": 1}, "separate_eos must be True or False, got 1"),
+    ],
+)
+def test_bad_options_are_named(options, named):
+    with pytest.raises(ValueError, match=named):
+        IndexHintedAddition(**options)
+
+
+def test_padding_cannot_be_switched_off():
+    with pytest.raises(TypeError, match="zero_padding"):
+        IndexHintedAddition(zero_padding=False)
+    with pytest.raises(ValueError, match="unknown argument '--zero_padding'"):
+        parse_run(["addition-index-hints", "--zero_padding", "False"])
+
+
+def test_description_makes_the_task_again():
+    for task in (*ALL_FORMATS, IndexHintedAddition(supervise_hints=False)):
+        description = task.describe()
+        assert TASKS[description.pop("task")](**description) == task
+
+
+def test_no_window_can_be_certified():
+    with pytest.raises(ValueError, match="'index_hinted_addition' numbers its tokens one by one"):
+        IndexHintedAddition().covering_problems([0, 1], 1)
+
+
+# Vocabularies and tokenizers.
+
+
+def test_hints_are_letters_of_their_own_after_all_other_tokens():
+    assert len(HINTS) == len(set(HINTS)) == 202 and not set(HINTS) & set("".join(TOKENS))
+    assert all(hint.isalpha() and hint.isprintable() and unicodedata.normalize("NFC", hint) == hint for hint in HINTS)
+    assert ALL_TOKENS[: len(TOKENS)] == TOKENS and "".join(ALL_TOKENS[FIRST_HINT:]) == HINTS
+    assert len(ALL_TOKENS) <= np.iinfo(np.uint8).max + 1
+
+
+def test_other_vocabularies_are_as_large_as_ever():
+    assert len(TOKENS) == CoupledGPTConfig().vocab_size == len(build_tokenizer()) == 21
+    assert {name for name, task in TASKS.items() if task.vocab_size != 21} == {"index_hinted_addition"}
+    assert parse_run(["addition"]).config.vocab_size == 21
+    assert build_tokenizer()("Ā").input_ids == [BOS, UNKNOWN]
+
+
+def test_tokenizer_of_a_larger_vocabulary_is_reloaded_whole(tmp_path):
+    build_tokenizer(vocab_size=len(ALL_TOKENS)).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == tokenizer.vocab_size == len(ALL_TOKENS)
+    text = "".join(ALL_TOKENS)
+    ids = tokenizer(text).input_ids
+    assert ids == [BOS, *range(len(ALL_TOKENS))] and tokenizer.decode(ids) == f"${text}"
+    assert tokenizer(chr(ord(HINTS[-1]) + 1)).input_ids == [BOS, UNKNOWN]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == CHARACTERS.replace("$", "") + HINTS
+
+
+@pytest.mark.parametrize("vocab_size", [20, 224])
+def test_there_is_no_other_vocabulary(vocab_size):
+    with pytest.raises(ValueError, match=f"vocab_size must be in 21..223, got {vocab_size}"):
+        build_tokenizer(vocab_size=vocab_size)
+
+
+def test_hints_are_characters_of_the_larger_vocabulary_alone():
+    check_characters(CHARACTERS + HINTS, len(ALL_TOKENS))
+    with pytest.raises(
+        ValueError, match=f"^character 'Ā' at place 1 of '1Ā' is not in the vocabulary {re.escape(repr(CHARACTERS))}$"
+    ):
+        check_characters("1Ā")
+    with pytest.raises(
+        ValueError, match=r"'a' at place 1 of 'Āa' is not in the vocabulary .* or an index hint, 'Ā' to 'ǉ'$"
+    ):
+        check_characters("Āa", len(ALL_TOKENS))
+
+
+# Runs and checkpoints.
+
+
+@pytest.mark.parametrize("recipe", ["addition-index-hints", "paper-index-hints"])
+def test_recipes_have_room_for_what_they_test(recipe):
+    run = parse_run([recipe, "--bf16", "False"])
+    assert run.config.vocab_size == len(ALL_TOKENS) and run.config.coupling == "sequential"
+    longest = max(run.data.test_lengths)
+    batch = EvaluationBatches(run.task, (longest, longest), 1, 0, "test", 1, collator=run.collator(training=False))[0]
+    assert longest == 200 and int(batch["position_ids"].max()) <= run.config.max_position_ids
+
+
+def test_coupled_rules_do_not_read_hints():
+    with pytest.raises(ValueError, match=r"'addition' does not read this format .*: choose one of sequential, abacus$"):
+        parse_run(["addition-index-hints", "--coupling", "addition"])
+
+
+def tiny_model(task, vocab_size=None):
+    config = CoupledGPTConfig(
+        vocab_size=vocab_size or task.vocab_size,
+        hidden_size=16,
+        coupling="sequential",
+        position_encoding="none",
+        eos_token_id=task.end_token,
+    )
+    torch.manual_seed(0)
+    return CoupledGPTForCausalLM(config).eval()
+
+
+def save_checkpoint(folder, task, vocab_size=None):
+    model = tiny_model(task, vocab_size)
+    model.save_pretrained(folder)
+    build_tokenizer(task.end_token, model.config.vocab_size).save_pretrained(folder)
+    write_recipe(task.describe(), folder / "recipe.yaml")
+    return folder
+
+
+def refusal(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model", IndexHintedAddition(supervise_hints=False))
+    output = tmp_path / "output"
+    common = [folder, "--output_dir", output, "--num_samples", "3", "--lengths", "2,5"]
+    for arguments in ([*common, "--decode", "generate"], [folder, "--ask", "1+2"]):
+        assert "choose --decode teacher_forced" in refusal(capsys, *arguments)
+        assert not output.exists()
+    checkpoint = evaluation.load_checkpoint(str(folder))
+    with pytest.raises(ValueError, match="tokens in the response that are not supervised cannot write it"):
+        evaluation.evaluate_lengths(checkpoint.model, checkpoint.task, [(2, 2)], name="x", decode="generate")
+    evaluation.main(list(map(str, common)))
+    assert (output / "results.jsonl").exists()
+
+
+def test_a_model_that_learns_hints_generates(tmp_path, capsys):
+    folder = save_checkpoint(tmp_path / "model", IndexHintedAddition())
+    checkpoint = evaluation.load_checkpoint(str(folder))
+    rows = evaluation.evaluate_lengths(
+        checkpoint.model, checkpoint.task, [(2, 2)], name="x", num_samples=3, decode="generate"
+    )
+    assert rows[0]["decode"] == "generate"
+    evaluation.main([str(folder), "--ask", "1+2"])
+
+
+def test_answer_is_what_the_model_writes_without_its_hints(tmp_path, monkeypatch):
+    checkpoint = evaluation.load_checkpoint(str(save_checkpoint(tmp_path, IndexHintedAddition())))
+    sequence = checkpoint.tokenizer(WRITTEN["response_reversed"][1:], return_tensors="pt").input_ids
+
+    def generate(input_ids, **kwargs):
+        assert torch.equal(input_ids, sequence[:, : input_ids.shape[1]])
+        return sequence
+
+    monkeypatch.setattr(checkpoint.model, "generate", generate)
+    assert evaluation.answer(checkpoint, "653+49") == "702"
+
+
+def test_a_checkpoint_without_hints_cannot_be_evaluated_on_them(tmp_path):
+    folder = save_checkpoint(tmp_path, Addition(), vocab_size=21)
+    with pytest.raises(ValueError, match="has a vocabulary of 21 tokens, but the task 'index_hinted_addition' needs 223"):
+        evaluation.load_checkpoint(str(folder), task="index_hinted_addition")
