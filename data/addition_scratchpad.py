@@ -226,17 +226,12 @@ def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
 _Batch = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 _SLOTS = np.array([0, 0, 1, 1, 2])
-"""The relation of each slot: both summands in the token's own column, both in the next, `+`."""
+"""The relation of each slot: two keys in the token's own column, two in the next, and `=` in the next."""
 
 
-def _batch(token, own, following, plus, right) -> _Batch:
-    """A batch as in `CoveringNeighbourhoods`, from arrays and numbers that broadcast.
-
-    Args:
-        own: the two keys in the token's own column.
-        following: those in the next column.
-    """
-    token, *keys, right = (part.reshape(-1) for part in np.broadcast_arrays(token, *own, *following, plus, right))
+def _batch(token, own, following, equals, right) -> _Batch:
+    """A batch as in `CoveringNeighbourhoods`, from arrays and numbers that broadcast."""
+    token, *keys, right = (part.reshape(-1) for part in np.broadcast_arrays(token, *own, *following, equals, right))
     return token, np.stack(keys, axis=1), _SLOTS, right
 
 
@@ -245,15 +240,15 @@ def _neighbourhoods(end_token: int) -> Iterator[_Batch]:
     nothing = (PAD, PAD)
     yield _batch(EQUALS, nothing, nothing, PAD, 0)
     yield _batch(0, nothing, nothing, PAD, 0)
-    yield _batch(0, nothing, (EQUALS, PAD), PAD, GREATER)
+    yield _batch(0, nothing, nothing, EQUALS, GREATER)
 
-    digit, (smaller, larger) = np.arange(10), np.triu_indices(10)
-    yield _batch(GREATER, nothing, (0, digit), PLUS, digit)
-    for plus, end_of_row in ((PLUS, GREATER), (PAD, end_token)):
-        yield _batch(GREATER, (GREATER, PAD), (smaller, larger), plus, (smaller + larger) % 10)
-        for carry in (0, 1):
-            own = smaller[:, None], larger[:, None]
-            total = sum(own) + carry
-            yield _batch(total % 10, own, (smaller, larger), plus, (smaller + larger + total // 10) % 10)
-            top = digit[: 10 - carry]
-            yield _batch(top + carry, (0, top), nothing, plus, end_of_row)
+    digit, pair = np.arange(10), np.triu_indices(10)
+    yield _batch(GREATER, nothing, (0, digit), PAD, digit)
+    yield _batch(GREATER, (GREATER, PAD), pair, PAD, sum(pair) % 10)
+    for carry in (0, 1):
+        own = [summand[:, None] for summand in pair]
+        total = sum(own) + carry
+        yield _batch(total % 10, own, pair, PAD, (sum(pair) + total // 10) % 10)
+        top = digit[: 10 - carry]
+        yield _batch(top + carry, (0, top), (PLUS, PAD), EQUALS, GREATER)
+        yield _batch(top + carry, (0, top), nothing, EQUALS, end_token)

@@ -23,9 +23,15 @@ def count_mines(boards: np.ndarray) -> np.ndarray:
     return rows[:, :, :width] + rows[:, :, 1:-1] + rows[:, :, 2:]
 
 
-def _draw_mines(generator: np.random.Generator, mines: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """So many mines (count,) in the free places (count, places) of each row, all choices equally likely; bool."""
-    keys = np.where(free, generator.random(free.shape), 2.0)
+def _draw_mines(
+    generator: np.random.Generator, mines: np.ndarray, free: np.ndarray, last: np.ndarray | int = 0
+) -> np.ndarray:
+    """So many mines (count,) in the free places (count, places) of each row, all choices equally likely; bool.
+
+    Args:
+        last: (count, places) bool, places that get a mine only when all others have one.
+    """
+    keys = np.where(free, generator.random(free.shape) + last, 3.0)
     largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(mines - 1, 0)[:, None], axis=1)
     return (keys <= largest) & (mines > 0)[:, None] & free
 
@@ -189,7 +195,6 @@ class Minesweeper(Task):
         have too many mines, are left out.
         """
         _, height, width = digits.shape
-        digits = digits ^ self._one_cell(generator, digits.reshape(-1, height * width)).reshape(digits.shape)
         fewest, most = self._mine_range(np.array(max_length**2))
         mines = digits.sum(axis=(1, 2), dtype=np.int64)
         fewest, most = np.maximum(fewest, mines), np.minimum(most, mines + max_length**2 - height * width)
@@ -203,16 +208,13 @@ class Minesweeper(Task):
         place = np.arange(count)[:, None, None], row[:, :, None], column[:, None, :]
         free = np.ones((count, max_length, max_length), dtype=bool)
         free[place] = False
-        others = _draw_mines(generator, generator.integers(fewest, most + 1) - mines, free.reshape(count, -1))
-        boards = others.reshape(free.shape).astype(np.uint8)
+        cell, centre = np.arange(max_length), generator.integers(max_length, size=(2, count, 1, 1))
+        far = np.maximum(np.abs(cell[:, None] - centre[0]), np.abs(cell - centre[1])) != 1
+        others = generator.integers(fewest, most + 1) - mines
+        boards = _draw_mines(generator, others, free.reshape(count, -1), far.reshape(count, -1))
+        boards = boards.reshape(free.shape).astype(np.uint8)
         boards[place] = digits
         return boards, np.full((count, max_length), max_length)
-
-    @staticmethod
-    def _one_cell(generator: np.random.Generator, boards: np.ndarray) -> np.ndarray:
-        """One cell of every board (count, cells) for a mine to come or to go, as likely, or none; bool."""
-        choice = generator.integers(3, size=len(boards))
-        return _draw_mines(generator, choice == 1, boards == 0) | _draw_mines(generator, choice == 2, boards == 1)
 
     def prompt(self, question):
         """Rows may be parted by `>`, spaces or line breaks."""

@@ -246,21 +246,21 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
 
     n operands and, reversed, n + 1 running sums from 0 on, all zero-padded to one width W:
 
-        $ 0 8 + 0 7 = 0 0 > 8 0 > 5 1 $
-        0 2 3 0 2 3 1 3 2 4 3 2 4 3 2 0
-        0 2 2 3 3 3 1 2 2 3 3 3 4 4 4 0
+        $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $
+        0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
+        0 2 2 2 3 3 3 4 4 0 2 2 3 3 3 4 4 4 5 5 5 0
 
-    In the follow-up running sum j has the row of operand j, and `+` that of the operand before it. Here operand j (from 1) has
-    the row of running sum j - 1 (from 0), so that one relation finds both summands, and `+` that of the operand after it,
-    which tells running sum j whether there is an operand j + 1. `=` stands above the top column and before the first row,
-    `>` below the ones of the running sum that it begins.
+    In the follow-up running sum j has the row of operand j. Here operand j (from 1) has that of running sum j - 1 (from 0), so
+    that one relation finds both summands. Signs stand in the column above the top, where a running sum ends: `+` in the row
+    of the operand before it, so that running sum j finds out whether there is an operand j + 1; `=` in none, so that all of
+    them find it. `>` stands below the ones of the running sum that it begins.
 
     Args:
         input_ids: as for `multi_operand_addition`.
         columns: as for `multi_operand_addition`.
 
     Returns:
-        A `Plan` of two levels. Ids 1 to W + 2 and 1 to n + 2 are used.
+        A `Plan` of two levels. Ids 1 to W + 2 and 2 to n + 2 are used.
 
     Raises:
         ValueError: as `multi_operand_addition`.
@@ -268,19 +268,18 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
     begin, plus, equals = _once(_padded_operand_markers(input_ids)).split(1, dim=1)
     width = plus - begin - 1
     column = torch.arange(columns, device=input_ids.device)
-    is_response = column > equals
-    place = torch.where(is_response, column - equals, column - begin) - 1
-    # A number and the token after it, which stands in the next row.
+    in_query = column <= equals
+    place = torch.where(in_query, column - begin, column - equals) - 1
+    # A number and the token after it.
     row, digit = place // (width + 1), place % (width + 1)
     is_marker = digit == width
-    by_column = torch.where(is_response, width + 1 - digit, digit + 2)
-    by_column = torch.where(is_marker, torch.where(is_response, width + 2, 0), by_column)
-    ids = torch.stack([by_column, row + is_marker + 2], dim=1)
-    ids = torch.where((column == equals).unsqueeze(1), 1, ids)
+    by_column = torch.where(in_query, (digit + 1) % (width + 1) + 1, (width - digit - 1) % (width + 2) + 2)
+    by_row = torch.where(column == equals, 0, row + 2 + (is_marker & ~in_query))
 
     response_length = equals - begin + width + 1
     in_text = (column > begin) & (column < equals + response_length)
-    return Plan(torch.where(in_text.unsqueeze(1), ids, 0), int(response_length.max()))
+    ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, by_row], dim=1), 0)
+    return Plan(ids, int(response_length.max()))
 
 
 def multiplication(input_ids: torch.LongTensor, columns: int) -> Plan:
@@ -602,8 +601,8 @@ COUPLING_RULES: dict[str, CouplingRule] = {
             addition_scratchpad,
             2,
             lambda ids: f"{ids - 2} operands, running sums of {ids - 2} digits",
-            # The two summands in the token's column and in the next; the `+` of a further operand.
-            relations=((0, 1), (1, 1), (ONLY_QUERY, 0)),
+            # The summands in the token's column, those (or `+`) in the next, and `=` in the next.
+            relations=((0, 1), (1, 1), (1, ONLY_QUERY)),
         ),
         CouplingRule(
             "subtraction",

@@ -8,21 +8,31 @@ import torch
 
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
+from longhand.modeling.pair_maps import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
 MULTIPLICATION_RULES = ["multiplication", "multiplication_scratchpad"]
-QUERIES = {"multi_operand_addition": "$653+049=", **dict.fromkeys(MULTIPLICATION_RULES, "$653*49=")}
+MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
+QUERIES = {
+    "multi_operand_addition": "$653+049=",
+    **dict.fromkeys(MULTIPLICATION_RULES, "$653*49="),
+    **dict.fromkeys(MINESWEEPER_RULES, "$M_>__="),
+}
 """A query for rules that refuse `$653+49=`."""
 
 LAYOUTS = {
     "multi_operand_addition": ("$65+49=", "$6+5+4=", "..$5+4="),
     **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$6*549=", "..$5*4=", "$544*9=")),
+    **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$M_MM_=", "..$_>M=", "$_>M>_=")),
 }
 """Queries of different layouts, for rules that refuse `$65+49=`, `$6+549=`, ..."""
 
-ONE_LAYOUT = {**dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22="))}
+ONE_LAYOUT = {
+    **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22=")),
+    **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$__>__=")),
+}
 """Queries of one layout, for rules that refuse `$65+49=` and `$11+22=`."""
 
 SYMBOLS = {".": PAD, "?": UNKNOWN}
@@ -103,6 +113,38 @@ def test_every_operand_of_a_sum_has_the_ids_of_the_response(operands, width):
 def test_response_lengths_of_a_batch_are_the_longest_ones():
     assert COUPLING_RULES["multi_operand_addition"].plan(encode("$065+049=", "$6+5+4+3="), 9).response_length == 4
     assert COUPLING_RULES["multiplication"].plan(encode("..$6*5=", "$65*49="), 7).response_length == 5
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 3), (3, 1), (2, 3), (5, 4)])
+def test_minesweeper_couples_a_cell_of_the_board_with_its_solution_by_column_and_row(width, height):
+    text = "$" + ">".join(["M" * width] * height) + "="
+    length, cells = len(text), width * height
+    columns, rows = ids_of("minesweeper", text, length + cells + 1)
+    of_cells = [(column + 2, row + 2) for row in range(height) for column in range(width)]
+    of_separators = [(1, row + 2) for row in range(1, height)]
+    ids = list(zip(columns.tolist(), rows.tolist(), strict=True))
+    assert [pair for pair, token in zip(ids, text, strict=False) if token == "M"] == of_cells
+    assert [pair for pair, token in zip(ids, text, strict=False) if token == ">"] == of_separators
+    assert (ids[0], ids[length - 1], ids[length:]) == ((0, 0), (1, 1), [*of_cells, (0, 0)])
+    assert COUPLING_RULES["minesweeper"].plan(encode(text), 1).response_length == cells + 1
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 3), (3, 1), (2, 3), (5, 4)])
+def test_minesweeper_next_cell_shows_a_token_the_cells_around_the_one_that_comes_next(width, height):
+    text = "$" + ">".join(["M" * width] * height) + "="
+    begin = len(text) - 1
+    rule = COUPLING_RULES["minesweeper_next_cell"]
+    ids = rule.plan(encode(text), begin + width * height + 2).position_ids
+    seen = coupled_pair_map(ids[..., begin:-1], ids, rule.relations, windowed=True)[0]
+    for cell in range(width * height + 1):
+        x, y = cell % width, cell // width
+        expected = torch.full((seen.shape[1],), -1)
+        expected[[0, -1]] = len(rule.relations)
+        for column in range(max(x - 1, 0), min(x + 2, width)):
+            for row in range(max(y - 1, 0), min(y + 2, height)):
+                relation = rule.relations.index((x - column, y - row, ONLY_QUERY))
+                expected[1 + row * (width + 1) + column] = relation
+        assert torch.equal(seen[cell].long(), expected)
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)
@@ -188,6 +230,17 @@ def test_capacity_of_multiplication_counts_both_operands(rule, limit):
         assert int(ids_of(rule, f"${'1' * (digits - second)}*{'1' * second}=", 500).max()) == limit
 
 
+@pytest.mark.parametrize("limit", [2, 6])
+@pytest.mark.parametrize("rule", MINESWEEPER_RULES)
+def test_capacity_of_boards_is_their_most_rows_and_columns(rule, limit):
+    rows, columns = map(int, re.findall(r"(\d+)", COUPLING_RULES[rule].capacity(limit)))
+
+    def largest(rows, columns):
+        return int(ids_of(rule, "$" + ">".join(["_" * columns] * rows) + "=", 3 * (rows + 1) * (columns + 1)).max())
+
+    assert [largest(rows, columns), largest(rows + 1, columns), largest(rows, columns + 1)] == [limit, limit + 1, limit + 1]
+
+
 def test_capacity_of_sequential_ids_counts_the_tokens_after_the_first():
     tokens = int(re.search(r"(\d+) tokens", COUPLING_RULES["sequential"].capacity(9))[1])
     assert int(ids_of("sequential", "$1+1=", tokens + 1).max()) == 9
@@ -223,6 +276,18 @@ def test_malformed_multiplication_is_refused_and_shown(rule, text):
 def test_malformed_sum_of_several_is_refused_and_shown(text):
     with pytest.raises(ValueError, match=re.escape(repr(text.replace(".", "")) + " is not of the form '$A+B+...='")):
         ids_of("multi_operand_addition", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$=", "$>=", "$M_", "M_=", "$M>=", "$>M=", "$M_>M=", "$M>M_=", "$MM>>MM=", "$M_>=", "$M_>M_>=", "$M_>3_=", "$653+49=",
+     "$M_+__=", "$M_>_M>_=", "$M_$M_=", "$$M_=", ".M_=", "$M_..=", "$M_>_..=", "$.M_=", "$M_>M?=", "....", "$"],
+)  # fmt: skip
+@pytest.mark.parametrize("rule", MINESWEEPER_RULES)
+def test_malformed_board_is_refused_and_shown(rule, text):
+    reason = "holds a character outside" if "?" in text else "is not of the form '$M__>__M='"
+    with pytest.raises(ValueError, match=re.escape(f"{text.replace('.', '').replace('?', '<unk>')!r} {reason}")):
+        ids_of(rule, text)
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)

@@ -305,9 +305,9 @@ def test_sines_have_no_largest_id(encoding):
 # Rules for any task.
 
 
-def examples_of(task, count=12, length=3) -> Examples:
+def examples_of(task, count=12, length=5) -> Examples:
     lengths = task.sample_lengths(make_generator(0), count, length, length)
-    return task.examples(make_generator(1), np.tile(lengths[:1], (count, 1)), "test")
+    return task.examples(make_generator(1), np.tile(lengths[:1], (count, 1)), "train")
 
 
 @pytest.mark.parametrize("name", TASKS)

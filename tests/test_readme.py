@@ -1,13 +1,17 @@
 import re
 
+import pytest
+
 from longhand.hub_cards import readme
 from longhand.hub_cards.recipes import list_recipes
 
 TEXT = readme.README.read_text()
+COMPARISONS = readme.COMPARISONS.read_text()
 
 
-def test_figures_are_those_of_the_results_files():
-    assert readme.render(TEXT) == TEXT
+@pytest.mark.parametrize("text", [TEXT, COMPARISONS], ids=["README.md", "COMPARISONS.md"])
+def test_figures_are_those_of_the_results_files(text):
+    assert readme.render(text) == text
 
 
 def test_figures_come_from_the_results(monkeypatch):
@@ -34,6 +38,29 @@ def test_every_recipe_is_explained():
 
 
 def test_every_measured_thing_has_a_table():
-    blocks = set(re.findall(r"<!-- results (\S+) -->", TEXT))
-    assert blocks == set(readme.published_blocks())
-    assert "No results yet." not in TEXT
+    blocks = re.findall(r"<!-- results (\S+) -->", TEXT + COMPARISONS)
+    assert sorted(blocks) == sorted(readme.published_blocks())
+    assert "No results yet." not in TEXT + COMPARISONS
+
+
+def result(model: str, length: int, exact_match: float) -> dict:
+    return {"model": model, "length": length, "length_b": length, "num_samples": 9, "seed": 0, "hardware": "abacus",
+            "exact_match": exact_match, "run_seconds": 7.2}  # fmt: skip
+
+
+def test_study_tells_last_and_best_checkpoints_apart():
+    rows = [result("x-seed0", 10, 1.0), result("x-seed0", 20, 0.5), result("x-seed0/best", 10, 1.0),
+            result("x-seed0/best", 20, 0.96), result("y-seed0", 10, 0.2), result("y-seed0", 20, 0.1)]  # fmt: skip
+    table = readme.study_table(rows)
+    assert "| x | 1.000 | 0.500 | 10 | >= 20 | 7 |" in table
+    assert "| y | 0.200 | 0.100 | 0 |  | 7 |" in table
+
+
+def test_tasks_stand_beside_their_encodings(monkeypatch):
+    monkeypatch.setattr(readme, "_window_cell", lambda recipe: f"window of {recipe}")
+    rows = [result("copy--nope-seed0/best", 10, 0.2), result("copy--coupled-seed0/best", 10, 1.0),
+            result("reverse--nope-seed0/best", 10, 1.0), result("reverse--nope-seed0", 10, 0.0)]  # fmt: skip
+    table = readme.tasks_table(rows)
+    assert "| task | window | nope | coupled |" in table
+    assert "| copy | window of copy | 0 | >= 10 |" in table
+    assert "| reverse | window of reverse | >= 10 |  |" in table
