@@ -1,6 +1,7 @@
 """Multiplication by a number of fixed length: `$653*49=79913$` (paper 1, Sec. 6.1)."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,8 +9,9 @@ import numpy as np
 
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.sampling import add_digits
-from longhand.data.task import Task, register_task
-from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
+from longhand.data.task import CoveringNeighbourhoods, Task, register_task
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
 
 def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -85,6 +87,32 @@ class Multiplication(Task):
         product = pad_beyond(product, lengths.sum(axis=1))
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
 
+    def covering_neighbourhoods(self, window, layers):
+        """All that there are for one digit (0.1 million) and for two (1.2 million).
+
+        The next digit n is made of the products in its column and of the carry into it. That follows from the columns of d,
+        the token itself, and of the one below: d tells the carry that came into its own column modulo 10, and the digits of A
+        in sight leave less than 10 carries open.
+
+            A              .  x  x  x  x  .        times B = y z, both of its digits in sight
+            product              n  d  .  .
+        """
+        relations = COUPLING_RULES["multiplication_by_digits"].relations
+        if tuple(window) != relations or self.multiplier_length > 2:
+            raise ValueError(
+                "the neighbourhoods of multiplication have been worked out for a multiplier_length of 1 or 2 and the window of "
+                f"the coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
+            )
+        tokens, keys, right = _neighbourhoods(self.multiplier_length, self.end_token)
+        return CoveringNeighbourhoods(
+            count=len(tokens),
+            batches=(
+                (tokens[first : first + _BATCH], keys[first : first + _BATCH], np.arange(6), right[first : first + _BATCH])
+                for first in range(0, len(tokens), _BATCH)
+            ),
+            argument="",
+        )
+
     def prompt(self, question):
         """A shorter second operand is zero-padded to `multiplier_length`."""
         match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
@@ -100,3 +128,80 @@ class Multiplication(Task):
 
     def read_answer(self, response):
         return response[::-1].lstrip("0") or response[:1]
+
+
+_BATCH = 20_000
+"""Neighbourhoods that are checked at a time."""
+
+_CARRIES = 18
+"""Carries of a product with a number of two digits, 0 to 17."""
+
+
+def _carries_out(carries: np.ndarray, ones: np.ndarray, tens: np.ndarray) -> np.ndarray:
+    """Which carries can come out of a column of the product.
+
+    Args:
+        carries: (numbers, 10, 18) bool, those that can come in, by B and by A's digit in the column below.
+        ones, tens: (numbers,) digits of B.
+
+    Returns:
+        (numbers, 10, 10, 18) bool, by B, by A's digit in the column below, and by A's digit in this one.
+    """
+    number, below, carry = (index[:, None] for index in carries.nonzero())
+    digit = np.arange(10)
+    possible = np.zeros((len(ones), 10, 10, _CARRIES), dtype=bool)
+    possible[number, below, digit, (digit * ones[number] + below * tens[number] + carry) // 10] = True
+    return possible
+
+
+def _neighbourhoods(multiplier_length: int, end_token: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokens (count,), their keys (count, 6) in the order of the rule's relations, and right next tokens (count,).
+
+    No neighbourhood is there twice.
+    """
+    number, digit = np.arange(10**multiplier_length), np.arange(10)
+    ones, tens = number % 10, number // 10
+
+    # By B, by A's digits two columns below the token and one below, and by the carry into the token's column: what there can
+    # be if A has none of these columns, the upper one, or both.
+    nothing = np.zeros((len(number), 10, 10, _CARRIES), dtype=bool)
+    nothing[:, 0, 0, 0] = True
+    bottom = _carries_out(nothing[:, 0], ones, tens)
+    both = _carries_out(bottom[:, 0], ones, tens)
+    while (more := both | _carries_out(both.any(1), ones, tens)).sum() > both.sum():
+        both = more
+
+    def cross(cases: np.ndarray, values: np.ndarray | int) -> np.ndarray:
+        """(rows, count) with a further row, every case with each of the values."""
+        values = np.atleast_1d(values)
+        return np.vstack([cases.repeat(len(values), axis=1), np.tile(values, cases.shape[1])])
+
+    # Number and carry, then A's digits from two columns below the token to the one above it.
+    found = [cross(np.stack([number, 0 * number, *[PAD + 0 * number] * 3]), digit)]
+    for columns_below, possible in enumerate((nothing, bottom, both)):
+        number, lower, upper, carry = possible.nonzero()
+        if columns_below < 2:
+            lower = np.full_like(lower, PAD)
+        if columns_below < 1:
+            upper = np.full_like(upper, PAD)
+        cases = np.stack([number, carry, lower, upper])
+        # The top digit of A is further up; in the token's column; one column below; two columns below. It is 0 in 0 alone.
+        found.append(cross(cross(cases, digit), digit))
+        found.append(cross(cross(cases, digit[columns_below > 0 :]), PAD))
+        if columns_below > 0:
+            found.append(cross(cross(cases[:, upper >= columns_below - 1], PAD), PAD))
+        if columns_below > 1 and multiplier_length > 1:
+            cases = cases[:, (upper == 0) & ((lower > 0) | (carry == 0))]
+            cases[3] = PAD
+            found.append(cross(cross(cases, PAD), PAD))
+    number, carry, *digits = np.concatenate(found, axis=1)
+
+    _, below, own, following = (np.where(column == PAD, 0, column) for column in digits)
+    total = own * ones[number] + below * tens[number] + carry
+    right = (following * ones[number] + own * tens[number] + total // 10) % 10
+    is_first = (digits[2] == PAD) & (digits[3] != PAD)
+    is_last = (np.stack(digits[3 - multiplier_length :]) == PAD).all(0)
+    second = [ones[number], tens[number] if multiplier_length > 1 else np.full_like(number, PAD)]
+    tokens, right = np.where(is_first, EQUALS, total % 10), np.where(is_last, end_token, right)
+    keys = np.stack([*digits[::-1], *second], axis=1)
+    return tokens.astype(np.uint8), keys.astype(np.uint8), right.astype(np.uint8)

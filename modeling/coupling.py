@@ -273,7 +273,7 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
     # A number and the token after it.
     row, digit = place // (width + 1), place % (width + 1)
     is_marker = digit == width
-    by_column = torch.where(in_query, (digit + 1) % (width + 1) + 1, (width - digit - 1) % (width + 2) + 2)
+    by_column = torch.where(in_query, (digit + 1) % (width + 1) + 1, (width - digit - 1) % (width + 1) + 2)
     by_row = torch.where(column == equals, 0, row + 2 + (is_marker & ~in_query))
 
     response_length = equals - begin + width + 1
