@@ -141,8 +141,9 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems | Cov
             f"no certificate: the model has no window (position_encoding {config.position_encoding!r}, windowed "
             f"{config.windowed}), so what it predicts may depend on the whole input and infinitely many cases remain"
         )
-    if config.coupling != task.coupling:
-        raise CannotCertify(f"no certificate: the model has the coupling rule {config.coupling!r}, not {task.coupling!r}")
+    if config.coupling not in task.couplings:
+        legal = " or ".join(map(repr, task.couplings))
+        raise CannotCertify(f"no certificate: the model has the coupling rule {config.coupling!r}, not {legal}")
     ends = config.eos_token_id, model.generation_config.eos_token_id
     if any(end not in (task.end_token, [task.end_token]) for end in ends):
         raise CannotCertify(

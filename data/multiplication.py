@@ -1,7 +1,6 @@
 """Multiplication by a number of fixed length: `$653*49=79913$` (paper 1, Sec. 6.1)."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -39,14 +38,17 @@ def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 class Multiplication(Task):
     """Products of a number of any length and one of `multiplier_length` digits.
 
-    Both operands are written with the most significant digit first and without padding; the product is written with the
-    ones digit first, padded to as many digits as both operands have together. The first operand's length is uniform, then
-    each operand is uniform among the numbers of its length. A group holds the problems whose first operand has one length.
+    Both operands are written with the most significant digit first, the first one without padding, the second one padded to
+    `multiplier_length` digits; the product is written with the ones digit first, padded to as many digits as both operands
+    have together. The first operand's length is uniform, then it is uniform among the numbers of its length; the second is
+    uniform among all numbers of up to `multiplier_length` digits. A group holds the problems whose first operand has one
+    length.
     """
 
     name: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653*49"
+    every_problem: ClassVar[str] = "a first operand of every length and every second operand"
 
     multiplier_length: int = field(default=2, metadata={"help": "digits of the second operand"})
 
@@ -80,6 +82,12 @@ class Multiplication(Task):
     def group_lengths(self, generator, lengths, count, min_length):
         return np.tile(lengths, (count, 1))
 
+    def draw_operands(self, generator, lengths):
+        digits = super().draw_operands(generator, lengths)
+        length = self.multiplier_length
+        digits[:, 1, :length] = generator.integers(0, 10, size=(len(digits), length), dtype=np.uint8)
+        return digits
+
     def format(self, digits, lengths):
         first, second = (digits[:, place, : lengths[:, place].max()] for place in range(2))
         product = multiply_digits(first, second)
@@ -88,20 +96,19 @@ class Multiplication(Task):
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
 
     def covering_neighbourhoods(self, window, layers):
-        """All that there are for one digit (0.1 million) and for two (1.2 million).
+        """All 124,740 for a multiplier of one digit, all 1,720,300 for one of two; for any number of layers.
 
-        The next digit n is made of the products in its column and of the carry into it. That follows from the columns of d,
-        the token itself, and of the one below: d tells the carry that came into its own column modulo 10, and the digits of A
-        in sight leave less than 10 carries open.
+        The token d sees four digits x of A and both of B, y and z; n comes next:
 
-            A              .  x  x  x  x  .        times B = y z, both of its digits in sight
-            product              n  d  .  .
+            A              .  x  x  x  x  .
+            times B                    y  z
+            product           n  d  .  .  .
         """
         relations = COUPLING_RULES["multiplication_by_digits"].relations
         if tuple(window) != relations or self.multiplier_length > 2:
             raise ValueError(
-                "the neighbourhoods of multiplication have been worked out for a multiplier_length of 1 or 2 and the window of "
-                f"the coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
+                "the neighbourhoods of multiplication have been worked out for a multiplier_length of 1 or 2 and the window "
+                f"of the coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
         tokens, keys, right = _neighbourhoods(self.multiplier_length, self.end_token)
         return CoveringNeighbourhoods(
@@ -110,11 +117,25 @@ class Multiplication(Task):
                 (tokens[first : first + _BATCH], keys[first : first + _BATCH], np.arange(6), right[first : first + _BATCH])
                 for first in range(0, len(tokens), _BATCH)
             ),
-            argument="",
+            argument=(
+                f"Call the ones column 0; A has the columns 0 to N-1, B 0 to M-1 with M = {self.multiplier_length}, the "
+                "product 0 to N+M-1. A token of the response in column i, or `=` as column -1, sees A's digits in columns "
+                "i-2 to i+1, B's digits, and `$` at the beginning. `$`, `*` and the digits of A and B see `$` alone, so "
+                "nothing else enters through any number of layers. Let S_j be the sum of the products of digits that meet "
+                "in column j and c_j the carry into it, at most 17. What is right next is the end token if i = N+M-1, "
+                "else (S_(i+1) + c_(i+1)) mod 10, where c_(i+1) is S_i + c_i without its last digit. S_(i+1), S_i and "
+                "S_(i-1) are made of digits in sight. The token's own digit, (S_i + c_i) mod 10, tells c_i modulo 10, and "
+                "c_i is S_(i-1) + c_(i-1) without its last digit, one of three numbers in succession at most. So the "
+                "neighbourhood decides. Listed for each B, `=` with every digit of column 0; otherwise the digits of "
+                "columns i-2 and i-1 with each c_i that can come with them, found by adding column after column until "
+                "there is no new carry, for two or more columns of A below i, for one and for none; and every digit of "
+                "columns i and i+1. A ends in column i+1 or above, in column i, i-1, or (M = 2) i-2; its top digit is 0 "
+                "in A = 0 alone."
+            ),
         )
 
     def prompt(self, question):
-        """A shorter second operand is zero-padded to `multiplier_length`."""
+        """Zeros before the first operand are left out; a shorter second one is zero-padded to `multiplier_length`."""
         match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
         if match is None:
             raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
@@ -124,7 +145,7 @@ class Multiplication(Task):
                 f"the second number of the question {question!r} must have at most multiplier_length = "
                 f"{self.multiplier_length} digits, got {len(second)}"
             )
-        return f"{first}*{second.zfill(self.multiplier_length)}="
+        return f"{first.lstrip('0') or '0'}*{second.zfill(self.multiplier_length)}="
 
     def read_answer(self, response):
         return response[::-1].lstrip("0") or response[:1]

@@ -52,7 +52,7 @@ class Subtraction(Task):
         # Of the pairs with this maximum, (max, max) is one, and every shorter length makes two.
         longest = int(lengths.max())
         choice = generator.integers(0, 2 * (longest - min_length) + 1, size=count)
-        return np.stack([np.full(count, longest), min_length + (choice + 1) // 2], axis=1)
+        return np.stack([np.full(count, longest), min_length + choice // 2], axis=1)
 
     def draw_operands(self, generator, lengths):
         return _larger_first(super().draw_operands(generator, lengths))
