@@ -72,7 +72,7 @@ class IndexHintedAddition(Addition):
             )
 
     def augment(self, generator, examples):
-        """Moves each example's hints to a random start."""
+        """Moves each example's hints, written from the first on, to a random start."""
         tokens = examples.tokens
         starts = FIRST_HINT + len(HINTS) - int(tokens.max())
         offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)

@@ -65,7 +65,7 @@ class Multiplication(Task):
 
     @property
     def couplings(self) -> tuple[str, ...]:
-        return ("multiplication", "multiplication_by_digits")
+        return ("multiplication", "multiplication_by_digits") if self.multiplier_length <= 2 else ("multiplication",)
 
     def operand_lengths(self, length, other=None):
         if other not in (None, self.multiplier_length):

@@ -241,26 +241,26 @@ def multi_operand_addition(input_ids: torch.LongTensor, columns: int) -> Plan:
 
 
 def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
-    """Two levels (the follow-up of paper 1): significance, row. The two summands of a running sum, the running sum before it
-    and an operand, share both.
+    """Two levels (the follow-up of paper 1): significance, row. The two summands of a running sum, which are the running sum
+    before it and an operand, share both.
 
     n operands and, reversed, n + 1 running sums from 0 on, all zero-padded to one width W:
 
         $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $
         0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
-        0 2 2 2 3 3 3 4 4 0 2 2 3 3 3 4 4 4 5 5 5 0
+        0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0
 
-    In the follow-up running sum j has the row of operand j. Here operand j (from 1) has that of running sum j - 1 (from 0), so
-    that one relation finds both summands. Signs stand in the column above the top, where a running sum ends: `+` in the row
-    of the operand before it, so that running sum j finds out whether there is an operand j + 1; `=` in none, so that all of
-    them find it. `>` stands below the ones of the running sum that it begins.
+    In the follow-up operand j has the row of the running sum that adds it; here it has that of the other summand, so that one
+    relation finds both. Signs stand in the column above the top, where a running sum ends: `+` in the row of the operand
+    before it, so that the running sum that adds this one finds out whether there is a further operand; `=` in no row, so that
+    every running sum finds it. `>` stands below the ones of the running sum that it begins.
 
     Args:
         input_ids: as for `multi_operand_addition`.
         columns: as for `multi_operand_addition`.
 
     Returns:
-        A `Plan` of two levels. Ids 1 to W + 2 and 2 to n + 2 are used.
+        A `Plan` of two levels. Ids 1 to W + 2 and 1 to n + 1 are used.
 
     Raises:
         ValueError: as `multi_operand_addition`.
@@ -269,12 +269,11 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
     width = plus - begin - 1
     column = torch.arange(columns, device=input_ids.device)
     in_query = column <= equals
+    # Numbers, each with the token after it.
     place = torch.where(in_query, column - begin, column - equals) - 1
-    # A number and the token after it.
     row, digit = place // (width + 1), place % (width + 1)
-    is_marker = digit == width
     by_column = torch.where(in_query, (digit + 1) % (width + 1) + 1, (width - digit - 1) % (width + 1) + 2)
-    by_row = torch.where(column == equals, 0, row + 2 + (is_marker & ~in_query))
+    by_row = torch.where(column == equals, 0, row + 1 + ((digit == width) & ~in_query))
 
     response_length = equals - begin + width + 1
     in_text = (column > begin) & (column < equals + response_length)
@@ -600,8 +599,8 @@ COUPLING_RULES: dict[str, CouplingRule] = {
             "addition_scratchpad",
             addition_scratchpad,
             2,
-            lambda ids: f"{ids - 2} operands, running sums of {ids - 2} digits",
-            # The summands in the token's column, those (or `+`) in the next, and `=` in the next.
+            lambda ids: f"{ids - 1} operands, running sums of {ids - 2} digits",
+            # The summands in the token's column; in the next column the summands or `+`, and `=`.
             relations=((0, 1), (1, 1), (1, ONLY_QUERY)),
         ),
         CouplingRule(
@@ -618,10 +617,10 @@ COUPLING_RULES: dict[str, CouplingRule] = {
             multiplication_by_digits,
             2,
             lambda ids: f"operands of {ids - 1} digits in all",
-            # A's digits in the next column, the token's own and the two below; B's ones, tens and hundreds.
+            # A's digits in the next column, the token's own and the two below; B's ones and tens: enough for B of two digits.
             relations=(
                 *((difference, ONLY_QUERY) for difference in (1, 0, -1, -2)),
-                *((ONLY_QUERY, difference) for difference in (1, 2, 3)),
+                *((ONLY_QUERY, difference) for difference in (1, 2)),
             ),
         ),
         CouplingRule(

@@ -13,7 +13,7 @@ from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
-MULTIPLICATION_RULES = ["multiplication", "multiplication_scratchpad"]
+MULTIPLICATION_RULES = ["multiplication", "multiplication_by_digits", "multiplication_scratchpad"]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
 QUERIES = {
     "multi_operand_addition": "$653+049=",
