@@ -1,4 +1,4 @@
-"""Addition of any number of numbers with a scratchpad: `$512+880+300=0000>2150>2931>2961$` (the follow-up of paper 1)."""
+"""Addition of any number of numbers with a scratchpad: `$057+048+096=000>750>501>102$` (the follow-up of paper 1)."""
 
 import re
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform",
 class AdditionScratchpad(Task):
     """Sums of any number of numbers, by running sums.
 
-    n operands, zero-padded to the L digits of the longest, are followed by the sums of the first 0, 1, ... n of them, each
-    with the ones digit first and zero-padded to W digits. The last one is the answer. W is L and the number of digits of
-    n - 1, which always suffices: n operands add up to less than n * 10**L. For n <= 10**L no fewer would.
+    n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
+    the answer. All numbers are zero-padded to W digits. Where the longest operand has L digits, W is L and the number of
+    digits of n - 1: that suffices, since n operands add up to less than n * 10**L, and for n <= 10**L nothing less does.
 
-    The number of operands is uniform in 2..`max_operands`; `length_sampling` says how their lengths are drawn. These are the
-    four ways of the follow-up's code, which calls the second `uniform_fixed_max` and the last `independent`:
+    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of four ways, which are those of the
+    follow-up's code (it calls the second `uniform_fixed_max` and the last `independent`):
 
         uniform                 each operand's length is uniform
         uniform_with_longest    so are all but one, anywhere, which has the longest trained length
         partially_uniform       with probability 1/2 as `uniform`, else all have one length, which is uniform
-        uniform_values          each operand is uniform among all numbers of up to so many digits, a length that is uniform and
-                                the same for all
+        uniform_values          a length is uniform, and each operand is uniform among all numbers of up to so many digits
 
-    In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L.
+    In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L; they
+    have the same layout.
     """
 
     name: ClassVar[str] = "addition_scratchpad"
@@ -165,11 +165,11 @@ class AdditionScratchpad(Task):
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
     def covering_neighbourhoods(self, window, layers):
-        """All 14,861. The next digit x is made of the summands s and o in its column and of a carry, and the carry of those in
-        the column of the token itself, t:
+        """All 6,156: the next digit x is made of the summands s and o in its column and of a carry, and the carry of the
+        token itself, t, and of the summands in its column.
 
-            operand             .  o  o  .
             running sum before  .  s  s  .
+            operand             .  o  o  .
             running sum            x  t  .
         """
         relations = COUPLING_RULES[self.coupling].relations
@@ -183,18 +183,16 @@ class AdditionScratchpad(Task):
             count=sum(len(tokens) for tokens, *_ in batches),
             batches=batches,
             argument=(
-                "Call the ones column 0; operands have the columns 0 to L-1, running sums 0 to W-1, W > L. Running sum 0 is 0; "
-                "the summands of running sum j > 0 are running sum j-1 and operand j, with digits s and o in a column, o only "
-                "below column L. A token of running sum j sees the digits of its summands in its own column and in the next one "
-                "up, the `+` before operand j+1 where j > 0 and there is one, and `$` at the beginning, which itself sees "
-                "nothing else. `=` thus sees nothing, and neither do the digits of running sum 0, but that the top one sees `=` "
-                "in the next column. The `>` before running sum 1 sees 0 and any o in column 0, and a `+`; a later one sees any "
-                "s and o there, the `>` before running sum j-1, and a `+` or none. A digit in a column below L is (s + o + c) "
-                "mod 10 with a carry c of 0 or 1, and sees any s and o there, and in the next column any s and o, or s alone "
-                "above column L-1. A digit in a column from L on is (s + c) mod 10, and sees s there, and in the next column "
-                "any s, or nothing at the top, where s + c is at most 9 because W digits suffice. Each of them sees a `+` or "
-                "none. What is right next follows: in the next column the sum of what is there and of the carry, mod 10; `>` "
-                "at the top of running sum 0 or where a `+` is seen, else the end token. All these cases are checked."
+                "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
+                "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` at the "
+                "beginning, which itself sees nothing else. At the top, in place of a next column, it sees `=` and, where there "
+                "is an operand j+1, the `+` before that. (1) `=` and the digits of running sum 0 see no digits. What comes next "
+                "is 0, at the top `>`. (2) The `>` before running sum j > 0 sees s and o in the column of the ones, and the `>` "
+                "before running sum j-1 if j > 1; if j = 1, s is 0. What comes next is (s + o) mod 10. (3) Any other digit is "
+                "(s + o + c) mod 10 for the s and o in its column and a carry c of 0 or 1. Below the top it also sees those of "
+                "the next column. What comes next is their sum, and 1 more if s + o + c is above 9, mod 10. At the top o is 0, "
+                "and s + c is at most 9 because the width suffices. What comes next is `>` if there is a `+`, else the end "
+                "token. These are all the cases, and they are checked for all digits s and o."
             ),
         )
 

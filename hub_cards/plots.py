@@ -109,6 +109,31 @@ def plot_cost(rows: list[Row], file: Path) -> None:
     _save(figure, file)
 
 
+def plot_board(board: str, answer: str, file: Path) -> None:
+    """A minesweeper board on the left, on the right what was answered: mines black, the more mines around a cell the darker.
+
+    Args:
+        board: its rows, `M` for a mine and `_` for any other cell, `>` between two rows.
+        answer: `M` or a digit for every cell, row by row.
+
+    Raises:
+        ValueError: the answer has not as many cells as the board.
+    """
+    rows = board.split(">")
+    height, width = len(rows), len(rows[0])
+    if len(answer) != height * width:
+        raise ValueError(f"the answer must have {height * width} cells, as the board {board!r}, got {len(answer)}: {answer!r}")
+    figure, panels = plt.subplots(1, 2, figsize=(8, 8 * height / (2 * width) + 0.5), layout="constrained")
+    for axes, cells, title in zip(panels, ("".join(rows).replace("_", " "), answer), ("board", "answer"), strict=True):
+        darkness = [9 if cell == "M" else int(cell) if cell.isdecimal() else 0 for cell in cells]
+        axes.imshow(np.reshape(darkness, (height, width)), vmin=0, vmax=9, cmap="Greys")
+        for place, cell in enumerate(cells):
+            colour = "white" if darkness[place] > 4 else "black"
+            axes.text(place % width, place // width, cell, ha="center", va="center", color=colour, fontsize=120 / (width + 5))
+        axes.set(xticks=[], yticks=[], title=title)
+    _save(figure, file)
+
+
 def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
     """Mean attention of every layer and head, as in paper 1's Fig. 7.
 

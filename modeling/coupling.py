@@ -250,10 +250,10 @@ def addition_scratchpad(input_ids: torch.LongTensor, columns: int) -> Plan:
         0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
         0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0
 
-    In the follow-up operand j has the row of the running sum that adds it; here it has that of the other summand, so that one
-    relation finds both. Signs stand in the column above the top, where a running sum ends: `+` in the row of the operand
-    before it, so that the running sum that adds this one finds out whether there is a further operand; `=` in no row, so that
-    every running sum finds it. `>` stands below the ones of the running sum that it begins.
+    In the follow-up an operand has the row of the running sum that adds it; here it has that of the other summand, so that
+    one relation finds both. Signs stand in the column above the top, where a running sum ends: `+` in the row of the operand
+    before it, so that the running sum that adds this operand finds out whether there is a further one; `=` in no row, so
+    that every running sum finds it. `>` stands below the ones of the running sum that it begins.
 
     Args:
         input_ids: as for `multi_operand_addition`.
@@ -617,7 +617,7 @@ COUPLING_RULES: dict[str, CouplingRule] = {
             multiplication_by_digits,
             2,
             lambda ids: f"operands of {ids - 1} digits in all",
-            # A's digits in the next column, the token's own and the two below; B's ones and tens: enough for B of two digits.
+            # A's digits in the next column, the token's own and the two below; B's ones and tens. For B of up to two digits.
             relations=(
                 *((difference, ONLY_QUERY) for difference in (1, 0, -1, -2)),
                 *((ONLY_QUERY, difference) for difference in (1, 2)),

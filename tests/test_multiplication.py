@@ -3,14 +3,19 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Multiplication, make_generator
+from longhand.data.certificates import CannotCertify, _neighbourhood_batches, check_neighbourhoods, covering
 from longhand.data.collator import IGNORED
 from longhand.data.multiplication import multiply_digits
 from longhand.data.sampling import split_of
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.vocabulary import EQUALS, decode
+from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.vocabulary import EQUALS, PAD, SEPARATE_EOS, decode
 
+RULE = COUPLING_RULES["multiplication_by_digits"]
 COLLATOR = CouplingCollator("multiplication", max_position_ids=60)
 
 
@@ -88,7 +93,7 @@ def test_text_of_every_example_is_the_product_of_its_operands(multiplier_length,
             text = decode(tokens)
             first, second = re.fullmatch(r"\$([0-9]+)\*([0-9]+)=[0-9]+\$", text).groups()
             assert [len(first), len(second)] == row == [row[0], multiplier_length]
-            assert (len(first) == 1 or first[0] != "0") and (len(second) == 1 or second[0] != "0")
+            assert len(first) == 1 or first[0] != "0"
             assert text == f"${first}*{second}={str(int(first) * int(second)).zfill(sum(row))[::-1]}$"
             assert text.index("=") + 1 == query
 
@@ -98,6 +103,16 @@ def test_first_length_is_uniform_and_the_second_fixed():
     counts = np.bincount(lengths[:, 0])[3:]
     assert len(counts) == 5 and np.abs(counts - 8000).max() < 4.5 * 8000**0.5
     assert (lengths[:, 1] == 3).all()
+
+
+@pytest.mark.parametrize("multiplier_length", [1, 2])
+def test_every_second_operand_is_drawn_as_often(multiplier_length):
+    task = Multiplication(multiplier_length=multiplier_length)
+    lengths = task.sample_lengths(make_generator(0), 40_000, 1, 5)
+    second = task.draw_operands(make_generator(1), lengths)[:, 1, :2] @ np.array([1, 10])
+    expected = 40_000 / 10**multiplier_length
+    counts = np.bincount(second)
+    assert len(counts) == 10**multiplier_length and np.abs(counts - expected).max() < 4.5 * expected**0.5
 
 
 def test_a_group_holds_one_length():
@@ -151,6 +166,7 @@ def test_question_may_have_spaces_and_an_equals_sign(question):
 
 def test_a_shorter_second_number_is_padded_and_a_longer_one_refused():
     assert Multiplication(multiplier_length=3).prompt("653*4") == "653*004="
+    assert Multiplication().prompt("00653*04") == "653*04=" and Multiplication().prompt("00*0") == "0*00="
     with pytest.raises(ValueError, match=r"'4\*653' must have at most multiplier_length = 2 digits, got 3"):
         Multiplication().prompt("4*653")
 
@@ -167,6 +183,147 @@ def test_malformed_question_is_refused_by_name(question):
 def test_illegal_multiplier_lengths_are_refused(value):
     with pytest.raises(ValueError, match=f"multiplier_length must be .* got {re.escape(repr(value))}"):
         Multiplication(multiplier_length=value)
+
+
+def as_codes(tokens, keys, right):
+    """Every distinct (token, its keys, right next token) as a number, ascending; of arrays (...), (..., slots), (...)."""
+    rows = np.concatenate([tokens[..., None], keys, right[..., None]], axis=-1).astype(np.int64)
+    return np.unique(rows @ 32 ** np.arange(rows.shape[-1]))
+
+
+def listed_neighbourhoods(task):
+    covering = task.covering_neighbourhoods(RULE.relations, 2)
+    batches = list(covering.batches)
+    assert all(relations.tolist() == list(range(len(RULE.relations))) for _, _, relations, _ in batches)
+    codes = as_codes(*(np.concatenate([batch[part] for batch in batches]) for part in (0, 1, 3)))
+    assert len(codes) == covering.count == sum(len(tokens) for tokens, *_ in batches)
+    return codes
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def task_and_listed(request):
+    task = Multiplication(multiplier_length=request.param)
+    return task, listed_neighbourhoods(task)
+
+
+def relations_of(tokens):
+    """Relations of the tokens of the response and of `=` to all tokens before them, (tokens, columns); of one problem."""
+    ids = RULE.plan(tokens, tokens.shape[1]).position_ids
+    relations = coupled_pair_map(ids, ids, RULE.relations, True)[0]
+    return relations.masked_fill(~torch.ones_like(relations).bool().tril(), NOT_RELATED)
+
+
+def neighbourhoods_of(task, digits, lengths):
+    """What the tokens of problems of one layout see, found from all pairs of the planned ids, and what is right next."""
+    examples = task.format(digits, lengths)
+    first, end = int(examples.query_lengths[0]) - 1, examples.tokens.shape[1] - 1
+    relations = relations_of(torch.from_numpy(examples.tokens[:1]).long())[first:end].numpy()
+    assert (relations[:, 0] == len(RULE.relations)).all() and (relations[:, 1:] < len(RULE.relations)).all()
+    columns = np.full((len(relations), len(RULE.relations)), end + 1)
+    query, key = np.nonzero((relations >= 0) & (relations < len(RULE.relations)))
+    assert len(np.unique([query, relations[query, key]], axis=1).T) == len(query), "two keys have one relation"
+    columns[query, relations[query, key]] = key
+    padded = np.pad(examples.tokens, ((0, 0), (0, 1)), constant_values=PAD)
+    return as_codes(padded[:, first:end], padded[:, columns], padded[:, first + 1 : end + 1])
+
+
+def problems_of_length(task, length, count, generator):
+    """All problems of the length if there are no more than `count`, else so many, half of them of few digits."""
+    width = task.multiplier_length
+    lengths = [length, width]
+    if 10 ** (length + width) <= count:
+        pairs = itertools.product(range(10 ** (length - 1) * (length > 1), 10**length), range(10**width))
+        first, second = zip(*pairs, strict=True)
+        digits = np.stack([to_digits(first, max(lengths)), to_digits(second, max(lengths))], axis=1)
+        return digits, np.tile(lengths, (len(digits), 1))
+    lengths = np.tile(lengths, (count, 1))
+    digits = task.draw_operands(generator, lengths)
+    few = generator.choice(np.array([0, 1, 9], dtype=np.uint8), size=(count, 2, length))
+    few[:, 1, width:], few[:, 0, -1] = 0, np.maximum(few[:, 0, -1], 1)
+    return np.where(generator.random((count, 1, 1)) < 0.5, few, digits), lengths
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 9, 40])
+def test_what_tokens_see_and_what_comes_next_is_listed(task_and_listed, length):
+    task, listed = task_and_listed
+    problems = problems_of_length(task, length, 10_000, make_generator(length))
+    assert np.isin(neighbourhoods_of(task, *problems), listed).all()
+
+
+def test_no_neighbourhood_has_two_right_next_tokens(task_and_listed):
+    _, listed = task_and_listed
+    assert len(np.unique(listed % 32 ** (len(RULE.relations) + 1))) == len(listed)
+
+
+def test_nearly_all_that_is_listed_for_one_digit_occurs():
+    task = Multiplication(multiplier_length=1)
+    listed, generator = listed_neighbourhoods(task), make_generator(0)
+    seen = [neighbourhoods_of(task, *problems_of_length(task, length, 10_000, generator)) for length in (1, 2, 3, 5, 80)]
+    assert len(np.unique(np.concatenate(seen))) > 0.99 * len(listed)
+
+
+def test_operands_see_nothing_but_the_beginning():
+    tokens = torch.from_numpy(Multiplication().format(*problems_of_length(Multiplication(), 5, 3, make_generator(0))).tokens)
+    equals = int((tokens[0] == EQUALS).int().argmax())
+    assert (relations_of(tokens[:1].long())[:equals, 1:] == NOT_RELATED).all()
+
+
+def test_the_product_ends_with_the_end_token_of_the_format():
+    listed = listed_neighbourhoods(Multiplication(multiplier_length=1))
+    other = listed_neighbourhoods(Multiplication(multiplier_length=1, separate_eos=True))
+    place = 32 ** (len(RULE.relations) + 1)
+    # Top digit of A, the digit below it or none, and a digit of B.
+    assert ((other // place == SEPARATE_EOS).sum(), len(np.setdiff1d(listed, other))) == (
+        len(other) - len(np.intersect1d(listed, other)),
+    ) * 2
+    assert (np.unique(listed % place) == np.unique(other % place)).all()
+
+
+def test_other_windows_and_longer_multipliers_are_refused():
+    for task, window in ((Multiplication(), (0, 1)), (Multiplication(), RULE.relations[1:]),
+                         (Multiplication(multiplier_length=3), RULE.relations)):  # fmt: skip
+        with pytest.raises(ValueError, match="worked out for a multiplier_length of 1 or 2 and the window of the coupling"):
+            task.covering_neighbourhoods(window, 1)
+    assert Multiplication(multiplier_length=3).couplings == ("multiplication",)
+
+
+def untrained(**options):
+    torch.manual_seed(0)
+    options = {"num_hidden_layers": 2, "coupling": RULE.name, "num_attention_heads": 7, "head_dim": 2, **options}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16, **options)).eval()
+
+
+@torch.inference_mode()
+def test_two_layers_give_listed_neighbourhoods_the_logits_that_they_have_in_problems():
+    task, model = Multiplication(multiplier_length=1), untrained(relation_init="one_per_head")
+    digits, lengths = problems_of_length(task, 7, 300, make_generator(0))
+    examples = task.format(digits, lengths)
+    tokens = torch.from_numpy(examples.tokens).long()
+    logits, relations = model(tokens).logits, relations_of(tokens[:1])
+    in_problems = {}
+    for row in range(len(tokens)):
+        for column in range(int(examples.query_lengths[0]) - 1, tokens.shape[1] - 1):
+            keys = [PAD] * len(RULE.relations)
+            for key in range(1, column + 1):
+                if relations[column, key] != NOT_RELATED:
+                    keys[relations[column, key]] = int(tokens[row, key])
+            in_problems[(int(tokens[row, column]), *keys)] = logits[row, column]
+    found = 0
+    for listed in _neighbourhood_batches(model, task.covering_neighbourhoods(RULE.relations, 2).batches):
+        names = torch.cat([listed.inputs["input_ids"][:, -1:], listed.inputs["input_ids"][:, 1:-1]], dim=1).tolist()
+        rows = [row for row, name in enumerate(names) if tuple(name) in in_problems]
+        found += len(rows)
+        computed = model(**listed.inputs).logits[rows, 0]
+        torch.testing.assert_close(computed, torch.stack([in_problems[tuple(names[row])] for row in rows]))
+    assert found == len(in_problems) > 1000
+
+
+def test_a_model_of_two_layers_is_checked_and_one_of_the_coupling_rule_of_the_paper_is_refused():
+    task = Multiplication(multiplier_length=1)
+    check = check_neighbourhoods(untrained(), task)
+    assert 0 < check.wrong < check.predictions == 124_740 and len(check.failures) == 10
+    with pytest.raises(CannotCertify, match="and the window of the coupling rule 'multiplication_by_digits' only"):
+        covering(untrained(coupling="multiplication"), task)
 
 
 def test_format_describes_itself():
