@@ -7,6 +7,7 @@ import pytest
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiOperandAddition, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.sampling import split_of
+from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 OPERANDS = [2, 3, 4, 7, 10]
@@ -148,3 +149,66 @@ def test_format_describes_itself():
         assert TASKS[description.pop("task")](**description) == task
     with pytest.raises(ValueError, match="separate_eos must be True or False, got 1"):
         MultiOperandAddition(separate_eos=1)
+
+
+def seen(task, digits):
+    """What every token of the responses sees, in no order, and what comes next."""
+    examples = task.format(digits, np.full(digits.shape[:2], digits.shape[2]))
+    batch = CouplingCollator(task.coupling, 100)(examples)
+    related = coupled_pair_map(batch["position_ids"], batch["position_ids"], (0, 1), True)[0]
+    tokens = batch["input_ids"].numpy()
+    found = set()
+    for column in range(tokens.shape[1] - batch["logits_to_keep"], tokens.shape[1] - 1):
+        parts = [tokens[:, [column, column + 1]]]
+        for relation in (0, 1):
+            keys = [key for key in range(1, column) if related[column, key] == relation]
+            parts.append(np.sort(np.pad(tokens[:, keys].astype(int), ((0, 0), (0, 9 - len(keys))), constant_values=99)))
+        found |= set(map(tuple, np.unique(np.concatenate(parts, axis=1), axis=0).tolist()))
+    return found
+
+
+@pytest.mark.parametrize("operands", [2, 3])
+def test_what_tokens_of_long_sums_see_occurs_in_the_covering_problems(operands):
+    task = MultiOperandAddition(operands=operands)
+    covering = task.covering_problems((0, 1), 1)
+    batches = list(covering.batches)
+    assert sum(len(digits) for digits, _ in batches) == covering.count
+    covered = set().union(*(seen(task, digits) for digits, _ in batches))
+    assert len({(found[0], *found[2:]) for found in covered}) == len(covered)
+    for length in (1, 2, 3, 9):
+        random = task.draw_operands(make_generator(length), np.full((1000, operands), length))
+        hard = make_generator(length, 1).choice(np.array([0, 4, 5, 9], dtype=np.uint8), size=(1000, operands, length))
+        assert seen(task, random) | seen(task, hard) <= covered
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+def test_covering_problems_hold_every_carry_into_every_pair_of_columns(operands):
+    task = MultiOperandAddition(operands=operands)
+    covering = task.covering_problems((0, 1), 1)
+    columns = len(list(itertools.combinations_with_replacement(range(10), operands)))
+    assert covering.count == columns + operands * columns**2
+    batches = iter(covering.batches)
+    assert len(next(batches)[0]) == columns
+    ones = set()
+    for digits, lengths in itertools.islice(batches, 200) if operands < 4 else ():
+        assert (lengths == 3).all()
+        ones |= set((digits[:, :, 0].sum(axis=1) // 10).tolist())
+    assert ones == (set(range(operands)) if operands < 4 else set())
+
+
+@pytest.mark.parametrize(("window", "layers"), [((0, 1), 2), ((-1, 1), 1), (((0,), (1,)), 1)])
+def test_other_windows_are_refused(window, layers):
+    with pytest.raises(ValueError, match=r"worked out for relation_range \[0, 1\] and one layer"):
+        MultiOperandAddition().covering_problems(window, layers)
+
+
+def test_variations_hold_the_same_columns():
+    task = MultiOperandAddition()
+    digits = task.draw_operands(make_generator(0), np.full((50, 3), 3))
+    widths = set()
+    for index in range(40):
+        varied, lengths = task.vary(make_generator(index), digits, 8)
+        widths.add(varied.shape[2])
+        assert (np.sort(varied[:, :, :3], axis=1) == np.sort(digits, axis=1)).all() and (lengths == varied.shape[2]).all()
+    assert len(widths) > 1 and max(widths) <= 8
+    assert task.drawn_lengths(np.array([[[1, 0], [0, 0], [0, 7]]]), None).tolist() == [[1, 1, 2]]

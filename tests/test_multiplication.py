@@ -13,7 +13,7 @@ from longhand.data.sampling import split_of
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
-from longhand.modeling.vocabulary import EQUALS, PAD, SEPARATE_EOS, decode
+from longhand.modeling.vocabulary import BOS, EQUALS, PAD, SEPARATE_EOS, decode
 
 RULE = COUPLING_RULES["multiplication_by_digits"]
 COLLATOR = CouplingCollator("multiplication", max_position_ids=60)
@@ -247,7 +247,8 @@ def problems_of_length(task, length, count, generator):
 def test_what_tokens_see_and_what_comes_next_is_listed(task_and_listed, length):
     task, listed = task_and_listed
     problems = problems_of_length(task, length, 10_000, make_generator(length))
-    assert np.isin(neighbourhoods_of(task, *problems), listed).all()
+    seen = neighbourhoods_of(task, *problems)
+    assert (listed[np.searchsorted(listed, seen).clip(max=len(listed) - 1)] == seen).all()
 
 
 def test_no_neighbourhood_has_two_right_next_tokens(task_and_listed):
@@ -259,7 +260,7 @@ def test_nearly_all_that_is_listed_for_one_digit_occurs():
     task = Multiplication(multiplier_length=1)
     listed, generator = listed_neighbourhoods(task), make_generator(0)
     seen = [neighbourhoods_of(task, *problems_of_length(task, length, 10_000, generator)) for length in (1, 2, 3, 5, 80)]
-    assert len(np.unique(np.concatenate(seen))) > 0.99 * len(listed)
+    assert len(np.unique(np.concatenate(seen))) > 0.97 * len(listed)
 
 
 def test_operands_see_nothing_but_the_beginning():
@@ -272,11 +273,8 @@ def test_the_product_ends_with_the_end_token_of_the_format():
     listed = listed_neighbourhoods(Multiplication(multiplier_length=1))
     other = listed_neighbourhoods(Multiplication(multiplier_length=1, separate_eos=True))
     place = 32 ** (len(RULE.relations) + 1)
-    # Top digit of A, the digit below it or none, and a digit of B.
-    assert ((other // place == SEPARATE_EOS).sum(), len(np.setdiff1d(listed, other))) == (
-        len(other) - len(np.intersect1d(listed, other)),
-    ) * 2
-    assert (np.unique(listed % place) == np.unique(other % place)).all()
+    assert (np.sort(listed % place) == np.sort(other % place)).all()
+    assert len(np.setdiff1d(other, listed)) == (other // place == SEPARATE_EOS).sum() == (listed // place == BOS).sum() > 0
 
 
 def test_other_windows_and_longer_multipliers_are_refused():

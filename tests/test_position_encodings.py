@@ -507,7 +507,7 @@ def test_too_many_ids_to_randomize_are_refused_with_the_longest_that_fits():
 @pytest.mark.parametrize("sampling", ["randomized", "spread"])
 def test_responses_longer_than_planned_cannot_be_randomized(sampling):
     parts = [BOS, np.ones((2, 3), dtype=np.uint8), EQUALS, np.ones((2, 6), dtype=np.uint8), BOS]
-    with pytest.raises(ValueError, match="longer than the query.*coupling rule 'sequential' plans for"):
+    with pytest.raises(ValueError, match=r"longer than the query.*coupling rule 'sequential' plans for"):
         CouplingCollator("sequential", 50, sampling)(lay_out(parts, query_parts=3), np.random.default_rng(0))
 
 
