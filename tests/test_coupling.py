@@ -15,21 +15,29 @@ RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
 MULTIPLICATION_RULES = ["multiplication", "multiplication_by_digits", "multiplication_scratchpad"]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
+PADDED_RULES = ["multi_operand_addition", "addition_scratchpad"]
+STRING_RULES = ["copy", "reverse"]
 QUERIES = {
-    "multi_operand_addition": "$653+049=",
+    **dict.fromkeys(PADDED_RULES, "$653+049="),
+    **dict.fromkeys(STRING_RULES, "$65349="),
+    "subtraction": "$653-49=",
     **dict.fromkeys(MULTIPLICATION_RULES, "$653*49="),
     **dict.fromkeys(MINESWEEPER_RULES, "$M_>__="),
 }
 """A query for rules that refuse `$653+49=`."""
 
 LAYOUTS = {
-    "multi_operand_addition": ("$65+49=", "$6+5+4=", "..$5+4="),
+    **dict.fromkeys(PADDED_RULES, ("$65+49=", "$6+5+4=", "..$5+4=")),
+    **dict.fromkeys(STRING_RULES, ("$65=...", ".$649=7", "..$549=")),
+    "subtraction": ("$65-49=", "$6-549=", "..$5-4=", "$544-9="),
     **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$6*549=", "..$5*4=", "$544*9=")),
     **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$M_MM_=", "..$_>M=", "$_>M>_=")),
 }
 """Queries of different layouts, for rules that refuse `$65+49=`, `$6+549=`, ..."""
 
 ONE_LAYOUT = {
+    **dict.fromkeys(STRING_RULES, ("$6549=", "$1122=")),
+    "subtraction": ("$65-49=", "$22-11="),
     **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22=")),
     **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$__>__=")),
 }
@@ -306,3 +314,24 @@ def test_an_unknown_character_is_refused_with_the_vocabulary(rule):
 def test_sequential_ids_refuse_unknown_characters_of_the_query():
     with pytest.raises(ValueError, match="outside the vocabulary"):
         COUPLING_RULES["sequential"].plan(encode("$6?+5="), 6)
+
+
+@pytest.mark.parametrize("limit", [6, 13])
+def test_capacity_of_strings_and_differences_is_their_longest(limit):
+    for rule, query in (("copy", "${}="), ("reverse", "${}="), ("subtraction", "${0}-{0}=")):
+        longest = int(re.search(r"\d+", COUPLING_RULES[rule].capacity(limit))[0])
+        sizes = [int(ids_of(rule, query.format("1" * length), 99).max()) for length in (longest, longest + 1)]
+        assert sizes == [limit, limit + 1]
+
+
+@pytest.mark.parametrize("text", ["$=", "$12", "$1+2=", "12=", "1$2=", "$12$=", "$1.2=", "...", "$M="])
+@pytest.mark.parametrize("rule", STRING_RULES)
+def test_malformed_string_is_refused(rule, text):
+    with pytest.raises(ValueError, match="is not of the form"):
+        ids_of(rule, text)
+
+
+@pytest.mark.parametrize("text", ["$65+4=", "$65-=", "$-4=", "$6-5-4=", "65-4=", "$65-4", "$6-$4="])
+def test_malformed_subtraction_is_refused(text):
+    with pytest.raises(ValueError, match=re.escape("is not of the form '$A-B='")):
+        ids_of("subtraction", text)

@@ -27,6 +27,7 @@ from longhand.hub_cards.arguments import parse_run
 from longhand.hub_cards.recipes import write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, UNKNOWN, decode
+from longhand.train import make_trainer
 
 WRITTEN = {
     "response_reversed": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$",
@@ -395,6 +396,11 @@ def test_recipes_have_room_for_what_they_test(recipe):
     longest = max(run.data.test_lengths)
     batch = EvaluationBatches(run.task, (longest, longest), 1, 0, "test", 1, collator=run.collator(training=False))[0]
     assert longest == 200 and int(batch["position_ids"].max()) <= run.config.max_position_ids
+
+
+def test_a_run_saves_the_tokenizer_of_its_vocabulary(tmp_path):
+    run = parse_run(["addition-index-hints", "--hidden_size", "16", "--head_dim", "8", "--output_dir", str(tmp_path)])
+    assert len(make_trainer(run).processing_class) == run.config.vocab_size
 
 
 def test_coupled_rules_do_not_read_hints():

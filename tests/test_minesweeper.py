@@ -1,0 +1,339 @@
+import itertools
+import re
+from math import ceil, floor
+
+import numpy as np
+import pytest
+import torch
+
+from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
+from longhand.data.collator import IGNORED
+from longhand.hub_cards.plots import plot_board
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.vocabulary import decode
+
+RULE = COUPLING_RULES["minesweeper_next_cell"]
+SIZES = [(1, 1), (1, 5), (5, 1), (2, 2), (3, 7), (9, 9), (20, 11)]
+"""Widths and heights."""
+
+
+def write(task, *rows):
+    """The text of one problem, from rows of `M` and `_`."""
+    boards = np.array([[[cell == "M" for cell in row] for row in rows]], dtype=np.uint8)
+    return decode(task.format(boards, np.array([[len(row) for row in rows]])).tokens[0])
+
+
+def solve(rows):
+    """The solution of rows of `M` and `_`, cell by cell."""
+
+    def at(row, column):
+        return row in range(len(rows)) and column in range(len(rows[0])) and rows[row][column] == "M"
+
+    solution = ""
+    for row, column in itertools.product(range(len(rows)), range(len(rows[0]))):
+        around = itertools.product((row - 1, row, row + 1), (column - 1, column, column + 1))
+        solution += "M" if at(row, column) else str(sum(at(*place) for place in around))
+    return solution
+
+
+def draw(width, height, count, seed=0, split="train", **ratios):
+    """Boards (count, height, width) of one size."""
+    task = Minesweeper(**ratios)
+    return task.draw(make_generator(seed), np.tile(task.operand_lengths(width, height), (count, 1)), split)
+
+
+def test_board_and_solution_are_written_row_by_row():
+    assert write(Minesweeper(), "M__", "__M") == "$M__>__M=M2112M$"
+    assert write(Minesweeper(separate_eos=True), "_M_M") == "$_M_M=1M2M<eos>"
+    assert write(Minesweeper(), "_", "M", "M") == "$_>M>M=1MM$"
+    assert write(Minesweeper(), "MMM", "M_M", "MMM") == "$MMM>M_M>MMM=MMMM8MMMM$"
+    assert write(Minesweeper(), "_") == "$_=0$"
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("ratios", [{}, {"min_mine_ratio": 0.0, "max_mine_ratio": 1.0}])
+def test_text_of_every_example_is_a_board_and_its_solution(width, height, ratios):
+    task = Minesweeper(**ratios)
+    lengths = np.tile(task.operand_lengths(width, height), (50, 1))
+    examples = task.format(task.draw_operands(make_generator(width, height), lengths), lengths)
+    assert examples.same_layout and len(examples) == 50
+    for tokens, query in zip(examples.tokens, examples.query_lengths, strict=True):
+        text = decode(tokens)
+        rows = text[1 : text.index("=")].split(">")
+        assert (len(rows), {len(row) for row in rows}, query) == (height, {width}, text.index("=") + 1)
+        assert text == f"${'>'.join(rows)}={solve(rows)}$"
+
+
+def test_rows_that_a_board_does_not_have_are_not_written():
+    task = Minesweeper()
+    lengths = np.array([[3, 3, 0, 0]] * 20)
+    boards = task.draw_operands(make_generator(0), lengths)
+    assert boards.shape == (20, 4, 3) and not boards[:, 2:].any()
+    written, alone = task.format(boards, lengths), task.format(boards[:, :2], lengths[:, :2])
+    assert np.array_equal(written.tokens, alone.tokens)
+
+
+def test_width_and_height_are_uniform_and_independent():
+    task = Minesweeper()
+    lengths = task.sample_lengths(make_generator(0), 60_000, 3, 5)
+    assert lengths.shape == (60_000, 5)
+    sizes = np.array([task.size(tuple(row)) for row in lengths])
+    widths, heights = sizes.T
+    assert np.array_equal(lengths, np.where(np.arange(5) < heights[:, None], widths[:, None], 0))
+    counts = np.bincount((widths - 3) * 3 + heights - 3, minlength=9)
+    assert len(counts) == 9 and np.abs(counts - 60_000 / 9).max() <= 4.5 * (60_000 / 9) ** 0.5
+
+
+def test_a_group_holds_the_boards_of_one_size():
+    task = Minesweeper()
+    lengths = task.sample_lengths(make_generator(0), 500, 1, 4)
+    groups = task.group(lengths)
+    sizes = [task.size(tuple(row)) for row in lengths]
+    assert len(set(zip(groups.tolist(), sizes, strict=True))) == len(set(groups.tolist())) == len(set(sizes)) == 16
+    for row in lengths[:20]:
+        assert np.array_equal(task.group_lengths(make_generator(0), row, 3, 1), [row] * 3)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_size_of_a_board_is_its_width_and_height(width, height):
+    task = Minesweeper()
+    assert task.size(task.operand_lengths(width, height)) == (width, height)
+    assert task.size((*task.operand_lengths(width, height), 0, 0)) == (width, height)
+    assert task.size(task.operand_lengths(width)) == (width, width)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "low", "high"),
+    [(5, 5, 0.1, 0.25), (5, 4, 0.1, 0.25), (1, 2, 0.0, 1.0), (10, 7, 0.1, 0.11), (3, 1, 0.5, 0.5), (1, 1, 0.1, 0.25),
+     (4, 4, 0.0, 0.0), (2, 3, 1.0, 1.0)],
+)  # fmt: skip
+def test_number_of_mines_is_uniform_and_so_are_their_places(width, height, low, high):
+    count = 40_000
+    lengths = np.tile((width,) * height, (count, 1))
+    boards = Minesweeper(min_mine_ratio=low, max_mine_ratio=high).draw_operands(make_generator(0), lengths)
+    cells = width * height
+    most = floor(round(high * cells, 6))
+    expected = range(min(ceil(round(low * cells, 6)), most), most + 1)
+    mines, counts = np.unique(boards.sum(axis=(1, 2), dtype=int), return_counts=True)
+    assert mines.tolist() == list(expected)
+    share = count / len(expected)
+    assert np.abs(counts - share).max() <= 4.5 * share**0.5
+    share = (expected[0] + most) / 2 / cells
+    assert np.abs(boards.mean(axis=0) - share).max() <= 4.5 * (share * (1 - share) / count) ** 0.5
+    if cells > 1:
+        # Two cells both hold mines as often as they do among all choices of so many places.
+        share = np.mean([number * (number - 1) / (cells * (cells - 1)) for number in expected])
+        both = (boards.reshape(count, -1)[:, 0] & boards.reshape(count, -1)[:, -1]).mean()
+        assert abs(both - share) <= 4.5 * (share * (1 - share) / count) ** 0.5
+
+
+def test_boards_of_several_sizes_are_drawn_together():
+    task = Minesweeper(min_mine_ratio=0.5, max_mine_ratio=0.5)
+    lengths = task.sample_lengths(make_generator(0), 500, 1, 6)
+    boards = task.draw(make_generator(1), lengths, "train")
+    assert not boards[np.arange(boards.shape[2]) >= lengths[:, :, None]].any()
+    assert np.array_equal(boards.sum(axis=(1, 2)), lengths.sum(axis=1) // 2)
+    split = task.split_of(boards, lengths)
+    for index in range(100):
+        width, height = task.size(tuple(lengths[index]))
+        alone = boards[index : index + 1, :height, :width]
+        assert task.split_of(alone, lengths[index : index + 1, :height]) == split[index] == SPLITS.index("train")
+
+
+def test_every_board_belongs_to_one_split():
+    boards = {split: draw(5, 5, 20_000, split=split, max_mine_ratio=0.12) for split in SPLITS}
+    sets = {split: {board.tobytes() for board in values} for split, values in boards.items()}
+    assert all(sets[first].isdisjoint(sets[second]) for first, second in itertools.combinations(SPLITS, 2))
+    # All 2,300 boards with 3 mines, a sixteenth of them for validation and test each.
+    assert sum(map(len, sets.values())) == 2300
+    assert all(100 < len(sets[split]) < 190 for split in SPLITS[1:])
+    held_out = draw(40, 40, 50, split="test", max_mine_ratio=0.1, min_mine_ratio=0.1)
+    assert (Minesweeper().split_of(held_out, np.full((50, 40), 40)) == SPLITS.index("test")).all()
+
+
+def test_a_split_without_a_board_of_a_size_is_named():
+    with pytest.raises(ValueError, match=re.escape("split holds no problem of [4, 4] digits")):
+        for split in SPLITS:
+            draw(4, 2, 1, split=split, min_mine_ratio=0.0, max_mine_ratio=0.0)
+
+
+def test_boards_of_several_sizes_in_one_batch_are_refused():
+    with pytest.raises(ValueError, match=r"must have one width and height, got 2 x 2 and 3 x 1"):
+        Minesweeper().format(np.zeros((2, 2, 3), dtype=np.uint8), np.array([[2, 2], [3, 0]]))
+
+
+@pytest.mark.parametrize("coupling", Minesweeper().couplings)
+def test_batches_supervise_the_response(coupling):
+    task, collator = Minesweeper(), CouplingCollator(coupling, 30)
+    batch = EvaluationBatches(task, task.operand_lengths(5, 7), 5, 0, "test", 5, collator=collator)[0]
+    assert ((batch["labels"] != IGNORED).sum(1) == 36).all() and batch["logits_to_keep"] == 37
+    assert batch["position_ids"].shape == (1, COUPLING_RULES[coupling].levels, 1 + 7 * (5 + 1) + 5 * 7 + 1)
+
+
+def test_training_batches_have_boards_of_one_size_within_the_trained_ones():
+    batches = FreshBatches(Minesweeper(), 2, 4, 0, collator=CouplingCollator(RULE.name, 30), batch_size=4, num_batches=60)
+    sizes = set()
+    for index in range(60):
+        examples, _ = batches.global_batch(index)
+        rows = decode(examples.tokens[0])[1:].partition("=")[0].split(">")
+        sizes.add((len(rows[0]), len(rows)))
+    assert sizes == set(itertools.product((2, 3, 4), repeat=2))
+
+
+@pytest.fixture(scope="module")
+def covering():
+    """Every neighbourhood of the covering problems and the tokens that are right next there."""
+    problems = Minesweeper().covering_problems(RULE.relations, 1)
+    found, count = {}, 0
+    for boards, lengths in problems.batches:
+        neighbourhoods(boards, lengths, found)
+        count += len(boards)
+    assert count == problems.count == 13_514
+    return found
+
+
+def neighbourhoods(boards, lengths, found=None):
+    """From every neighbourhood of boards of one size to the tokens that are right next."""
+    found = {} if found is None else found
+    examples = Minesweeper().format(boards, lengths)
+    tokens, first = torch.from_numpy(examples.tokens).long(), int(examples.query_lengths[0]) - 1
+    ids = RULE.plan(tokens[:1], tokens.shape[1]).position_ids
+    seen = coupled_pair_map(ids, ids, RULE.relations, windowed=True)[0]
+    for column in range(first, tokens.shape[1] - 1):
+        keys = [key for key in range(column + 1) if seen[column, key] >= 0]
+        # A row of tokens and relations: sorted by relation they are a multiset, for no relation occurs twice.
+        relations = seen[column, keys]
+        assert len(relations.unique()) == len(keys)
+        order = relations.argsort()
+        rows = torch.cat([tokens[:, column : column + 1], tokens[:, keys][:, order]], dim=1)
+        label = tuple(relations[order].tolist())
+        for row in torch.cat([rows, tokens[:, column + 1 : column + 2]], dim=1).unique(dim=0).tolist():
+            found.setdefault((label, *row[:-1]), set()).add(row[-1])
+    return found
+
+
+def test_a_neighbourhood_has_one_right_next_token(covering):
+    assert len(covering) == 2405
+    assert all(len(right) == 1 for right in covering.values())
+
+
+def test_neighbourhoods_are_those_of_the_rules_of_the_game(covering):
+    centre = RULE.relations.index((0, 0, "only query"))
+    for (relations, _, *keys), right in covering.items():
+        seen = dict(zip(relations, map(lambda key: decode([key]), keys), strict=True))
+        assert seen.pop(len(RULE.relations)) == "$"
+        mines = list(seen.values()).count("M")
+        expected = "M" if seen.get(centre) == "M" else str(mines) if centre in seen else "$"
+        assert [decode([token]) for token in right] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [*itertools.product(range(1, 6), repeat=2), (1, 9), (9, 1), (2, 8), (8, 2), (7, 6), (6, 9), (12, 12)]
+)
+def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, height):
+    for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+        task = Minesweeper(min_mine_ratio=low, max_mine_ratio=high)
+        lengths = np.tile(task.operand_lengths(width, height), (300, 1))
+        found = neighbourhoods(task.draw_operands(make_generator(width, height), lengths), lengths)
+        assert all(covering[seen] == right for seen, right in found.items())
+
+
+def test_covering_needs_the_window_of_the_rule_and_one_layer():
+    task = Minesweeper()
+    assert "4 x 4 cells" in task.covering_problems(list(RULE.relations), 1).argument
+    for window, layers in ((RULE.relations[:-1], 1), (RULE.relations, 2), ((-1, 1), 1), ((-1, 1, -1, 1, 0, 0), 1)):
+        with pytest.raises(ValueError, match=re.escape(f"only, not for {layers} layer(s) and {list(window)}")):
+            task.covering_problems(window, layers)
+
+
+@pytest.mark.parametrize(("width", "height"), itertools.product((1, 2, 3, 4), repeat=2))
+def test_practised_boards_are_trained_ones_that_hold_the_neighbourhoods(width, height):
+    task, generator = Minesweeper(), make_generator(0)
+    boards = generator.integers(2, size=(1, height, width)).astype(np.uint8)
+    varied, lengths = task.vary(generator, boards.repeat(200, axis=0), 9)
+    assert lengths.shape == (200, 9) and (lengths == 9).all() and varied.shape == (200, 9, 9)
+    mines = varied.sum(axis=(1, 2))
+    assert mines.min() >= 9 and mines.max() <= 20 and len(np.unique(mines)) > 1
+    if min(width, height) > 1:
+        missing = neighbourhoods(boards, np.full((1, height), width)).keys() - neighbourhoods(varied, lengths).keys()
+        # What a first cell's own token says of a board's last columns needs more than two of these.
+        assert not {seen for seen in missing if width > 3 and height > 3}
+
+
+def test_boards_that_no_trained_board_can_hold_are_not_practised():
+    task, generator = Minesweeper(), make_generator(0)
+    for boards, max_length in ((np.ones((5, 4, 4)), 7), (np.zeros((5, 1, 4)), 3), (np.zeros((5, 4, 1)), 3)):
+        varied, lengths = task.vary(generator, boards.astype(np.uint8), max_length)
+        assert varied.shape == (0, max_length, max_length) and lengths.shape == (0, max_length)
+        assert len(task.split_of(varied, lengths)) == 0
+    some = np.concatenate([np.ones((5, 4, 4)), np.zeros((3, 4, 4))]).astype(np.uint8)
+    varied, _ = task.vary(generator, some, 7)
+    assert len(varied) == 3 and (varied.sum(axis=(1, 2)) >= 5).all() and (varied.sum(axis=(1, 2)) <= 12).all()
+
+
+def test_batches_practise_trained_boards():
+    batches = FreshBatches(Minesweeper(), 5, 9, 0, collator=CouplingCollator(RULE.name, 30), batch_size=8, num_batches=8)
+    failing = np.array([[[1, 1, 1], [1, 0, 1], [1, 1, 1]]], dtype=np.uint8)
+    batches.practise([(failing, np.full((1, 3), 3))])
+    texts = [decode(tokens) for tokens in batches.global_batch(0)[0].tokens]
+    assert all("8" in text for text in texts) and len(set(texts)) == 8
+
+
+@pytest.mark.parametrize("question", ["M__>__M", "M__>__M=", " M__ > __M = ", "M__ __M", "M__\n__M\n", "M__ \r\n__M", "M__>\n__M"])
+def test_rows_of_a_question_may_be_parted_in_several_ways(question):
+    task = Minesweeper()
+    assert task.prompt(question) == "M__>__M="
+    assert task.prompt(question) == write(task, "M__", "__M")[1:8] + "="
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_prompt_and_answer_are_those_of_the_text(width, height):
+    task = Minesweeper()
+    boards = task.draw_operands(make_generator(0), np.array([task.operand_lengths(width, height)]))
+    rows = ["".join("_M"[cell] for cell in row) for row in boards[0]]
+    query, response = write(task, *rows).strip("$").split("=")
+    assert task.prompt(">".join(rows)) == task.prompt("\n".join(rows)) == f"{query}="
+    assert task.read_answer(response) == solve(rows)
+    assert task.prompt(task.example_question)
+
+
+@pytest.mark.parametrize(
+    "question", ["", "=", ">", "M__>", ">M__", "M__>>__M", "M__>__M==", "M__>__M=M2112M", "M**>**M", "m__>__m", "M_0", "M_\u00a0_M"]
+)
+def test_malformed_question_is_refused_by_name(question):
+    with pytest.raises(ValueError, match=f"^the question {re.escape(repr(question))} is not a board such as 'M__>__M'"):
+        Minesweeper().prompt(question)
+
+
+def test_rows_of_a_question_must_have_one_width():
+    with pytest.raises(ValueError, match=re.escape("'M__>__' must have one width, got 'M__' (3 cells) and '__' (2)")):
+        Minesweeper().prompt("M__>__")
+
+
+@pytest.mark.parametrize("name", ["min_mine_ratio", "max_mine_ratio"])
+@pytest.mark.parametrize("value", [-0.1, 1.1, True, "0.2", None, float("nan")])
+def test_illegal_ratios_of_mines_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1, got {re.escape(repr(value))}"):
+        Minesweeper(**{name: value})
+
+
+def test_fewest_mines_must_not_be_more_than_the_most():
+    with pytest.raises(ValueError, match=r"min_mine_ratio must not be above max_mine_ratio, got 0.3 and 0.25"):
+        Minesweeper(min_mine_ratio=0.3)
+
+
+def test_format_describes_itself():
+    for task in (Minesweeper(), Minesweeper(separate_eos=True, min_mine_ratio=0.0, max_mine_ratio=1)):
+        description = task.describe()
+        assert TASKS[description.pop("task")](**description) == task
+    with pytest.raises(ValueError, match="separate_eos must be True or False, got 1"):
+        Minesweeper(separate_eos=1)
+
+
+def test_board_and_answer_are_drawn(tmp_path):
+    file = tmp_path / "board.png"
+    plot_board("M__>__M", "M2112M", file)
+    assert file.stat().st_size > 1000
+    with pytest.raises(ValueError, match="the answer must have 6 cells, as the board 'M__>__M', got 5: 'M2112'"):
+        plot_board("M__>__M", "M2112", file)
