@@ -35,6 +35,7 @@ LONG_FOLDER = FOLDER / "long"
 COMPARISONS = FOLDER / "COMPARISONS.md"
 STUDIES_FOLDER = FOLDER / "studies"
 TASKS_STUDY = "tasks"
+ENCODINGS_STUDY = "encodings"
 
 WINDOWED_RECIPES = {
     "addition": "addition-short",
@@ -188,14 +189,16 @@ def _reach(rows: list[Row]) -> str:
     return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
 
 
-def tasks_table(rows: list[Row]) -> str:
+def tasks_table(rows: list[Row], addition_rows: list[Row]) -> str:
     """Tasks down, encodings across: certificates of the window, generalizable lengths of all others.
 
     Args:
         rows: of runs named TASK--ENCODING-seedN, TASK a name of `TASKS`.
+        addition_rows: of runs of addition named ENCODING-seedN.
     """
+    encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
+    rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
     variants = group_variants([row for row in rows if row["model"].endswith("/best")])
-    encodings = list(dict.fromkeys(name.partition("--")[2] for name in variants))
     lines = [["task", "window", *encodings], ["---"] * (len(encodings) + 2)]
     for task, recipe in WINDOWED_RECIPES.items():
         cells = [_reach(variants[name]) if (name := f"{task}--{encoding}") in variants else "" for encoding in encodings]
@@ -267,8 +270,12 @@ def published_blocks() -> dict[str, str]:
             [row for file in sorted(folder.glob(f"*/{RESULTS_FILE}")) for row in read_results(file)]
         )
     for folder in sorted(STUDIES_FOLDER.glob("*")):
-        table = tasks_table if folder.name == TASKS_STUDY else study_table
-        blocks[f"studies/{folder.name}"] = table(read_results(folder / RESULTS_FILE))
+        rows = read_results(folder / RESULTS_FILE)
+        if folder.name == TASKS_STUDY:
+            table = tasks_table(rows, read_results(STUDIES_FOLDER / ENCODINGS_STUDY / RESULTS_FILE))
+        else:
+            table = study_table(rows)
+        blocks[f"studies/{folder.name}"] = table
     return blocks
 
 

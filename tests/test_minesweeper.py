@@ -229,7 +229,8 @@ def test_neighbourhoods_are_those_of_the_rules_of_the_game(covering):
 
 
 @pytest.mark.parametrize(
-    ("width", "height"), [*itertools.product(range(1, 6), repeat=2), (1, 9), (9, 1), (2, 8), (8, 2), (7, 6), (6, 9), (12, 12)]
+    ("width", "height"),
+    [*itertools.product(range(1, 6), repeat=2), (1, 9), (9, 1), (2, 8), (8, 2), (7, 6), (6, 9), (12, 12)],
 )
 def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, height):
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
@@ -280,7 +281,9 @@ def test_batches_practise_trained_boards():
     assert all("8" in text for text in texts) and len(set(texts)) == 8
 
 
-@pytest.mark.parametrize("question", ["M__>__M", "M__>__M=", " M__ > __M = ", "M__ __M", "M__\n__M\n", "M__ \r\n__M", "M__>\n__M"])
+@pytest.mark.parametrize(
+    "question", ["M__>__M", "M__>__M=", " M__ > __M = ", "M__ __M", "M__\n__M\n", "M__ \r\n__M", "M__>\n__M"]
+)
 def test_rows_of_a_question_may_be_parted_in_several_ways(question):
     task = Minesweeper()
     assert task.prompt(question) == "M__>__M="
@@ -299,7 +302,8 @@ def test_prompt_and_answer_are_those_of_the_text(width, height):
 
 
 @pytest.mark.parametrize(
-    "question", ["", "=", ">", "M__>", ">M__", "M__>>__M", "M__>__M==", "M__>__M=M2112M", "M**>**M", "m__>__m", "M_0", "M_\u00a0_M"]
+    "question",
+    ["", "=", ">", "M__>", ">M__", "M__>>__M", "M__>__M==", "M__>__M=M2112M", "M**>**M", "m__>__m", "M_0", "M_\u00a0_M"],
 )
 def test_malformed_question_is_refused_by_name(question):
     with pytest.raises(ValueError, match=f"^the question {re.escape(repr(question))} is not a board such as 'M__>__M'"):
