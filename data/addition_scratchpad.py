@@ -25,8 +25,8 @@ class AdditionScratchpad(Task):
     the answer. All numbers are zero-padded to W digits. Where the longest operand has L digits, W is L and the number of
     digits of n - 1: that suffices, since n operands add up to less than n * 10**L, and for n <= 10**L nothing less does.
 
-    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of four ways, which are those of the
-    follow-up's code (it calls the second `uniform_fixed_max` and the last `independent`):
+    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of four ways, those of the
+    follow-up's code (which calls the second `uniform_fixed_max` and the last `independent`):
 
         uniform                 each operand's length is uniform
         uniform_with_longest    so are all but one, anywhere, which has the longest trained length
@@ -184,15 +184,16 @@ class AdditionScratchpad(Task):
             batches=batches,
             argument=(
                 "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
-                "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` at the "
-                "beginning, which itself sees nothing else. At the top, in place of a next column, it sees `=` and, where there "
-                "is an operand j+1, the `+` before that. (1) `=` and the digits of running sum 0 see no digits. What comes next "
-                "is 0, at the top `>`. (2) The `>` before running sum j > 0 sees s and o in the column of the ones, and the `>` "
-                "before running sum j-1 if j > 1; if j = 1, s is 0. What comes next is (s + o) mod 10. (3) Any other digit is "
-                "(s + o + c) mod 10 for the s and o in its column and a carry c of 0 or 1. Below the top it also sees those of "
-                "the next column. What comes next is their sum, and 1 more if s + o + c is above 9, mod 10. At the top o is 0, "
-                "and s + c is at most 9 because the width suffices. What comes next is `>` if there is a `+`, else the end "
-                "token. These are all the cases, and they are checked for all digits s and o."
+                "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` "
+                "at the beginning, which itself sees nothing else. At the top, in place of a next column, it sees `=` and, "
+                "if there is an operand j+1, the `+` after operand j. (1) `=` and the digits of running sum 0 see no "
+                "digits and no `+`. What comes next is 0, but `>` at the top. (2) The `>` before running sum j sees s and "
+                "o in the column of the ones, and the `>` before running sum j-1 if j > 1; if j = 1, s is 0. What comes "
+                "next is (s + o) mod 10. (3) Any other digit is (s + o + c) mod 10 for the s and o in its column and a "
+                "carry c of 0 or 1. Below the top it also sees s and o in the next column. What comes next is their sum, "
+                "and 1 more if the digit's own s + o + c is above 9, mod 10. At the top, o is 0, and s + c is at most 9 "
+                "because the width suffices. What comes next is `>` if there is a `+`, else the end token. These are all "
+                "the cases, and they are checked for all digits s and o."
             ),
         )
 

@@ -190,9 +190,10 @@ class Minesweeper(Task):
     def vary(self, generator, digits, max_length):
         """Each board as part of one of `max_length` rows and columns with a number of mines that is drawn for these.
 
-        Its rows come to lie at the top or at the bottom, its columns on the left, on the right, or half on either side: each
-        neighbourhood in its place in one of these, unless it is that of a single row or column. Boards that are larger, or
-        have too many mines, are left out.
+        Its rows come to lie at the top or at the bottom, its columns on the left, on the right or, if there are 4, half on
+        either side: each neighbourhood in its place in one of these, unless it is that of a single row or column. Other
+        mines come to lie around one more cell as long as there is room. Boards that are larger, or have too many mines, are
+        left out.
         """
         _, height, width = digits.shape
         fewest, most = self._mine_range(np.array(max_length**2))
@@ -203,7 +204,8 @@ class Minesweeper(Task):
         count = len(digits)
 
         row = np.arange(height) + generator.integers(2, size=(count, 1)) * (max_length - height)
-        column, on_the_left = np.arange(width), generator.integers(3, size=(count, 1)) * width // 2
+        column, parts = np.arange(width), 2 if width > 3 else 1
+        on_the_left = generator.integers(parts + 1, size=(count, 1)) * width // parts
         column = np.where(column < on_the_left, column, column + max_length - width)
         place = np.arange(count)[:, None, None], row[:, :, None], column[:, None, :]
         free = np.ones((count, max_length, max_length), dtype=bool)
@@ -211,7 +213,7 @@ class Minesweeper(Task):
         cell, centre = np.arange(max_length), generator.integers(max_length, size=(2, count, 1, 1))
         far = np.maximum(np.abs(cell[:, None] - centre[0]), np.abs(cell - centre[1])) != 1
         others = generator.integers(fewest, most + 1) - mines
-        boards = _draw_mines(generator, others, free.reshape(count, -1), far.reshape(count, -1))
+        boards = _draw_mines(generator, others, *(mask.reshape(count, max_length**2) for mask in (free, far)))
         boards = boards.reshape(free.shape).astype(np.uint8)
         boards[place] = digits
         return boards, np.full((count, max_length), max_length)

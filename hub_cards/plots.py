@@ -121,15 +121,16 @@ def plot_board(board: str, answer: str, file: Path) -> None:
     """
     rows = board.split(">")
     height, width = len(rows), len(rows[0])
-    if len(answer) != height * width:
-        raise ValueError(f"the answer must have {height * width} cells, as the board {board!r}, got {len(answer)}: {answer!r}")
-    figure, panels = plt.subplots(1, 2, figsize=(8, 8 * height / (2 * width) + 0.5), layout="constrained")
+    if len(answer) != (cells := height * width):
+        raise ValueError(f"the answer must have {cells} cells, as the board {board!r}, got {len(answer)}: {answer!r}")
+    figure, panels = plt.subplots(1, 2, figsize=(8, 4 * height / width + 0.5), layout="constrained")
+    font = {"ha": "center", "va": "center", "fontsize": 120 / (width + 5)}
     for axes, cells, title in zip(panels, ("".join(rows).replace("_", " "), answer), ("board", "answer"), strict=True):
         darkness = [9 if cell == "M" else int(cell) if cell.isdecimal() else 0 for cell in cells]
         axes.imshow(np.reshape(darkness, (height, width)), vmin=0, vmax=9, cmap="Greys")
         for place, cell in enumerate(cells):
             colour = "white" if darkness[place] > 4 else "black"
-            axes.text(place % width, place // width, cell, ha="center", va="center", color=colour, fontsize=120 / (width + 5))
+            axes.text(place % width, place // width, cell, color=colour, **font)
         axes.set(xticks=[], yticks=[], title=title)
     _save(figure, file)
 

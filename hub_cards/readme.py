@@ -38,18 +38,18 @@ TASKS_STUDY = "tasks"
 ENCODINGS_STUDY = "encodings"
 
 WINDOWED_RECIPES = {
-    "addition": "addition-short",
-    "multi_operand_addition": "three-summands",
-    "addition_scratchpad": "addition-scratchpad",
-    "subtraction": "subtraction",
-    "multiplication": "multiplication-2",
-    "multiplication_scratchpad": "multiplication-scratchpad",
-    "copy": "copy",
-    "reverse": "reverse",
-    "parity": "parity",
-    "minesweeper": "minesweeper",
+    "addition": ["addition-short"],
+    "multi_operand_addition": ["three-summands"],
+    "addition_scratchpad": ["addition-scratchpad"],
+    "subtraction": ["subtraction"],
+    "multiplication": ["multiplication-1", "multiplication-2"],
+    "multiplication_scratchpad": ["multiplication-scratchpad"],
+    "copy": ["copy"],
+    "reverse": ["reverse"],
+    "parity": ["parity"],
+    "minesweeper": ["minesweeper"],
 }
-"""The recipe with a window for each task."""
+"""The recipes with a window for each task."""
 
 
 def published_results() -> dict[str, list[Row]]:
@@ -200,9 +200,9 @@ def tasks_table(rows: list[Row], addition_rows: list[Row]) -> str:
     rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
     variants = group_variants([row for row in rows if row["model"].endswith("/best")])
     lines = [["task", "window", *encodings], ["---"] * (len(encodings) + 2)]
-    for task, recipe in WINDOWED_RECIPES.items():
+    for task, recipes in WINDOWED_RECIPES.items():
         cells = [_reach(variants[name]) if (name := f"{task}--{encoding}") in variants else "" for encoding in encodings]
-        lines.append([task, _window_cell(recipe), *cells])
+        lines.append([task, "; ".join(map(_window_cell, recipes)), *cells])
     samples = f"{rows[0]['num_samples']} problems per size, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
     return _markdown(lines) + f"\n\nBest checkpoints, one seed, {samples}.\n"
 
@@ -234,9 +234,9 @@ def _window_cell(recipe: str) -> str:
     file = MODELS_FOLDER / recipe / CERTIFICATES_FILE
     if file.exists():
         certified = [row["certified"] for row in read_results(file)]
-        return f"every size, certified: {sum(certified)} of {len(certified)} seeds"
+        return f"`{recipe}`: every size, certified ({sum(certified)} of {len(certified)} seeds)"
     file = MODELS_FOLDER / recipe / RESULTS_FILE
-    return _reach(read_results(file)) if file.exists() else ""
+    return f"`{recipe}`: {_reach(read_results(file))}" if file.exists() else ""
 
 
 def _markdown(lines: list[list[str]]) -> str:
@@ -246,8 +246,8 @@ def _markdown(lines: list[list[str]]) -> str:
 def published_blocks() -> dict[str, str]:
     """Every table that README.md or COMPARISONS.md can hold, by the name of its block."""
     certified = [name for name in list_recipes() if (MODELS_FOLDER / name / CERTIFICATES_FILE).exists()]
-    together = [name for name in WINDOWED_RECIPES.values() if name in certified]
-    single = {name: rows for name, rows in published_results().items() if name == "addition-short" or name not in together}
+    together = [name for name in certified if name not in ("addition", "addition-short")]
+    single = {name: rows for name, rows in published_results().items() if name not in together}
     blocks = {name: accuracy_table(rows) for name, rows in single.items()}
     blocks |= {
         f"{name}/certificates": certificate_table(read_results(MODELS_FOLDER / name / CERTIFICATES_FILE))
@@ -255,7 +255,7 @@ def published_blocks() -> dict[str, str]:
         if name in single
     }
     if together:
-        blocks["certified"] = certified_table(together)
+        blocks["certified"] = certified_table(["addition-short", *together])
     if BENCHMARKS_FILE.exists():
         blocks["benchmarks"] = benchmark_table(read_results(BENCHMARKS_FILE))
     if COST_FILE.exists():

@@ -13,7 +13,7 @@ from longhand.data.addition_scratchpad import LengthSampling
 from longhand.data.collator import IGNORED
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
-from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, SEPARATE_EOS, TOKENS, decode
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, SEPARATE_EOS, TOKENS, decode
 
 RULE = COUPLING_RULES["addition_scratchpad"]
 SAMPLINGS = get_args(LengthSampling)
@@ -55,7 +55,7 @@ def test_format_is_zero_padded_running_sums_with_the_ones_first():
     assert write(AdditionScratchpad(), 57, 48, 96) == "$057+048+096=000>750>501>102$"
     assert write(AdditionScratchpad(), 512, 880, 300) == "$0512+0880+0300=0000>2150>2931>2961$"
     assert write(AdditionScratchpad(separate_eos=True), 5, 0) == "$05+00=00>50>50<eos>"
-    assert write(AdditionScratchpad(), *[9] * 11).endswith(">099$")
+    assert write(AdditionScratchpad(), *[9] * 11).endswith(">090>990$")
 
 
 @pytest.mark.parametrize(("longest", "operands"), SIZES)
@@ -131,7 +131,7 @@ def test_lengths_are_distributed_as_described(sampling, low, high, max_operands)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(("low", "high", "max_operands"), [(1, 3, 4), (2, 3, 3), (1, 1, 2)])
 def test_group_lengths_are_sampled_lengths_given_their_group(sampling, low, high, max_operands):
-    """For `partially_uniform`, given also whether all are equal: then a batch like that of each draw adds up to the whole."""
+    """For `partially_uniform` given also whether all are equal, which every batch keeps."""
     task = AdditionScratchpad(max_operands=max_operands, length_sampling=sampling)
     shares = expected_lengths(sampling, low, high, max_operands)
 
@@ -142,8 +142,8 @@ def test_group_lengths_are_sampled_lengths_given_their_group(sampling, low, high
     for group in {batch_of(row) for row, share in shares.items() if share}:
         same = {row: share for row, share in shares.items() if share and batch_of(row) == group}
         for given in (min(same), max(same)):
-            drawn = task.group_lengths(make_generator(1), np.array(given), 20_000, low)
-            assert_distributed(drawn, {row: share for row, share in same.items()})
+            drawn = task.group_lengths(make_generator(1), np.array(given), 10_000, low)
+            assert_distributed(drawn, same)
             assert len(np.unique(task.group(drawn))) == 1
 
 
@@ -326,12 +326,11 @@ def occurring_neighbourhoods(task: AdditionScratchpad, digits: np.ndarray) -> di
     return dict(pairs)
 
 
-def last_sums(length: int, operands: int, top: int, last: int) -> list[int]:
-    """Operands whose last running sum but one is top 9 9 ... 9, or as near to it as they can come."""
-    rest, numbers = top * 10 ** (length + len(str(operands - 1)) - 1) + 10 ** (length + len(str(operands - 1)) - 1) - 1, []
+def ending_after(total: int, length: int, operands: int, last: int) -> list[int]:
+    """Operands of which all but the last add up to `total`."""
+    numbers = []
     for _ in range(operands - 1):
-        numbers.append(min(rest, 10**length - 1))
-        rest -= numbers[-1]
+        numbers.append(min(total - sum(numbers), 10**length - 1))
     return [*numbers, last]
 
 
@@ -339,10 +338,11 @@ def last_sums(length: int, operands: int, top: int, last: int) -> list[int]:
 def test_listed_neighbourhoods_are_those_that_occur(separate_eos):
     task = AdditionScratchpad(separate_eos=separate_eos)
     listed = listed_neighbourhoods(task)
-    occurring = occurring_neighbourhoods(task, draw(30, 30, 500))
+    occurring = occurring_neighbourhoods(task, draw(30, 30, 400))
     for length, operands in [*SIZES, (1, 112), (1, 30), (30, 2), (8, 40)]:
         occurring |= occurring_neighbourhoods(task, draw(length, operands, 40))
-    tops = [last_sums(2, 100, top, last) for top in range(10) for last in (0, 1) if (top, last) != (9, 1)]
+    # Every digit at the top of the last running sum but one, with and without a carry into it.
+    tops = [ending_after(min(1000 * top + 999, 9801), 2, 100, last) for top in range(10) for last in (0, 1)]
     occurring |= occurring_neighbourhoods(task, as_digits(tops)[0])
     every_pair = np.indices((10, 10)).reshape(2, -1).T.astype(np.uint8)[:, :, None]
     occurring |= occurring_neighbourhoods(task, every_pair)
@@ -355,11 +355,3 @@ def test_neighbourhoods_are_refused_for_other_windows():
     for window, layers in ((RULE.relations[:2], 1), (RULE.relations, 2), ((0, 1), 1)):
         with pytest.raises(ValueError, match=f"addition_scratchpad have been worked out for one layer .* not for {layers} "):
             AdditionScratchpad().covering_neighbourhoods(window, layers)
-
-
-def test_a_sum_sees_plus_where_a_further_operand_exists():
-    assert PLUS in {
-        int(key)
-        for _, keys, _, _ in AdditionScratchpad().covering_neighbourhoods(RULE.relations, 1).batches
-        for key in keys[:, 2]
-    }
