@@ -87,8 +87,8 @@ class MultiOperandAddition(Task):
         C(n + 9, 9) columns. With n = 3:
 
             column     3  2  1  0
-            A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; the carry
-            B          0  a  a  9       into column 1, 0 to 2, is made by as many 9s in the ones
+            A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry
+            B          0  a  a  9       of 0, 1 or 2 into column 1 is made by no, two or three 9s in the ones
             C          0  a  a  0
             sum           .  c  8
         """
@@ -114,14 +114,17 @@ class MultiOperandAddition(Task):
             count=columns + self.operands * columns**2,
             batches=batches(),
             argument=(
-                "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees its "
-                "own digit and the operands' in columns j and j+1, in no order, and `$`; `=` sees the ones and the "
-                "signs. What is right next follows from these and from whether column j+1 exists: the own digit tells "
-                f"the carry into column j, which is at most {self.operands - 1}. The columns above j+1 are not seen, so "
-                "take them away, and those below j pass on nothing but a carry: one column with as many 9s can stand for"
-                " them. All columns are padded to where no carry goes out, so that the top column holds zeros. What is "
-                "left is a problem of three digits (`=`: of one) with the same neighbourhood and the same right next "
-                "token; one for each choice of digits is checked."
+                "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees `$`, "
+                "its own digit and the operands' in columns j and j+1; `=` sees `$`, the signs and the ones. The "
+                "operands' digits of one column stand in one relation, so that by locality their order does not matter "
+                "and one order of each column is enough. What is right next follows from what is seen and from whether "
+                f"column j+1 exists: the own digit tells the carry c into column j, which is at most {self.operands - 1}."
+                " If column j+1 exists, take the columns above it away; they are not seen. Put one column in the place "
+                "of those below j, which pass on nothing but the carry: zeros if c is 0, else c+1 nines and zeros. What "
+                "is left is a problem of three digits. If j is the top, its digits are zeros, since all operands are "
+                "padded to where no carry goes out, and the own digit is c: so it is in a problem of three digits with c"
+                " in its top column. `=` sees the same in a problem of one digit. The neighbourhoods and the right next "
+                "tokens are the same. All such problems, with one order of each column, are checked."
             ),
         )
 

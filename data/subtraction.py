@@ -73,10 +73,10 @@ class Subtraction(Task):
     def covering_problems(self, window, layers):
         """All problems of one and two digits, and those of four whose ones are 0-0 or 0-9 and whose top column is 1-0.
 
-            column     3  2  1  0
-            A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
-            B          0  a  a  9       is made by 0-9, and whatever column 2 borrows is made good by 1-0
-            A - B         .  c  1
+        column     3  2  1  0
+        A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
+        B          0  a  a  9       is made by 0-9, and whatever column 2 borrows is made good by 1-0
+        A - B         .  c  1
         """
         relations = COUPLING_RULES[self.coupling].relations
         if tuple(window) != relations or layers != 1:
@@ -99,14 +99,16 @@ class Subtraction(Task):
             count=55 + 5050 + 20_000,
             batches=batches(),
             argument=(
-                "Call the ones column 0; `-` and `=` stand in column -1. A response token in column j sees the digits of"
-                " both operands, told apart, in columns j and j+1, and `$`; `=` also sees `-`. What is right next "
-                "follows from these, from its own digit, and from whether column j+1 exists: the own digit tells whether"
-                " column j was borrowed from. If column j+1 exists, take the columns above it away and put 1-0 there, "
-                "put 0-0 or 0-9 in the place of the columns below j: the neighbourhood is the same in this problem of "
-                "four digits. If j is the top column, put one column of 0-0 or 0-9 below it: what is left has two "
-                "digits, and the first is not smaller. `=` sees the ones alone: 1-0 above them changes nothing. All "
-                "these are checked."
+                "Call the ones column 0; `-` and `=` stand in column -1. A response token in column j sees `$` and the "
+                "digits of both operands, told apart, in columns j and j+1; `=` sees `$`, `-` and the ones. What is "
+                "right next follows from these, from its own digit, and from whether column j+1 exists: the own digit "
+                "tells whether column j was borrowed from. Put one column in the place of those below j, which pass on "
+                "nothing but a borrow: 0-9 if there is one, else 0-0. If column j+1 exists, put 1-0 in the place of the "
+                "columns above it, which are not seen, so that the first operand stays the larger one: a problem of four"
+                " digits. If j is the top, what is left has two digits, and the first operand is not smaller, since "
+                "nothing is borrowed from above. For `=`, put 1-0 in the place of the columns above the ones: two "
+                "digits, or one if there were none. The neighbourhoods and the right next tokens are the same. All these"
+                " problems are checked."
             ),
         )
 

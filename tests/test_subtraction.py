@@ -124,10 +124,12 @@ def test_what_tokens_of_other_problems_see_occurs_in_the_covering_problems(cover
     assert seen(np.where(swapped[:, None, None], hard[:, ::-1], hard)) <= covered
 
 
-def test_covering_problems_are_all_needed_in_kind(covered):
-    # With a borrow and without one, every pair of columns: what the token in column 1 of four sees.
+def test_covering_problems_hold_every_pair_of_columns_with_a_borrow_and_without(covered):
     middle = {found for found in covered if found[0] == (2, 0, 3, 1)}
-    assert len({found[2:6] for found in middle}) <= 10_000 and len(middle) >= 20_000
+    assert len({found[2:6] for found in middle}) == 10_000 and len(middle) == 20_000
+    # At the top only what needs no borrow from above: a >= b without a borrow, a > b with one. `=` sees any ones, and `-`.
+    assert sum(found[0] == (0, 1) for found in covered) == 55 + 45
+    assert sum(found[0] == (2, 0, 3) for found in covered) == 100 and len(covered) == 20_200
 
 
 @pytest.mark.parametrize("max_length", [4, 9])
