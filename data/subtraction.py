@@ -73,10 +73,12 @@ class Subtraction(Task):
     def covering_problems(self, window, layers):
         """All problems of one and two digits, and those of four whose ones are 0-0 or 0-9 and whose top column is 1-0.
 
-        column     3  2  1  0
-        A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
-        B          0  a  a  9       is made by 0-9, and whatever column 2 borrows is made good by 1-0
-        A - B         .  c  1
+        What the columns below and above those in sight do takes one column each:
+
+            column     3  2  1  0
+            A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
+            B          0  a  a  9       is made by 0-9, and whatever column 2 borrows is made good by 1-0
+            A - B         .  c  1
         """
         relations = COUPLING_RULES[self.coupling].relations
         if tuple(window) != relations or layers != 1:
