@@ -252,7 +252,7 @@ def test_attention_mask_of_another_length_is_refused():
         ({"attention_scale": "log"}, "attention_scale"),
         ({"position_encoding": "kerple"}, "position_encoding"),
         ({"position_init": "zeros"}, "position_init"),
-        ({"coupling": "subtraction"}, "coupling 'subtraction' is unknown"),
+        ({"coupling": "division"}, "coupling 'division' is unknown"),
         ({"position_levels": 2}, "has 1 level"),
         ({"relation_range": [1, 0]}, "relation_range"),
         ({"relation_range": [0, 1, 2]}, "relation_range"),
