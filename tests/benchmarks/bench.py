@@ -17,7 +17,8 @@ import torch
 from baseline import BaselineGPT, batch, example, loss
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches
-from longhand.eval import hardware, teacher_forced_matches
+from longhand.data.metrics import teacher_forced_matches
+from longhand.eval import hardware
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 MAX_POSITION = 202
