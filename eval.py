@@ -11,7 +11,7 @@ import platform
 import sys
 import textwrap
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -26,21 +26,24 @@ from transformers.utils import logging
 from longhand.data import TASKS, EvaluationBatches, Task
 from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
-from longhand.data.metrics import generated_matches
-from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
+from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
 from longhand.hub_cards.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
     format_medians,
+    format_places,
     format_table,
     read_results,
     write_results,
 )
+from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.vocabulary import ALL_TOKENS
 
 CERTIFICATE_FILE = "certificate.json"
+PLACES_FILE = "places.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
@@ -285,15 +288,57 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
-            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "position_ids")}
-            outputs = model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False, output_attentions=True)
+            inputs = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+            outputs = model(**inputs, **task.forward_options, output_attentions=True)
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
     kinds = [ALL_TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
-    first_query = batch["input_ids"].shape[1] - batch["logits_to_keep"]
-    mean = [weights.float().mean(0)[:, -batch["logits_to_keep"] : -1].cpu() for weights in outputs.attentions]
+    first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
     plot_attention(mean, kinds, first_query, file)
+
+
+def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
+    """The same checkpoint, to be tested on problems of another kind of sampling.
+
+    Raises:
+        ValueError: its task has no such choice.
+    """
+    if "sampling" not in {field.name for field in fields(checkpoint.task)}:
+        raise ValueError(f"--sampling {sampling}: the task {checkpoint.task.name!r} draws problems in one way only")
+    return replace(checkpoint, task=replace(checkpoint.task, sampling=sampling))
+
+
+def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
+    """Accuracy of every output place (paper 2, Table 1): a row for each of `lengths` and place, 1 the last of the answer."""
+    task, rows = checkpoint.task, []
+    for operands in lengths:
+        collator = task.collator(checkpoint.model.config)
+        batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
+        with torch.inference_mode():
+            accuracy = place_accuracy(*(part.cpu() for part in task.right_tokens(*task.forward(checkpoint.model, batch))))
+        shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
+        shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
+        rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
+    return rows
+
+
+def check_position_maps(checkpoint: Checkpoint) -> None:
+    """Raises ValueError for a model without pairwise vectors."""
+    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
+        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def draw_position_maps(checkpoint: Checkpoint, file: Path) -> None:
+    """Plots the vectors of every layer, those of all heads side by side (paper 2, App. C.3)."""
+    layers = [layer.self_attn.relations for layer in checkpoint.model.model.layers]
+    tables = [[rule.weight.detach().float().flatten(1).cpu().numpy() for rule in rules] for rules in layers]
+    low = checkpoint.model.config.relation_range[0]
+    names = [rule.name for rule in layers[0]]
+    plot_position_maps(tables, names, [low] * len(names), file)
 
 
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
@@ -368,6 +413,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         help="check all neighbourhoods instead: exit status 0 only where the model is proved exact for every length",
     )
     parser.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
+    parser.add_argument("--output_places", action="store_true", help="also accuracy of every digit of the answer")
+    parser.add_argument("--position_maps", action="store_true", help="also plot an encoder's pairwise vectors")
+    parser.add_argument("--sampling", help="draw other test problems, where a task has the choice, such as cascades")
     parser.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
     return parser.parse_args(arguments)
@@ -381,6 +429,11 @@ def run(options: argparse.Namespace) -> None:
     if others is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
+    if options.sampling is not None:
+        checkpoints = [resample(checkpoint, options.sampling) for checkpoint in checkpoints]
+    if options.position_maps:
+        for checkpoint in checkpoints:
+            check_position_maps(checkpoint)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
@@ -433,6 +486,17 @@ def run(options: argparse.Namespace) -> None:
             measured = [{**row, "run_seconds": checkpoint.run_seconds} for row in measured]
         rows += measured
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
+    if options.output_places:
+        places = [
+            row for checkpoint in checkpoints for row in measure_places(checkpoint, pairs, options.num_samples, options.seed)
+        ]
+        write_results(places, folder / PLACES_FILE)
+        print(f"\n{format_places(places)}\n\nwrote {folder / PLACES_FILE}")
+    if options.position_maps:
+        for checkpoint in checkpoints:
+            file = folder / f"positions-{checkpoint.name.replace('/', '--')}.png"
+            draw_position_maps(checkpoint, file)
+            print(f"wrote {file}")
     if options.attentions:
         for checkpoint in checkpoints:
             file = folder / f"attention-{checkpoint.name.replace('/', '--')}.png"

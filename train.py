@@ -328,17 +328,29 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
             shutil.rmtree(path)
         if not any((run.folder / CHECKPOINTS_FOLDER).iterdir()):
             (run.folder / CHECKPOINTS_FOLDER).rmdir()
-        folder, question = run.folder, run.task.example_question
-        print(
-            f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n"
-            "\nwhat next:\n"
-            f'  python eval.py {folder} --ask "{question}"\n'
-            f"  python eval.py {folder} --certify\n"
-            f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"
-            f"  python eval.py {folder} --lengths {run.data.test_lengths[0]} --attentions"
-        )
+        print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n\nwhat next:")
+        for options in what_next(trainer.model, run):
+            print(f"  python eval.py {run.folder} {options}")
         return certified
     return True
+
+
+def what_next(model: PreTrainedModel, run: Run) -> list[str]:
+    """Options of eval.py that make sense for the model."""
+    options = [f"--lengths {run.data.test_lengths[0]} --attentions"]
+    try:
+        run.task.check_generation()
+    except ValueError:
+        pass
+    else:
+        options[:0] = [f"--lengths {run.data.test_lengths[0]},{run.data.test_lengths[-1]} --decode generate"]
+    if run.task.answers_questions:
+        options[:0] = [f'--ask "{run.task.example_question}"']
+    try:
+        covering(model, run.task)
+    except CannotCertify:
+        return options
+    return [*options[:1], "--certify", *options[1:]]
 
 
 def main(arguments: list[str] | None = None) -> None:

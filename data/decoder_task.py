@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.metrics import response_matches, teacher_forced_matches
+from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.task import Task
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
@@ -64,7 +64,8 @@ class DecoderTask(Task):
     model_class = CoupledGPTForCausalLM
     auto_class = AutoModelForCausalLM
     logits_matches = staticmethod(response_matches)
-    forward_matches = staticmethod(teacher_forced_matches)
+    right_tokens = staticmethod(response_tokens)
+    forward_options: ClassVar[dict[str, Any]] = {"use_cache": False}
     vocab_size: ClassVar[int] = len(TOKENS)
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
@@ -105,6 +106,10 @@ class DecoderTask(Task):
 
     def check_inputs(self, model, batch):
         model.model.position_encoding.check(batch["position_ids"])
+
+    @property
+    def answers_questions(self):
+        return self.writes_whole_response
 
     def check_generation(self):
         if not self.writes_whole_response:

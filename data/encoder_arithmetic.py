@@ -65,7 +65,9 @@ class EncoderAddition(EncoderTask):
         if self.sampling not in CLASS_SAMPLINGS:
             return super().operand_lengths(length, other)
         if other is None or not 0 <= other <= length:
-            raise ValueError(f"sums of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}")
+            raise ValueError(
+                f"sums of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}"
+            )
         return (length, other)
 
     @property

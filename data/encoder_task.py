@@ -11,7 +11,7 @@ from transformers import AutoModelForTokenClassification
 
 from longhand.data.collator import IGNORED
 from longhand.data.formatting import LabelledTokens
-from longhand.data.metrics import label_matches, labelled_matches
+from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.sampling import split_of
 from longhand.data.task import Task
 from longhand.data.tokenization import build_encoder_tokenizer
@@ -64,7 +64,7 @@ class EncoderTask(Task):
     model_class = PairwiseBertForTokenClassification
     auto_class = AutoModelForTokenClassification
     logits_matches = staticmethod(label_matches)
-    forward_matches = staticmethod(labelled_matches)
+    right_tokens = staticmethod(label_tokens)
     operator: ClassVar[int]
     in_field: ClassVar[slice] = slice(None)
 

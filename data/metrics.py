@@ -23,14 +23,19 @@ def response_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_leng
         (count, 3) int64: exact match (0 or 1), right tokens, supervised tokens; with `answer_length` a fourth column:
         whether the answer is right after a right scratchpad.
     """
-    labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
-    supervised = labels != IGNORED
-    right = (logits[:, :-1].argmax(-1) == labels) & supervised
-    matches = torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
+    right, supervised = response_tokens(logits, labels)
+    matches = _count(right, supervised)
     if answer_length is None:
         return matches
     in_answer = supervised.flip(1).cumsum(1).flip(1) <= answer_length
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
+
+
+def response_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+    """Which tokens of responses are right, and which are supervised, (count, kept - 1) each; see `response_matches`."""
+    labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
+    supervised = labels != IGNORED
+    return (logits[:, :-1].argmax(-1) == labels) & supervised, supervised
 
 
 def label_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
@@ -40,27 +45,32 @@ def label_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length:
         logits: (count, tokens, classes).
         labels: (count, tokens), -100 where not supervised.
     """
+    return _count(*label_tokens(logits, labels))
+
+
+def label_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+    """Which labels are right, and which are supervised, (count, tokens) each; see `label_matches`."""
     supervised = labels != IGNORED
-    right = (logits.argmax(-1) == labels) & supervised
+    return (logits.argmax(-1) == labels) & supervised, supervised
+
+
+def _count(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.LongTensor:
     return torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
 
 
-def labelled_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """`label_matches` of a collator's batch, from one forward pass."""
-    inputs = {key: value.to(model.device) for key, value in batch.items()}
-    labels = inputs.pop("labels")
-    return label_matches(model(**inputs).logits, labels).cpu()
+def place_accuracy(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.Tensor:
+    """Accuracy of each output place, the last supervised token first: its shares of right tokens, (most places,).
 
-
-def teacher_forced_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """`response_matches` of a collator's batch, from one forward pass."""
-    inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
-    labels = inputs.pop("labels")
-    return response_matches(model(**inputs, use_cache=False).logits, labels, answer_length).cpu()
+    Args:
+        right: (count, tokens), whether each token is right.
+        supervised: (count, tokens), whether it counts.
+    """
+    place = supervised.flip(1).cumsum(1).flip(1)[supervised]
+    return torch.bincount(place, right[supervised].double())[1:] / torch.bincount(place)[1:]
 
 
 def generated_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """As `teacher_forced_matches`, for responses that the model wrote itself."""
+    """As `response_matches`, for a collator's batch of responses that the model wrote itself."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)
     longest = int(query_lengths.max())

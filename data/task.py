@@ -32,6 +32,7 @@ class Task(ABC):
             must be so many that two splits practically never share one.
         model_class: class of the models that learn the task, with their output matrix.
         auto_class: the Auto class of transformers that loads them.
+        forward_options: arguments of their forward pass in evaluation, besides the inputs.
     """
 
     name: ClassVar[str]
@@ -42,6 +43,7 @@ class Task(ABC):
     partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
     model_class: ClassVar[type[PreTrainedModel]]
     auto_class: ClassVar[type]
+    forward_options: ClassVar[dict[str, Any]] = {}
 
     def __post_init__(self):
         for option in fields(self):
@@ -64,6 +66,11 @@ class Task(ABC):
     def check_inputs(self, model: PreTrainedModel, batch: dict[str, Any]) -> None:
         """Raises ValueError where inputs, a batch of `collator`, do not fit into the model's tables."""
 
+    @property
+    def answers_questions(self) -> bool:
+        """Whether a model can answer a question that is all it is given."""
+        return True
+
     @abstractmethod
     def check_generation(self) -> None:
         """Raises ValueError where a model cannot write a response token by token."""
@@ -83,10 +90,20 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
+    def right_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+        """Which tokens a model gets right, and which are supervised, see `data/metrics.py`."""
+
+    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.LongTensor]:
+        """Logits and labels, on the model's device, of a batch of `collator`."""
+        inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
+        labels = inputs.pop("labels")
+        return model(**inputs, **self.forward_options).logits, labels
+
     def forward_matches(
-        model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
+        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
     ) -> torch.Tensor:
-        """The same for a batch of `collator`, from one forward pass."""
+        """`logits_matches` of a batch of `collator`, from one forward pass."""
+        return self.logits_matches(*self.forward(model, batch), answer_length).cpu()
 
     @abstractmethod
     def answer(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:

@@ -287,7 +287,9 @@ def _check_position_sampling(positions: PositionArguments, config: CoupledGPTCon
             f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
         )
     if sampling == "multiplier" and (positions.max_multiplier is None or positions.max_multiplier < 2):
-        raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {positions.max_multiplier}")
+        raise ValueError(
+            f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {positions.max_multiplier}"
+        )
     if sampling != "multiplier" and positions.max_multiplier is not None:
         raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {positions.max_multiplier}")
     if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):

@@ -6,7 +6,6 @@ python -m longhand.hub_cards.complexity
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import matplotlib
@@ -15,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from longhand.data.complexity import cascade_distribution, dependency_distribution
+from longhand.hub_cards.plots import save_figure
 from longhand.hub_cards.results import Row, read_results, write_results
 
 RESULTS = Path(__file__).with_name("complexity.jsonl")
@@ -57,10 +57,7 @@ def plot_distributions(rows: list[Row], file: Path) -> None:
         axes.set_xticks(range(_LONGEST_SHOWN + 1))
     figure.supxlabel("length")
     figure.supylabel("probability")
-    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
-    figure.savefig(partial, dpi=120)
-    plt.close(figure)
-    os.replace(partial, file)
+    save_figure(figure, file)
 
 
 def format_rows(rows: list[Row]) -> str:

@@ -12,7 +12,9 @@ from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 @strict
 class PairwiseBertConfig(PreTrainedConfig):
-    r"""A post-norm BERT encoder whose heads add vectors to keys, one for each relation. The defaults are paper 2's for addition.
+    r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
+
+    The defaults are those of paper 2 for addition (App. B).
 
     Args:
         hidden_size: width of the residual stream.
