@@ -49,7 +49,13 @@ def plot_accuracy(
     save_figure(figure, file)
 
 
-def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None) -> None:
+def plot_comparison(
+    results: dict[str, list[Row]],
+    file: Path,
+    trained_lengths: tuple[int, int] | None,
+    axis: str = "digits of both operands",
+    scale: str = "log",
+) -> None:
     """Median exact match over seeds against length, one line for each recipe."""
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     if trained_lengths is not None:
@@ -60,8 +66,10 @@ def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: 
         label = f"{name} ({len(runs[0])} seeds)" if len(runs[0]) > 1 else name
         (line,) = axes.plot(lengths, [median(values) for values in runs], marker="o", markersize=3, label=label)
         axes.fill_between(lengths, *zip(*map(median_interval, runs), strict=True), color=line.get_color(), alpha=0.15)
-    axes.set(xlabel="digits of both operands", ylabel="exact match", xscale="log", ylim=(-0.03, 1.03))
-    axes.set_xticks(ticks := [10, 20, 30, 60, 100, 200, 500, 1000], map(str, ticks))
+    axes.set(xlabel=axis, ylabel="exact match", xscale=scale, ylim=(-0.03, 1.03))
+    if scale == "log":
+        longest = max(row["length"] for rows in results.values() for row in rows)
+        axes.set_xticks(ticks := [n for n in (5, 10, 20, 30, 60, 100, 200, 500, 1000) if n <= longest], map(str, ticks))
     axes.legend(fontsize="small", loc="center right")
     save_figure(figure, file)
 

@@ -1,6 +1,6 @@
-"""Writes the figures of README.md and COMPARISONS.md from the results files, so that none is typed by hand.
+"""Writes the figures of README.md, COMPARISONS.md and ENCODERS.md from the results files, so that none is typed by hand.
 
-python -m longhand.hub_cards.readme           rewrites both and their plots
+python -m longhand.hub_cards.readme           rewrites them and their plots
 python -m longhand.hub_cards.readme --check   exits with 1 where one of them is out of date
 """
 
@@ -33,6 +33,11 @@ ABLATION_FOLDER = FOLDER / "ablation"
 CEILING_FILE = FOLDER / "nope_ceiling.jsonl"
 LONG_FOLDER = FOLDER / "long"
 COMPARISONS = FOLDER / "COMPARISONS.md"
+ENCODERS = FOLDER / "ENCODERS.md"
+ENCODER_STUDIES_FOLDER = FOLDER / "encoders"
+RING_FILE = FOLDER / "linear_attention.jsonl"
+COMPLEXITY_FILE = FOLDER / "complexity.jsonl"
+GENERATION_FILE = FOLDER / "generation.jsonl"
 STUDIES_FOLDER = FOLDER / "studies"
 TASKS_STUDY = "tasks"
 ENCODINGS_STUDY = "encodings"
@@ -189,6 +194,77 @@ def _reach(rows: list[Row]) -> str:
     return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
 
 
+def best_rows(rows: list[Row]) -> list[Row]:
+    """Those of the checkpoints with the lowest validation loss at the longest validated size, as both papers choose them."""
+    return [row for row in rows if row["model"].endswith("/best")]
+
+
+def has_classes(rows: list[Row]) -> bool:
+    """Whether problems of one length were tested by class, such as the length of their longest cascade of carries."""
+    return any(row["length"] != row["length_b"] for row in rows)
+
+
+def by_class(rows: list[Row]) -> list[Row]:
+    """Rows with the class in the place of the length."""
+    return [{**row, "length": row["length_b"]} for row in rows]
+
+
+def encoder_table(rows: list[Row]) -> str:
+    """A line for each variant of an encoder: exact match by length, or by class where sums of one length were tested so."""
+    classes, digits = has_classes(rows), rows[0]["length"]
+    rows = by_class(rows) if classes else rows
+    variants, shown = group_variants(rows), sorted({row["length"] for row in rows})
+    lines = [["variant", *map(str, shown), *([] if classes else ["generalizable length"]), "seconds"]]
+    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
+    for variant, own in variants.items():
+        values = {length: [row["exact_match"] for row in own if row["length"] == length] for length in shown}
+        cells = [f"{median(values[length]):.3f}" if values[length] else "" for length in shown]
+        seconds = f"{median(row['run_seconds'] for row in own):.0f}"
+        lines.append([variant, *cells, *([] if classes else [_reach(own)]), seconds])
+    seeds = {len({row["model"] for row in own}) for own in variants.values()}
+    runs = "one seed" if seeds == {1} else f"medians of {' or '.join(map(str, sorted(seeds)))} seeds"
+    what = f"sums of {digits} digits by class" if classes else "problems per length"
+    samples = f"{rows[0]['num_samples']} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+    return _markdown(lines) + f"\n\nBest checkpoints, {runs}, {samples}.\n"
+
+
+def ring_table(rows: list[Row]) -> str:
+    """A line for each setting and method of linear attention on the ring: losses, beside what theory says."""
+    lines = [["window", "neighbours", "method", "training loss", "test loss in the window", "outside", "theory, outside"]]
+    lines.append(["---:", "---:", "---", "---:", "---:", "---:", "---:"])
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["window"], row["neighbours"], row["model"]), []).append(row)
+    for (window, neighbours, method), own in groups.items():
+        inside, outside = ([row for row in own if (row["position"] <= window) == part] for part in (True, False))
+        losses = [f"{sum(row['test_loss'] for row in part) / len(part):.4f}" for part in (inside, outside)]
+        trained = f"{sum(row['training_loss'] for row in own) / len(own):.1e}"
+        unseen = own[0]["alpha"] ** 2 + 2 * sum(beta**2 for beta in own[0]["betas"])
+        theory = {"ape": f"{unseen:.4f}", "rpe": "0"}.get(method, "")
+        lines.append([str(window), str(neighbours), method, trained, *losses, theory])
+    return _markdown(lines) + f"\n\nMeans over {len({row['seed'] for row in rows})} seeds and over positions.\n"
+
+
+def complexity_table(rows: list[Row]) -> str:
+    """A line for each distribution: its probabilities, and the share of lengths up to 4."""
+    shown = range(7)
+    lines = [["length", "digits", *map(str, shown), "up to 4"], ["---", *["---:"] * (len(shown) + 2)]]
+    for row in rows:
+        shares = [*row["probabilities"], *[0.0] * len(shown)]
+        cells = [f"{shares[length]:.2e}" for length in shown]
+        lines.append([row["length"], str(row["digits"]), *cells, f"{sum(shares[:5]):.4f}"])
+    return _markdown(lines) + "\n"
+
+
+def generation_table(rows: list[Row]) -> str:
+    """Examples of each recipe a second, and their ratio to what is promised."""
+    lines = [["task of the recipe", "examples a second", "promised", "ratio"], ["---", "---:", "---:", "---:"]]
+    for row in rows:
+        name = f"`{row['benchmark'].partition(', ')[2]}`"
+        lines.append([name, f"{row['longhand']:,.0f}", f"{row['baseline']:,}", f"**{row['ratio']:.1f}**"])
+    return _markdown(lines) + f"\n\n{rows[0]['hardware']}.\n"
+
+
 def tasks_table(rows: list[Row], addition_rows: list[Row]) -> str:
     """Tasks down, encodings across: certificates of the window, generalizable lengths of all others.
 
@@ -244,7 +320,7 @@ def _markdown(lines: list[list[str]]) -> str:
 
 
 def published_blocks() -> dict[str, str]:
-    """Every table that README.md or COMPARISONS.md can hold, by the name of its block."""
+    """Every table that a document can hold, by the name of its block."""
     certified = [name for name in list_recipes() if (MODELS_FOLDER / name / CERTIFICATES_FILE).exists()]
     together = [name for name in certified if name not in ("addition", "addition-short")]
     single = {name: rows for name, rows in published_results().items() if name not in together}
@@ -276,6 +352,12 @@ def published_blocks() -> dict[str, str]:
         else:
             table = study_table(rows)
         blocks[f"studies/{folder.name}"] = table
+    for folder in sorted(ENCODER_STUDIES_FOLDER.glob("*")):
+        blocks[f"encoders/{folder.name}"] = encoder_table(best_rows(read_results(folder / RESULTS_FILE)))
+    blocks["ring"] = ring_table(read_results(RING_FILE))
+    blocks["complexity"] = complexity_table(read_results(COMPLEXITY_FILE))
+    if GENERATION_FILE.exists():
+        blocks["generation"] = generation_table(read_results(GENERATION_FILE))
     return blocks
 
 
@@ -292,7 +374,7 @@ def render(text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a document would change")
-    before = {file: file.read_text(encoding="utf-8") for file in (README, COMPARISONS)}
+    before = {file: file.read_text(encoding="utf-8") for file in (README, COMPARISONS, ENCODERS)}
     after = {file: render(text) for file, text in before.items()}
     if parser.parse_args().check:
         sys.exit(before != after)
@@ -304,8 +386,14 @@ def main() -> None:
     plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
     for folder in sorted(STUDIES_FOLDER.glob("*")):
         if folder.name != TASKS_STUDY:
-            rows = [row for row in read_results(folder / RESULTS_FILE) if row["model"].endswith("/best")]
+            rows = best_rows(read_results(folder / RESULTS_FILE))
             plot_comparison(group_variants(rows), folder / "accuracy.png", None)
+    for folder in sorted(ENCODER_STUDIES_FOLDER.glob("*")):
+        rows = best_rows(read_results(folder / RESULTS_FILE))
+        if has_classes(rows):
+            plot_comparison(group_variants(by_class(rows)), folder / "accuracy.png", None, "class", "linear")
+        else:
+            plot_comparison(group_variants(rows), folder / "accuracy.png", (1, 5), "digits")
 
 
 if __name__ == "__main__":

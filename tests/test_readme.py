@@ -7,9 +7,10 @@ from longhand.hub_cards.recipes import list_recipes
 
 TEXT = readme.README.read_text()
 COMPARISONS = readme.COMPARISONS.read_text()
+ENCODERS = readme.ENCODERS.read_text()
 
 
-@pytest.mark.parametrize("text", [TEXT, COMPARISONS], ids=["README.md", "COMPARISONS.md"])
+@pytest.mark.parametrize("text", [TEXT, COMPARISONS, ENCODERS], ids=["README.md", "COMPARISONS.md", "ENCODERS.md"])
 def test_figures_are_those_of_the_results_files(text):
     assert readme.render(text) == text
 
@@ -38,9 +39,9 @@ def test_every_recipe_is_explained():
 
 
 def test_every_measured_thing_has_a_table():
-    blocks = re.findall(r"<!-- results (\S+) -->", TEXT + COMPARISONS)
+    blocks = re.findall(r"<!-- results (\S+) -->", TEXT + COMPARISONS + ENCODERS)
     assert sorted(blocks) == sorted(readme.published_blocks())
-    assert "No results yet." not in TEXT + COMPARISONS
+    assert "No results yet." not in TEXT + COMPARISONS + ENCODERS
 
 
 def result(model: str, length: int, exact_match: float) -> dict:
