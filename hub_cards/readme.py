@@ -56,6 +56,18 @@ WINDOWED_RECIPES = {
 }
 """The recipes with a window for each task."""
 
+PUBLISHED_REACH = {
+    "addition": "40 -> 200",
+    "multi_operand_addition": "40 -> 90 to 100",
+    "addition_scratchpad": "10 x 10 -> 20 to 30 each",
+    "multiplication": "40 -> 90",
+    "multiplication_scratchpad": "10 x 10 -> 20 x 15",
+    "copy": "40 -> 300",
+    "reverse": "40 -> 300",
+    "minesweeper": "9 x 9 -> 12 x 12",
+}
+"""How far the learned table generalizes in paper 1 and its follow-up, from the longest trained size."""
+
 
 def published_results() -> dict[str, list[Row]]:
     """Results of every recipe that has any, the last checkpoints under its name and the best ones under `NAME/best`."""
@@ -275,10 +287,10 @@ def tasks_table(rows: list[Row], addition_rows: list[Row]) -> str:
     encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
     rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
     variants = group_variants([row for row in rows if row["model"].endswith("/best")])
-    lines = [["task", "window", *encodings], ["---"] * (len(encodings) + 2)]
+    lines = [["task", "window", *encodings, "the papers' learned table"], ["---"] * (len(encodings) + 3)]
     for task, recipes in WINDOWED_RECIPES.items():
         cells = [_reach(variants[name]) if (name := f"{task}--{encoding}") in variants else "" for encoding in encodings]
-        lines.append([task, "; ".join(map(_window_cell, recipes)), *cells])
+        lines.append([task, "; ".join(map(_window_cell, recipes)), *cells, PUBLISHED_REACH.get(task, "")])
     samples = f"{rows[0]['num_samples']} problems per size, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
     return _markdown(lines) + f"\n\nBest checkpoints, one seed, {samples}.\n"
 

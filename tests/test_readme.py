@@ -62,7 +62,7 @@ def test_tasks_stand_beside_their_encodings(monkeypatch):
     rows = [result("copy--nope-seed0/best", 10, 0.2), result("copy--coupled-seed0/best", 10, 1.0),
             result("reverse--nope-seed0/best", 10, 1.0), result("reverse--nope-seed0", 10, 0.0)]  # fmt: skip
     table = readme.tasks_table(rows, [result("nope-seed0/best", 10, 0.0), result("alibi-seed0/best", 10, 0.0)])
-    assert "| task | window | coupled | nope |" in table
-    assert "| addition | window of addition-short |  | 0 |" in table
-    assert "| copy | window of copy | >= 10 | 0 |" in table
-    assert "| reverse | window of reverse |  | >= 10 |" in table
+    assert "| task | window | coupled | nope | the papers' learned table |" in table
+    assert "| addition | window of addition-short |  | 0 | 40 -> 200 |" in table
+    assert "| copy | window of copy | >= 10 | 0 | 40 -> 300 |" in table
+    assert "| reverse | window of reverse |  | >= 10 | 40 -> 300 |" in table
