@@ -185,7 +185,7 @@ def plot_position_maps(tables: list[list[np.ndarray]], names: list[str], first_r
             axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
             axes.set_title(f"{names[rule]}, layer {layer + 1}", fontsize="small")
     figure.supxlabel("element")
-    figure.supylabel("id of the query minus id of the key; beyond all differences, digits of the multiplier")
+    figure.supylabel("query id - key id")
     save_figure(figure, file)
 
 

@@ -41,6 +41,7 @@ class PairwiseBertConfig(PreTrainedConfig):
         max_multiplier_length: most digits of a multiplier that the rule `"uniform"` has vectors for.
         num_loops: how often the layers are applied, each time to the last state plus the embeddings; in training, a random
             number of times from half of it up.
+        settle_weight: what the training loss adds, times the mean squared change of the state in the last loop.
         settle_tolerance: where given, the layers are applied in evaluation until no entry of the state changes by more,
             at most as often as there are tokens plus `num_loops`.
 
@@ -68,6 +69,7 @@ class PairwiseBertConfig(PreTrainedConfig):
     windowed: bool = False
     max_multiplier_length: int = 3
     num_loops: int = 1
+    settle_weight: float = 0.0
     settle_tolerance: float | None = None
     pad_token_id: int | None = PAD
 
@@ -108,6 +110,11 @@ class PairwiseBertConfig(PreTrainedConfig):
         for name in ("layer_norm_eps", "initializer_range", "settle_tolerance"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
+        if self.settle_weight < 0 or (self.settle_weight and self.num_loops == 1):
+            raise ValueError(
+                f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
+                f"with num_loops {self.num_loops}"
+            )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
