@@ -1,5 +1,7 @@
 """PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -160,6 +162,19 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         return self.mlp_norm(hidden_states + self.dropout(output))
 
 
+@dataclass
+class PairwiseBertModelOutput(BaseModelOutput):
+    """Output of `PairwiseBertModel`.
+
+    Attributes:
+        last_change: mean squared change of the state in the last loop, a scalar.
+        num_loops: how often the layers were applied.
+    """
+
+    last_change: torch.FloatTensor | None = None
+    num_loops: int | None = None
+
+
 class PairwiseBertPreTrainedModel(PreTrainedModel):
     config: PairwiseBertConfig
     base_model_prefix = "model"
@@ -210,7 +225,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
+    ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -224,13 +239,15 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
         state = torch.zeros_like(embeddings)
-        for _ in range(self._num_loops(tokens)):
+        for loop in range(1, self._num_loops(tokens) + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **attention, **kwargs)
             if self._settled(before, state):
                 break
-        return BaseModelOutput(last_hidden_state=state)
+        return PairwiseBertModelOutput(
+            last_hidden_state=state, last_change=(state - before).square().mean(), num_loops=loop
+        )
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
         """The map of each rule, (batch or 1, tokens, tokens) int64."""
@@ -363,6 +380,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+            if self.training and self.config.settle_weight:
+                loss = loss + self.config.settle_weight * outputs.last_change
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
