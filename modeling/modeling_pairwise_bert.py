@@ -239,15 +239,14 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
         state = torch.zeros_like(embeddings)
-        for loop in range(1, self._num_loops(tokens) + 1):
+        most = self._num_loops(tokens)
+        for loop in range(1, most + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **attention, **kwargs)
-            if self._settled(before, state):
+            if loop == most or self._settled(before, state):
                 break
-        return PairwiseBertModelOutput(
-            last_hidden_state=state, last_change=(state - before).square().mean(), num_loops=loop
-        )
+        return PairwiseBertModelOutput(last_hidden_state=state, last_change=(state - before).square().mean(), num_loops=loop)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
         """The map of each rule, (batch or 1, tokens, tokens) int64."""

@@ -1,0 +1,243 @@
+"""Sums and products in the encoder's format."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, make_generator
+from longhand.data.collator import IGNORED
+from longhand.data.complexity import carry_run_lengths, cascade_lengths
+from longhand.data.encoder_arithmetic import CLASS_SAMPLINGS
+from longhand.data.encoder_task import LabelCollator, close_up, write_field
+from longhand.data.sampling import SPLITS
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, PAD
+
+ADDITIONS = [
+    EncoderAddition(),
+    EncoderAddition(field_width=9),
+    EncoderAddition(field_width=11, varied_field=True),
+    EncoderAddition(field_width=7, text_tokens=4),
+    EncoderAddition(field_width=12, sampling="shifted"),
+    EncoderAddition(sampling="uniform_complexity"),
+    EncoderAddition(sampling="mixed"),
+    EncoderAddition(sampling="no_carries"),
+]
+MULTIPLICATIONS = [
+    EncoderMultiplication(),
+    EncoderMultiplication(field_width=23),
+    EncoderMultiplication(field_width=20, multiplier_length=3),
+    EncoderMultiplication(field_width=20, multiplier_length=2, spill=True),
+    EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=3),
+    EncoderMultiplication(field_width=12, multiplier_length=3, sampling="shifted"),
+    EncoderMultiplication(field_width=12, spill=True, multiplier_length=3, sampling="shifted"),
+]
+
+
+def text(tokens) -> str:
+    return "".join("" if token == PAD else ENCODER_TOKENS[token] for token in tokens)
+
+
+def examples_of(task, count=200, length=5, split="train", seed=0):
+    lengths = task.group_lengths(None, task.sample_lengths(make_generator(0), 1, 1, length)[0], count, 1)
+    return task.examples(make_generator(seed), lengths, split)
+
+
+def numbers(row) -> tuple[int, int]:
+    """The two numbers of a row of tokens, text and padding left out."""
+    first, second = re.split("[+*]", re.sub("[a-z_]", "", text(row)))
+    return int(first), int(second)
+
+
+@pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
+@pytest.mark.parametrize("length", [1, 5])
+def test_labels_are_the_answer_of_the_numbers_as_written(task, length):
+    examples = examples_of(task, length=length)
+    for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
+        first, second = numbers(tokens)
+        right = first + second if isinstance(task, EncoderAddition) else first * second
+        written = "".join(LABELS[label] for label in labels if label != IGNORED)
+        assert re.fullmatch("_*(0|[1-9][0-9]*)", written) and int(written.strip("_")) == right
+
+
+@pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
+def test_answer_is_read_at_the_last_tokens_of_the_numbers(task):
+    examples = examples_of(task)
+    for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
+        numeric = (tokens < FIELD_PAD + 1) & np.array([not ENCODER_TOKENS[token].isalpha() for token in tokens])
+        numeric &= tokens != PAD
+        supervised = labels[numeric] != IGNORED
+        width = supervised.sum()
+        operator = int(np.flatnonzero(tokens[numeric] == task.operator)[0])
+        assert supervised[-width:].all() and (labels[~numeric] == IGNORED).all()
+        assert width == task.answer_width(numeric.sum() - operator - 1)
+
+
+def test_examples_of_the_paper():
+    digits = np.zeros((1, 2, 20), dtype=np.uint8)
+    digits[0, 0, :3], digits[0, 1, :4] = (3, 2, 1), (5, 9, 0, 4)
+    sums = EncoderAddition(field_width=20).write(digits, 20)
+    assert text(sums.tokens[0]) == "_" * 17 + "123+" + "_" * 16 + "4095"
+    assert [label for label in sums.labels[0] if label != IGNORED] == [10] * 17 + [4, 2, 1, 8]
+    digits[0, 0, :3], digits[0, 1, :4] = (6, 5, 0), (7, 9, 2, 4)
+    products = EncoderMultiplication(field_width=20, multiplier_length=2, spill=True).write(digits, 20)
+    assert text(products.tokens[0]) == "56*" + "_" * 16 + "4297"
+    assert products.labels[0].tolist() == [IGNORED, *[10] * 16, 2, 4, 0, 6, 3, 2]
+
+
+def test_numbers_are_uniform_below_the_bound():
+    digits = EncoderAddition().draw_operands(make_generator(1), np.full((40_000, 1), 2))
+    for number in digits.transpose(1, 0, 2) @ np.array([1, 10]):
+        assert (abs(np.bincount(number, minlength=100) - 400) < 6 * 20).all()
+
+
+def test_shifting_appends_the_same_zeros_to_both_numbers():
+    task = EncoderAddition(field_width=8, sampling="shifted")
+    digits = task.draw_operands(make_generator(2), np.full((30_000, 1), 1))
+    values = digits.astype(np.int64) @ 10 ** np.arange(8)
+    both = (values > 0).all(axis=1)
+    zeros = (
+        np.log10(values[both] // (values[both] / 10.0 ** np.floor(np.log10(values[both]))).astype(int)).round().astype(int)
+    )
+    assert (zeros[:, 0] == zeros[:, 1]).all()
+    assert (abs(np.bincount(zeros[:, 0], minlength=8) / both.sum() - 1 / 8) < 0.01).all()
+
+
+@pytest.mark.parametrize("sampling", CLASS_SAMPLINGS)
+def test_classes_hold(sampling):
+    task = EncoderAddition(sampling=sampling)
+    lengths = np.array([[30, longest] for longest in (0, 1, 5, 12, 30) for _ in range(20)])
+    digits = task.draw(make_generator(3), lengths, "test")
+    measure = cascade_lengths if sampling == "cascades" else carry_run_lengths
+    assert measure(digits[:, 0], digits[:, 1]).tolist() == lengths[:, 1].tolist()
+    assert task.operand_lengths(30, 7) == (30, 7) and task.for_evaluation is task
+
+
+def test_complexity_is_uniform_or_half_uniform():
+    for sampling, rest in (("uniform_complexity", 0.0), ("mixed", 0.5)):
+        digits = EncoderAddition(sampling=sampling).draw_operands(make_generator(4), np.full((30_000, 1), 5))
+        found = np.bincount(cascade_lengths(digits[:, 0], digits[:, 1]), minlength=6) / 30_000
+        plain = EncoderAddition().draw_operands(make_generator(5), np.full((30_000, 1), 5))
+        uniform = np.bincount(cascade_lengths(plain[:, 0], plain[:, 1]), minlength=6) / 30_000
+        assert (abs(found - (1 - rest) / 6 - rest * uniform) < 0.015).all()
+
+
+def test_no_column_carries_without_carries():
+    digits = EncoderAddition(sampling="no_carries").draw_operands(make_generator(6), np.full((5000, 1), 4))
+    assert digits.sum(axis=1).max() == 9
+    pairs = np.bincount((digits[:, 0] * 10 + digits[:, 1]).ravel(), minlength=100)
+    assert (pairs > 0).sum() == 55 and pairs[pairs > 0].min() > 20_000 / 55 * 0.7
+
+
+def test_splits_share_no_problem_whatever_the_bound_and_sampling():
+    found = {}
+    for split in SPLITS:
+        rows = set()
+        for sampling in ("uniform", "uniform_complexity", "no_carries", "shifted"):
+            for length in (2, 3):
+                task = EncoderAddition(field_width=3, sampling=sampling)
+                rows |= {numbers(row) for row in examples_of(task, 2000, length, split).tokens}
+        found[split] = rows
+    assert not found["train"] & found["test"] and not found["train"] & found["validation"]
+    assert not found["validation"] & found["test"]
+
+
+@pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
+def test_same_seed_same_bytes(task):
+    first, again, other = examples_of(task), examples_of(task), examples_of(task, seed=1)
+    assert np.array_equal(first.tokens, again.tokens) and np.array_equal(first.labels, again.labels)
+    assert not np.array_equal(first.tokens, other.tokens)
+
+
+def test_fields_vary_in_training_and_are_as_narrow_as_can_be_in_evaluation():
+    task = EncoderAddition(field_width=9, varied_field=True)
+    widths = {examples_of(task, count=2, seed=seed).tokens.shape[1] for seed in range(100)}
+    assert widths == {2 * width + 1 for width in range(5, 10)}
+    assert examples_of(task.for_evaluation, length=30).tokens.shape[1] == 61
+    assert EncoderAddition(field_width=9, sampling="mixed").for_evaluation == EncoderAddition(field_width=9)
+    assert EncoderMultiplication(sampling="shifted").for_evaluation == EncoderMultiplication()
+
+
+class Answering:
+    """In place of a model: predicts the labels of the question that it is given."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, task):
+        self.task = task
+
+    def __call__(self, input_ids, attention_mask):
+        first, second = numbers(input_ids[0].tolist())
+        digits = np.array([[[int(digit) for digit in str(number).zfill(30)[::-1]] for number in (first, second)]], np.uint8)
+        width = input_ids.shape[1] - input_ids[0].tolist().index(self.task.operator) - 1
+        labels = torch.from_numpy(replace(self.task, text_tokens=0).write(digits, width).labels).long()
+        return type("Output", (), {"logits": torch.nn.functional.one_hot(labels.clamp(min=0), len(LABELS)).float()})
+
+
+@pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
+def test_questions_are_answered(task):
+    model = Answering(task.for_evaluation)
+    assert task.for_evaluation.answer(model, task.tokenizer(), task.example_question) == str(eval(task.example_question))
+    if task.text_tokens == 0:
+        prompt = task.prompt(task.example_question)
+        assert numbers([ENCODER_TOKENS.index(token) for token in prompt]) == tuple(
+            map(int, re.split("[+*]", task.example_question))
+        )
+    for question in ("653", "6-5", "653+-4", "a+b", "6 + 5 + 4"):
+        with pytest.raises(ValueError, match=re.escape(f"looks like {task.example_question!r}, got {question!r}")):
+            task.prompt(question)
+
+
+def test_collator_masks_only_padding_of_the_batch():
+    batch = LabelCollator()(examples_of(EncoderAddition(field_width=6)))
+    assert set(batch) == {"input_ids", "labels"} and batch["labels"].dtype == torch.int64
+    examples = examples_of(EncoderAddition(field_width=6, text_tokens=5))
+    batch = LabelCollator()(examples)
+    assert torch.equal(batch["attention_mask"] == 0, batch["input_ids"] == PAD)
+    assert (batch["labels"][batch["input_ids"] == PAD] == IGNORED).all()
+
+
+def test_closing_up_moves_labels_with_their_tokens():
+    tokens = np.array([[PAD, 1, PAD, 2], [3, 4, 5, PAD]], dtype=np.uint8)
+    closed = close_up(tokens, np.where(tokens == PAD, IGNORED, tokens).astype(np.int8))
+    assert closed.tokens.tolist() == [[1, 2, PAD], [3, 4, 5]]
+    assert closed.labels.tolist() == [[1, 2, IGNORED], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
+def test_description_makes_the_same_task(task):
+    description = task.describe()
+    assert TASKS[description.pop("task")](**description) == task
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: EncoderAddition(field_width=0), "field_width must be at least 1, got 0"),
+        (lambda: EncoderAddition(varied_field=True), "varied_field needs field_width"),
+        (lambda: EncoderAddition(varied_field=1), "varied_field must be True or False, got 1"),
+        (lambda: EncoderAddition(text_tokens=-1), "text_tokens must be at least 0, got -1"),
+        (lambda: EncoderAddition(sampling="hard"), "sampling 'hard' is unknown: choose one of uniform, shifted"),
+        (lambda: EncoderMultiplication(sampling="mixed"), "sampling 'mixed' is unknown: choose one of uniform, shifted"),
+        (lambda: EncoderMultiplication(multiplier_length=0), "multiplier_length must be at least 1, got 0"),
+        (
+            lambda: examples_of(EncoderAddition(field_width=4)),
+            "numbers and answers of 5 digits do not fit into field_width = 4",
+        ),
+        (lambda: examples_of(EncoderMultiplication(field_width=6, multiplier_length=3)), "of 8 digits do not fit"),
+        (lambda: EncoderAddition().sample_lengths(None, 1, 2, 5), "min_length must be 1, got 2"),
+        (lambda: EncoderAddition().operand_lengths(5, 3), "have one size, digits, not two"),
+        (lambda: EncoderAddition(sampling="cascades").operand_lengths(5), "have a class of 0..5, got None"),
+        (lambda: EncoderAddition(sampling="cascades").operand_lengths(5, 6), "have a class of 0..5, got 6"),
+        (lambda: EncoderAddition().check_generation(), "is an encoder and generates nothing"),
+        (
+            lambda: write_field(np.array([[1, 2, 3]], np.uint8), 2, PAD),
+            "a number of 3 digits does not fit into a field of 2",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
