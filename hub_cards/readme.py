@@ -35,6 +35,7 @@ LONG_FOLDER = FOLDER / "long"
 COMPARISONS = FOLDER / "COMPARISONS.md"
 ENCODERS = FOLDER / "ENCODERS.md"
 ENCODER_STUDIES_FOLDER = FOLDER / "encoders"
+PLACES_FILE = FOLDER / "encoder_places" / "places.jsonl"
 RING_FILE = FOLDER / "linear_attention.jsonl"
 COMPLEXITY_FILE = FOLDER / "complexity.jsonl"
 GENERATION_FILE = FOLDER / "generation.jsonl"
@@ -240,6 +241,18 @@ def encoder_table(rows: list[Row]) -> str:
     return _markdown(lines) + f"\n\nBest checkpoints, {runs}, {samples}.\n"
 
 
+def places_table(rows: list[Row]) -> str:
+    """A line for each model and length: the accuracy of every output place, the last one of the answer first."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["model"].rpartition("-seed")[0], row["length"]), []).append(row)
+    places = range(1, max(row["place"] for row in rows) + 1)
+    lines = [["model", "digits", *map(str, places)], ["---", *["---:"] * (len(places) + 1)]]
+    for (model, length), own in groups.items():
+        lines.append([model, str(length), *(f"{row['accuracy']:.2f}" for row in own)])
+    return _markdown(lines) + f"\n\n{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}.\n"
+
+
 def ring_table(rows: list[Row]) -> str:
     """A line for each setting and method of linear attention on the ring: losses, beside what theory says."""
     lines = [["window", "neighbours", "method", "training loss", "test loss in the window", "outside", "theory, outside"]]
@@ -366,6 +379,7 @@ def published_blocks() -> dict[str, str]:
         blocks[f"studies/{folder.name}"] = table
     for folder in sorted(ENCODER_STUDIES_FOLDER.glob("*")):
         blocks[f"encoders/{folder.name}"] = encoder_table(best_rows(read_results(folder / RESULTS_FILE)))
+    blocks["encoder-places"] = places_table(read_results(PLACES_FILE))
     blocks["ring"] = ring_table(read_results(RING_FILE))
     blocks["complexity"] = complexity_table(read_results(COMPLEXITY_FILE))
     if GENERATION_FILE.exists():
