@@ -12,7 +12,9 @@ from longhand.data.sampling import add_digits
 from longhand.data.task import register_task
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS, TIMES
 
-AdditionSampling = Literal["uniform", "shifted", "uniform_complexity", "mixed", "no_carries", "cascades", "carry_runs"]
+AdditionSampling = Literal[
+    "uniform", "shifted", "uniform_complexity", "mixed", "no_carries", "cascades", "carry_runs", "nines"
+]
 
 CLASS_SAMPLINGS = ("cascades", "carry_runs")
 """Kinds of sampling in which every problem has a class: test sets of sums that are equally hard."""
@@ -50,7 +52,8 @@ class EncoderAddition(EncoderTask):
     into the field (augmentation, Sec. 3.1); `"uniform_complexity"`, uniform over the lengths of the longest cascade of
     carries, then over the sums that have it (Sec. 4); `"mixed"`, half of each; `"no_carries"`, uniform over sums without a
     carry (App. C.2). `"cascades"` and `"carry_runs"` are for tests: sums whose longest cascade, or whose longest run of
-    columns that carry on their own, is the class given with the length (Fig. 8).
+    columns that carry on their own, is the class given with the length (Fig. 8); `"nines"` too: sums whose every column is 9, so
+    that whether the first digit carries is known from the last column only, and no digit carries.
     """
 
     name: ClassVar[str] = "encoder_addition"
@@ -73,7 +76,7 @@ class EncoderAddition(EncoderTask):
     @property
     def for_evaluation(self):
         task = super().for_evaluation
-        return task if self.sampling in (*CLASS_SAMPLINGS, "no_carries") else replace(task, sampling="uniform")
+        return task if self.sampling in (*CLASS_SAMPLINGS, "no_carries", "nines") else replace(task, sampling="uniform")
 
     def draw_operands(self, generator, lengths):
         count, bound = len(lengths), int(lengths[:, 0].max())
@@ -83,10 +86,12 @@ class EncoderAddition(EncoderTask):
             draw = draw_cascades if self.sampling == "cascades" else draw_carry_runs
             return np.stack(draw(generator, lengths[:, 1], bound), axis=1)
         digits = generator.integers(0, 10, size=(count, 2, bound), dtype=np.uint8)
+        if self.sampling == "nines":
+            digits[:, 1] = 9 - digits[:, 0]
         if self.sampling == "shifted":
             return shift_digits(generator, digits, slice(None), self._field(bound))
-        by_class = {"uniform": np.zeros(count, bool), "uniform_complexity": np.ones(count, bool)}.get(self.sampling)
-        if by_class is None:
+        by_class = np.full(count, self.sampling == "uniform_complexity")
+        if self.sampling == "mixed":
             by_class = generator.integers(2, size=count) == 1
         if by_class.any():
             classes = generator.integers(0, bound + 1, size=int(by_class.sum()))

@@ -1,5 +1,6 @@
 """Sums and products in the encoder's format."""
 
+import inspect
 import re
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.complexity import carry_run_lengths, cascade_lengths
 from longhand.data.encoder_arithmetic import CLASS_SAMPLINGS
 from longhand.data.encoder_task import LabelCollator, close_up, write_field
+from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.sampling import SPLITS
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, PAD
 
@@ -75,6 +77,29 @@ def test_answer_is_read_at_the_last_tokens_of_the_numbers(task):
         assert width == task.answer_width(numeric.sum() - operator - 1)
 
 
+def drawings(task) -> list[tuple[str, str]]:
+    """Pairs of an input and its labels, `.` where there is none, that a task's docstring shows side by side."""
+    ((inputs, labels),) = re.findall("^ +input(.+)\n +label(.+)$", inspect.getdoc(task), re.M)
+    parts = ([part.replace(" ", "") for part in re.split("input|label", line)] for line in (inputs, labels))
+    return list(zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [EncoderAddition()],
+        [EncoderMultiplication(multiplier_length=2), EncoderMultiplication(multiplier_length=2, spill=True)],
+    ],
+)
+def test_docstring_drawings_are_what_the_tasks_write(tasks):
+    for task, (written, labels) in zip(tasks, drawings(type(tasks[0])), strict=True):
+        first, second = numbers(map(ENCODER_TOKENS.index, written))
+        digits = np.array([[[int(digit) for digit in f"{number:06}"[::-1]] for number in (first, second)]], np.uint8)
+        examples = task.write(digits, len(written) - re.search("[+*]", written).end())
+        assert text(examples.tokens[0]) == written
+        assert "".join("." if label == IGNORED else LABELS[label] for label in examples.labels[0]) == labels
+
+
 def test_examples_of_the_paper():
     digits = np.zeros((1, 2, 20), dtype=np.uint8)
     digits[0, 0, :3], digits[0, 1, :4] = (3, 2, 1), (5, 9, 0, 4)
@@ -129,6 +154,13 @@ def test_no_column_carries_without_carries():
     assert digits.sum(axis=1).max() == 9
     pairs = np.bincount((digits[:, 0] * 10 + digits[:, 1]).ravel(), minlength=100)
     assert (pairs > 0).sum() == 55 and pairs[pairs > 0].min() > 20_000 / 55 * 0.7
+
+
+def test_every_column_of_nines_is_nine():
+    task = EncoderAddition(sampling="nines")
+    digits = task.draw(make_generator(7), np.full((500, 1), 30), "test")
+    assert (digits.sum(axis=1) == 9).all() and (np.bincount(digits[:, 0].ravel()) > 1000).all()
+    assert task.for_evaluation is task
 
 
 def test_splits_share_no_problem_whatever_the_bound_and_sampling():
@@ -197,6 +229,25 @@ def test_collator_masks_only_padding_of_the_batch():
     batch = LabelCollator()(examples)
     assert torch.equal(batch["attention_mask"] == 0, batch["input_ids"] == PAD)
     assert (batch["labels"][batch["input_ids"] == PAD] == IGNORED).all()
+
+
+def test_tokenizer_gives_a_token_for_every_character_and_pads_on_the_right():
+    tokenizer = EncoderAddition().tokenizer()
+    batch = tokenizer(["_123+4095", "ab*z"], padding=True)
+    assert [text(tokens) for tokens in batch.input_ids] == ["_123+4095", "ab*z"]
+    assert batch.attention_mask == [[1] * 9, [1] * 4 + [0] * 5]
+    assert tokenizer.decode(batch.input_ids[1], skip_special_tokens=True) == "ab*z"
+    assert tokenizer("1?").input_ids == [1, ENCODER_TOKENS.index("<unk>")]
+
+
+def test_matches_count_supervised_labels_at_the_tokens_themselves():
+    labels = torch.tensor([[IGNORED, 3, 10], [IGNORED, 3, 10], [5, IGNORED, IGNORED]])
+    predicted = torch.tensor([[7, 3, 10], [7, 3, 9], [5, 0, 0]])
+    logits = torch.nn.functional.one_hot(predicted, len(LABELS)).float()
+    assert label_matches(logits, labels).tolist() == [[1, 2, 2], [0, 1, 2], [1, 1, 1]]
+    right, supervised = label_tokens(logits, labels)
+    assert right.tolist() == [[False, True, True], [False, True, False], [True, False, False]]
+    assert torch.equal(supervised, labels != IGNORED)
 
 
 def test_closing_up_moves_labels_with_their_tokens():

@@ -1,0 +1,606 @@
+"""PairwiseBert's forward pass."""
+
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise, product
+from math import sqrt
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file
+from torch.nn import functional
+from transformers import AutoModel, AutoModelForTokenClassification, BertConfig, BertForTokenClassification
+
+from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
+from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
+
+TEXTS = ["_12+_95", "a1+b_5c"]
+ENCODERS = {
+    "none": {"pair_maps": ["none"]},
+    "absolute": {"pair_maps": ["none"], "absolute_positions": "all"},
+    "relative": {"pair_maps": ["relative"]},
+    "uniform": {"pair_maps": ["uniform"], "relation_range": [-2, 2]},
+    "coupled": {"pair_maps": ["coupled"], "relation_range": [-1, 2], "share_over_heads": False},
+    "mixed": {"pair_maps": ["relative", "none", "relative", "coupled"], "absolute_positions": "text"},
+    "mixed_own": {"pair_maps": ["coupled", "uniform", "none", "coupled"], "share_over_heads": False},
+    "windowed": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True},
+    "windowed_own": {
+        "pair_maps": ["uniform"],
+        "relation_range": [-1, 0],
+        "windowed": True,
+        "share_over_heads": False,
+    },
+    "loops": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True, "num_loops": 3},
+}
+WINDOWED = [name for name, options in ENCODERS.items() if options.get("windowed")]
+WITH_MAPS = [name for name, options in ENCODERS.items() if options["pair_maps"] != ["none"]]
+ONE_MAP = [name for name in WITH_MAPS if len(ENCODERS[name]["pair_maps"]) == 1]
+
+every_encoder = pytest.mark.parametrize("name", ENCODERS)
+
+
+def build(name="windowed", **options) -> PairwiseBertForTokenClassification:
+    """A tiny model with random weights, the same at every call, in double precision and without dropout."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+    sizes |= {"max_position_embeddings": 20, "initializer_range": 0.3, "max_multiplier_length": 3}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = PairwiseBertConfig(**(sizes | ENCODERS[name] | options))
+    model = PairwiseBertForTokenClassification(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def tokens_of(*texts: str) -> torch.LongTensor:
+    return build_encoder_tokenizer()(list(texts), padding=True, return_tensors="pt").input_ids
+
+
+def encode(*texts: str):
+    return build_encoder_tokenizer()(list(texts), padding=True, return_tensors="pt")
+
+
+def is_numeric(input_ids: torch.LongTensor) -> torch.BoolTensor:
+    return virtual_indices(input_ids) > 0
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def maps_of(config: PairwiseBertConfig, input_ids: torch.LongTensor) -> dict[str, torch.LongTensor]:
+    indices, limits = virtual_indices(input_ids), (config.relation_range, config.windowed, config.max_multiplier_length)
+    maps = {name: derive_pair_map(name, input_ids, indices, *limits) for name in config.head_maps if name != NO_MAP}
+    return {name: pair_map.expand(len(input_ids), -1, -1) for name, pair_map in maps.items()}
+
+
+def literal_attention(attention, states: torch.Tensor, maps: dict[str, torch.Tensor]) -> torch.Tensor:
+    """q . (k + p) / sqrt(head_dim), a pair at a time, and the weighted sum of values."""
+    config, (batch, tokens, _) = attention.config, states.shape
+    size = config.head_dim
+    query, key, value = (project(states) for project in (attention.q_proj, attention.k_proj, attention.v_proj))
+    heads = []
+    for head, rule in enumerate(config.head_maps):
+        own = slice(head * size, (head + 1) * size)
+        table = next((vectors for vectors in attention.relations if vectors.name == rule), None)
+        scores = {}
+        for row, i, j in product(range(batch), range(tokens), range(tokens)):
+            relation = NOT_RELATED if table is None else int(maps[rule][row, i, j])
+            if config.windowed and relation == NOT_RELATED:
+                scores[row, i, j] = torch.tensor(-torch.inf, dtype=states.dtype)
+                continue
+            vector = torch.zeros(size, dtype=states.dtype)
+            if relation != NOT_RELATED:
+                vector = table.weight[relation, 0 if config.share_over_heads else table.heads.index(head)]
+            scores[row, i, j] = query[row, i, own] @ (key[row, j, own] + vector) / sqrt(size)
+        scores = torch.stack([scores[pair] for pair in product(range(batch), range(tokens), range(tokens))])
+        heads.append(scores.view(batch, tokens, tokens).softmax(-1) @ value[..., own])
+    return attention.o_proj(torch.cat(heads, dim=-1))
+
+
+def literal_logits(model, input_ids: torch.LongTensor) -> torch.Tensor:
+    base, config = model.model, model.config
+    embeddings = base.embed_tokens(input_ids)
+    if config.absolute_positions != "none":
+        positions = base.embed_positions.weight[: input_ids.shape[1]].expand_as(embeddings)
+        wanted = input_ids >= (0 if config.absolute_positions == "all" else FIRST_TEXT)
+        embeddings = torch.where(wanted.unsqueeze(-1), embeddings + positions, embeddings)
+    embeddings = base.embedding_norm(embeddings)
+    state, maps = torch.zeros_like(embeddings), maps_of(config, input_ids)
+    for _ in range(config.num_loops):
+        state = state + embeddings
+        for layer in base.layers:
+            state = layer.attention_norm(state + literal_attention(layer.self_attn, state, maps))
+            state = layer.mlp_norm(state + layer.down_proj(layer.activation(layer.up_proj(state))))
+    return model.classifier(state)
+
+
+@every_encoder
+def test_logits_and_gradients_are_those_of_the_literal_formula(name):
+    model = build(name)
+    # Under a window a token of text sees nothing, so that its own weights are not defined.
+    input_ids = tokens_of("_2+95", "11*_8") if model.config.windowed else tokens_of("2b+95", "11*_8")
+    logits, literal = model(input_ids).logits, literal_logits(model, input_ids)
+    assert_close(logits, literal)
+    mix, parameters = torch.randn_like(logits), list(model.parameters())
+    gradients = [torch.autograd.grad((each * mix).sum(), parameters, allow_unused=True) for each in (logits, literal)]
+    for (called, _), own, expected in zip(model.named_parameters(), *gradients, strict=True):
+        assert (own is None) == (expected is None), called
+        if own is not None:
+            assert_close(own, expected)
+    vectors = [name for name, _ in model.named_parameters() if ".relations." in name]
+    assert len(vectors) == 2 * len(set(model.config.head_maps) - {NO_MAP})
+
+
+@pytest.mark.parametrize("rule", ["relative", "uniform", "coupled"])
+@pytest.mark.parametrize("share", [True, False])
+def test_vectors_are_one_table_or_one_for_each_head(rule, share):
+    model = build("none", pair_maps=[rule, "none", rule, rule], share_over_heads=share, relation_range=[-3, 1])
+    (vectors,) = model.model.layers[0].self_attn.relations
+    assert vectors.weight.shape == (num_relations(rule, (-3, 1), 3), 1 if share else 3, 4)
+    assert vectors.heads == [0, 2, 3]
+
+
+@every_encoder
+def test_eager_attention_equals_sdpa(name):
+    model, inputs = build(name), encode("_12+_95", "1+5")
+    logits = model(**inputs).logits
+    model.set_attn_implementation("eager")
+    present = inputs.attention_mask > 0
+    assert_close(model(**inputs).logits[present], logits[present])
+
+
+@every_encoder
+def test_attentions_and_hidden_states_are_those_of_every_layer_and_loop(name):
+    model, inputs = build(name, attn_implementation="eager"), encode(*TEXTS)
+    outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
+    applied = 2 * model.config.num_loops
+    attentions = torch.stack(outputs.attentions)
+    assert attentions.shape == (applied, 2, 4, 7, 7)
+    assert_close(attentions.sum(-1), torch.ones(applied, 2, 4, 7, dtype=torch.double))
+    assert torch.stack(outputs.hidden_states).shape == (applied + 1, 2, 7, 16)
+    assert_close(model.classifier(outputs.hidden_states[-1]), outputs.logits)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.parametrize("texts", [["_12+_95"], ["_12+_95", "1+5", "34*__7"], TEXTS])
+def test_gathered_window_equals_the_mask_of_all_pairs(name, texts):
+    model, inputs = build(name, attn_implementation="eager"), encode(*texts)
+    masked, gathered = model(**inputs, output_attentions=True), model(**inputs)
+    assert gathered.attentions is None
+    # Nobody sees text under a window, and it sees nobody.
+    numeric = is_numeric(inputs.input_ids)
+    assert_close(gathered.logits[numeric], masked.logits[numeric])
+    (related,) = maps_of(model.config, inputs.input_ids).values()
+    for weights in masked.attentions:
+        visible = (related >= 0).unsqueeze(1).expand_as(weights)
+        assert torch.equal((weights > 0).transpose(1, 2)[numeric], visible.transpose(1, 2)[numeric])
+    model.config.output_attentions = True
+    assert len(model(**inputs).attentions) == 2 * model.config.num_loops
+
+
+@every_encoder
+def test_padding_on_the_right_changes_nothing(name):
+    model, texts = build(name), ["_12+_95", "1+5", "b_3*12"]
+    inputs = encode(*texts)
+    logits = model(**inputs).logits
+    for row, text in enumerate(texts):
+        alone = tokens_of(text)
+        numeric = is_numeric(alone)[0] | (not model.config.windowed)
+        assert_close(logits[row, : len(text)][numeric], model(alone).logits[0][numeric])
+
+
+@every_encoder
+def test_hidden_tokens_have_no_influence(name):
+    model, input_ids = build(name), tokens_of("_12+_95")
+    visible = torch.tensor([[1, 1, 0, 1, 1, 1, 1]])
+    changed = input_ids.clone()
+    changed[0, 2] = 7
+    outputs = [model(each, attention_mask=visible).logits[0, visible[0] > 0] for each in (input_ids, changed)]
+    assert torch.equal(*outputs)
+    assert not torch.equal(outputs[0], model(input_ids).logits[0, visible[0] > 0])
+
+
+@pytest.mark.parametrize("name", ONE_MAP)
+def test_given_map_is_used_in_place_of_the_derived_one(name):
+    model, input_ids = build(name), tokens_of(*TEXTS)
+    (pair_map,) = maps_of(model.config, input_ids).values()
+    numeric = is_numeric(input_ids)
+    expected = model(input_ids).logits
+    assert_close(model(input_ids, pair_map=pair_map).logits, expected)
+    assert_close(model(inputs_embeds=model.model.embed_tokens(input_ids), pair_map=pair_map).logits, expected)
+    one = model(input_ids, pair_map=pair_map[:1])
+    assert_close(one.logits[0], expected[0])
+    assert not torch.allclose(one.logits[1][numeric[1]], expected[1][numeric[1]], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", WITH_MAPS)
+def test_given_position_ids_are_used_in_place_of_the_derived_ones(name):
+    model, input_ids = build(name), tokens_of("_12+_95", "31+123")
+    indices = virtual_indices(input_ids)
+    assert torch.equal(model(input_ids, position_ids=indices).logits, model(input_ids).logits)
+    first = input_ids[:1].repeat(2, 1)
+    assert torch.equal(model(first, position_ids=indices[:1]).logits, model(first).logits)
+    # Without an index the first token is as text.
+    assert not torch.allclose(model(first, position_ids=(indices[:1] - 1)).logits, model(first).logits, atol=1e-3)
+
+
+def test_without_positions_the_order_of_tokens_is_unknown_and_with_absolute_ones_it_is_not():
+    input_ids, order = tokens_of("_12+_95"), torch.tensor([3, 0, 6, 1, 2, 5, 4])
+    for name, same in (("none", True), ("absolute", False), ("relative", False)):
+        model = build(name)
+        moved, expected = model(input_ids[:, order]).logits, model(input_ids).logits[:, order]
+        assert torch.allclose(moved, expected, atol=1e-9) == same
+
+
+def test_absolute_positions_of_text_are_not_those_of_numbers():
+    model, input_ids = build("none", absolute_positions="text"), tokens_of("ab_1+c_5")
+    model(input_ids).logits.square().sum().backward()
+    trained = (model.model.embed_positions.weight.grad != 0).any(-1).nonzero().flatten()
+    assert trained.tolist() == [0, 1, 5]
+
+
+@pytest.mark.parametrize("name", ["coupled", "windowed"])
+def test_coupled_digits_are_answered_alike_in_fields_of_every_width_and_relative_ones_are_not(name):
+    model = build(name, num_hidden_layers=1, relation_range=[0, 1], windowed=True)
+    narrow, wide = (model(tokens_of(text)).logits[0] for text in ("_12+_95", "___12+___95"))
+    # The ones and tens see columns 1 to 2 alone.
+    assert_close(wide[-2:], narrow[-2:])
+    relative = build("relative", num_hidden_layers=1, relation_range=[0, 1], windowed=True)
+    narrow, wide = (relative(tokens_of(text)).logits[0] for text in ("12+95", "_12+_95"))
+    assert not torch.allclose(wide[-2:], narrow[-2:], atol=1e-3)
+
+
+def test_gradient_reaches_exactly_the_keys_in_the_window():
+    model, input_ids = build("windowed", num_hidden_layers=1), tokens_of("_12+_95")
+    (pair_map,) = maps_of(model.config, input_ids).values()
+    embeds = model.model.embed_tokens(input_ids).detach().requires_grad_()
+    outputs = (model(inputs_embeds=embeds, pair_map=pair_map).logits * torch.randn(11).double()).sum((0, 2))
+    gradients = torch.stack([torch.autograd.grad(value, embeds, retain_graph=True)[0][0] for value in outputs])
+    assert torch.equal((gradients != 0).any(-1), pair_map[0] >= 0)
+
+
+def test_same_weights_in_plain_bert_give_the_same_logits():
+    model = build("absolute", layer_norm_eps=1e-12)
+    config = model.config
+    bert = BertForTokenClassification(
+        BertConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            intermediate_size=config.intermediate_size,
+            max_position_embeddings=config.max_position_embeddings,
+            num_labels=config.num_labels,
+        )
+    )
+    names = {
+        "model.embed_tokens": "bert.embeddings.word_embeddings",
+        "model.embed_positions": "bert.embeddings.position_embeddings",
+        "model.embedding_norm": "bert.embeddings.LayerNorm",
+        "model.layers.": "bert.encoder.layer.",
+        "self_attn.q_proj": "attention.self.query",
+        "self_attn.k_proj": "attention.self.key",
+        "self_attn.v_proj": "attention.self.value",
+        "self_attn.o_proj": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "up_proj": "intermediate.dense",
+        "down_proj": "output.dense",
+        "mlp_norm": "output.LayerNorm",
+    }
+    weights = {"bert.embeddings.token_type_embeddings.weight": torch.zeros(2, config.hidden_size)}
+    for name, weight in model.state_dict().items():
+        for own, plain in names.items():
+            name = name.replace(own, plain)
+        weights[name] = weight
+    bert = bert.double().eval()
+    bert.load_state_dict(weights)
+    inputs = encode("_12+_95", "1+5", "b_3*12")
+    present = inputs.attention_mask > 0
+    labels = inputs.input_ids.clamp(max=10).masked_fill(~present, -100)
+    expected, found = bert(**inputs, labels=labels), model(**inputs, labels=labels)
+    assert_close(found.logits[present], expected.logits[present])
+    torch.testing.assert_close(found.loss, expected.loss.float())
+
+
+def test_loss_is_the_cross_entropy_of_supervised_tokens():
+    model, input_ids = build("coupled"), tokens_of(*TEXTS)
+    labels = torch.randint(0, 11, input_ids.shape).where(torch.rand(input_ids.shape) < 0.5, -100)
+    outputs = model(input_ids, labels=labels)
+    expected = functional.cross_entropy(outputs.logits[labels >= 0].float(), labels[labels >= 0])
+    torch.testing.assert_close(outputs.loss, expected)
+    assert model(input_ids).loss is None
+    assert torch.equal(model(input_ids, return_dict=False)[0], outputs.logits)
+
+
+@pytest.mark.parametrize("loader", [PairwiseBertForTokenClassification, AutoModelForTokenClassification])
+@every_encoder
+def test_saved_and_loaded_model_is_bitwise_the_same(name, loader, tmp_path):
+    model = build(name)
+    assert list(model.buffers()) == []
+    model.save_pretrained(tmp_path)
+    loaded = loader.from_pretrained(tmp_path)
+    assert type(loaded) is PairwiseBertForTokenClassification
+    assert loaded.config.to_diff_dict() == model.config.to_diff_dict()
+    assert loaded.config.id2label == dict(enumerate(LABELS))
+    input_ids = tokens_of("_12+_95")
+    assert torch.equal(loaded(input_ids).logits, model(input_ids).logits)
+    assert torch.equal(AutoModel.from_pretrained(tmp_path)(input_ids)[0], model.model(input_ids)[0])
+
+
+SCRIPT = """
+import sys
+sys.modules["longhand"] = None
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
+
+output, *folders = sys.argv[1:]
+results = {}
+for folder in folders:
+    model = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
+    assert type(model).__module__.startswith("transformers_modules."), type(model)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    inputs = tokenizer(["_12+_95", "1+5"], padding=True, return_tensors="pt")
+    results[folder + ".tokens"] = inputs.input_ids
+    results[folder + ".logits"] = model(**inputs).logits
+    hidden = AutoModel.from_pretrained(folder, trust_remote_code=True)(**inputs).last_hidden_state
+    results[folder + ".hidden"] = hidden
+save_file({name: value.detach().clone() for name, value in results.items()}, output)
+"""
+
+
+def test_saved_model_works_in_a_process_without_this_package(tmp_path):
+    models = {name: build(name) for name in ("mixed_own", "loops")}
+    for name, model in models.items():
+        model.save_pretrained(tmp_path / name)
+        build_encoder_tokenizer().save_pretrained(tmp_path / name)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_MODULES_CACHE": str(tmp_path / "modules"),
+    }
+    command = [sys.executable, "-I", "script.py", "results.safetensors", *models]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300)
+    results, inputs = load_file(tmp_path / "results.safetensors"), encode("_12+_95", "1+5")
+    for name, model in models.items():
+        assert torch.equal(results[f"{name}.tokens"], inputs.input_ids)
+        assert torch.equal(results[f"{name}.logits"], model(**inputs).logits)
+        assert torch.equal(results[f"{name}.hidden"], model.model(**inputs).last_hidden_state)
+
+
+def test_initial_weights_are_normal_biases_zero_and_norms_one():
+    torch.manual_seed(0)
+    config = PairwiseBertConfig(hidden_size=96, num_hidden_layers=1, initializer_range=0.07, absolute_positions="all")
+    for name, parameter in PairwiseBertForTokenClassification(config).named_parameters():
+        if "norm" in name:
+            assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
+        elif name.endswith("bias"):
+            assert (parameter == 0).all(), name
+        else:
+            assert abs(parameter.std() / 0.07 - 1) < 0.08 and abs(parameter.mean()) < 0.01, name
+
+
+@every_encoder
+def test_half_precision_stays_near_double_precision(name):
+    model, inputs = build(name), encode("_12+_95", "1+5")
+    present = inputs.attention_mask > 0
+    expected = model(**inputs).logits[present]
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model.float()(**inputs).logits[present]
+    half = model.bfloat16()(**inputs).logits[present]
+    for logits in (mixed, half):
+        assert (logits - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", ["mixed", "loops"])
+def test_gradient_checkpointing_recomputes_and_gives_equal_gradients(name):
+    gradients, calls = [], []
+    input_ids = tokens_of("_12+_95")
+    for checkpointing in (False, True):
+        model = build(name).train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        called = []
+        model.model.layers[0].up_proj.register_forward_hook(lambda *_, called=called: called.append(1))
+        torch.manual_seed(3)
+        model(input_ids, labels=input_ids.clamp(max=10)).loss.backward()
+        calls.append(len(called))
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    assert calls[1] == 2 * calls[0]
+    assert_close(gradients[1], gradients[0])
+
+
+def test_dropout_is_that_of_training_alone():
+    model, input_ids = build("mixed", hidden_dropout_prob=0.5), tokens_of("_12+_95")
+    assert torch.equal(model(input_ids).logits, model(input_ids).logits)
+    model.train()
+    assert not torch.equal(model(input_ids).logits, model(input_ids).logits)
+
+
+def layer_calls(model) -> list[int]:
+    """Filled with an entry for every time that the first layer is applied."""
+    called = []
+    model.model.layers[0].register_forward_hook(lambda *_: called.append(1))
+    return called
+
+
+@pytest.mark.parametrize(("num_loops", "drawn"), [(1, {1}), (2, {1, 2}), (5, {3, 4, 5}), (6, {3, 4, 5, 6})])
+def test_layers_are_applied_a_random_number_of_times_in_training_and_always_as_often_in_evaluation(num_loops, drawn):
+    model, input_ids = build("windowed", num_loops=num_loops), tokens_of("1+5")
+    called, counts = layer_calls(model), set()
+    before = torch.get_rng_state()
+    logits = model(input_ids).logits
+    assert len(called) == num_loops and torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(model(input_ids).logits, logits)
+    model.train()
+    for _ in range(40):
+        called.clear()
+        counts.add(model.model(input_ids).num_loops)
+        assert len(called) in drawn
+    assert counts == drawn
+
+
+def test_change_of_the_last_loop_is_part_of_the_loss_in_training_only():
+    input_ids = tokens_of("_12+_95")
+    labels = input_ids.clamp(max=10)
+    plain, settling = build("loops"), build("loops", settle_weight=0.7)
+    assert_close(settling(input_ids, labels=labels).loss, plain(input_ids, labels=labels).loss)
+    losses = []
+    for model in (plain.train(), settling.train()):
+        torch.manual_seed(0)
+        losses.append(model(input_ids, labels=labels).loss)
+    torch.manual_seed(0)
+    outputs = plain.model(input_ids, output_hidden_states=True)
+    # Two layers a loop.
+    change = (outputs.hidden_states[-1] - outputs.hidden_states[-3]).square().mean()
+    assert outputs.num_loops >= 2
+    assert_close(outputs.last_change, change)
+    torch.testing.assert_close(losses[1] - losses[0], 0.7 * change)
+    losses[1].backward()
+
+
+def contraction(**options) -> PairwiseBertForTokenClassification:
+    """A looped model whose state converges: what its layers add is small."""
+    model = build("windowed", num_hidden_layers=1, **options)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name and "classifier" not in name:
+                parameter *= 0.1
+    return model
+
+
+@pytest.mark.parametrize("tolerance", [0.1, 1e-3])
+def test_loops_stop_when_the_state_has_settled_and_more_of_them_change_nothing(tolerance):
+    input_ids = tokens_of("__123+__956", "_7+_2")
+    model = contraction(num_loops=2, settle_tolerance=tolerance)
+    settled = model.model(input_ids)
+    states = contraction(num_loops=40).model(input_ids, output_hidden_states=True).hidden_states[1:]
+    changes = [(after - before).abs().max() for before, after in pairwise(states)]
+    expected = next(loops for loops, change in enumerate(changes, 2) if change <= tolerance)
+    assert settled.num_loops == expected < input_ids.shape[1] + 2
+    assert torch.equal(settled.last_hidden_state, states[expected - 1])
+    torch.testing.assert_close(settled.last_hidden_state, states[-1], rtol=0, atol=10 * tolerance)
+
+
+def test_state_that_does_not_settle_ends_after_so_many_loops_as_tokens_and_loops():
+    model = build("windowed", num_loops=2, settle_tolerance=1e-300)
+    assert model.model(tokens_of("1+5")).num_loops == 5
+    assert model.model(tokens_of("_12+_95")).num_loops == 9
+
+
+def test_training_does_not_stop_at_a_settled_state():
+    model = contraction(num_loops=4, settle_tolerance=100.0)
+    assert model.model(tokens_of("1+5")).num_loops == 1
+    model.train()
+    assert {model.model(tokens_of("1+5")).num_loops for _ in range(30)} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pair_maps": ["rotary"]}, "pair_maps rotary unknown: choose from relative, uniform, coupled and none"),
+        ({"pair_maps": ["relative", "none"]}, "one for each of 8 heads, got 2"),
+        ({"pair_maps": []}, "one for each of 8 heads, got 0"),
+        ({"pair_maps": "relative"}, "pair_maps"),
+        ({"relation_range": [1, 2]}, "low <= 0 <= high, got [1, 2]"),
+        ({"relation_range": [0]}, "low <= 0 <= high, got [0]"),
+        ({"relation_range": [-1, 0, 1]}, "low <= 0 <= high, got [-1, 0, 1]"),
+        ({"windowed": True, "pair_maps": ["none"]}, "a window is that of one rule for all heads, got pair_maps ['none']"),
+        ({"windowed": True, "pair_maps": ["relative", "coupled"] * 4}, "a window is that of one rule for all heads"),
+        ({"absolute_positions": "some"}, "absolute_positions"),
+        ({"hidden_size": 100, "num_attention_heads": 8}, "hidden_size 100 is not a multiple of num_attention_heads 8"),
+        ({"hidden_act": "swoosh"}, "hidden_act 'swoosh' is unknown"),
+        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be in 0..1, below 1, got 1.0"),
+        ({"attention_probs_dropout_prob": -0.1}, "attention_probs_dropout_prob must be in 0..1, below 1, got -0.1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps must be above 0, got 0.0"),
+        ({"initializer_range": -1.0}, "initializer_range must be above 0, got -1.0"),
+        ({"settle_tolerance": 0.0}, "settle_tolerance must be above 0, got 0.0"),
+        ({"settle_weight": 0.1}, "settle_weight must be 0, or above it with num_loops of at least 2, got 0.1"),
+        ({"settle_weight": -0.1, "num_loops": 2}, "settle_weight must be 0, or above it"),
+        ({"num_hidden_layers": 2.0}, "num_hidden_layers"),
+        *(
+            ({name: 0}, f"{name} must be at least 1, got 0")
+            for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+        ),
+        *(
+            ({name: 0}, f"{name} must be at least 1, got 0")
+            for name in ("max_position_embeddings", "max_multiplier_length", "num_loops")
+        ),
+    ],
+)
+def test_illegal_config_value_is_refused_by_name(options, message):
+    with pytest.raises((ValueError, StrictDataclassError), match=re.escape(message)):
+        PairwiseBertConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "message"),
+    [
+        ("relative", {}, "exactly one of input_ids and inputs_embeds"),
+        ("relative", {"input_ids": tokens_of("1+5"), "inputs_embeds": torch.zeros(1, 3, 16)}, "exactly one of"),
+        ("relative", {"inputs_embeds": torch.zeros(1, 3, 16).double()}, "from inputs_embeds: pass pair_map"),
+        ("mixed", {"inputs_embeds": torch.zeros(1, 3, 16).double()}, "from inputs_embeds: pass pair_map"),
+        (
+            "relative",
+            {"input_ids": tokens_of("1+5"), "attention_mask": torch.ones(1, 4)},
+            "attention_mask must be (1, 3), got (1, 4)",
+        ),
+        (
+            "relative",
+            {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 4).int()},
+            "pair_map must be (batch or 1, 3, 3), got (1, 3, 4)",
+        ),
+        (
+            "coupled",
+            {"input_ids": tokens_of("1+5"), "pair_map": torch.full((1, 3, 3), 4)},
+            "pair_map must hold relations -1..3, got 4..4",
+        ),
+        (
+            "mixed",
+            {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 3).int()},
+            "this model's heads have relative, coupled",
+        ),
+        (
+            "relative",
+            {"input_ids": tokens_of("1+5"), "position_ids": torch.ones(1, 4).long()},
+            "position_ids must be (batch or 1, 3 tokens), got (1, 4)",
+        ),
+        ("coupled", {"input_ids": tokens_of("125")}, "row 0 of input_ids must have one '+' or '*'"),
+        ("uniform", {"input_ids": tokens_of("1257*7")}, "max_multiplier_length = 3 digits, got 4"),
+        ("absolute", {"input_ids": tokens_of("1+5" + "0" * 18)}, "max_position_embeddings = 20 tokens, got 21"),
+    ],
+)
+def test_bad_inputs_are_refused_by_name(name, inputs, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build(name)(**inputs)
+
+
+@pytest.mark.parametrize(("name", "text"), [("coupled", "125"), ("uniform", "1257*7"), ("absolute", "1+5" + "0" * 18)])
+def test_inputs_are_checked_without_a_forward_pass(name, text):
+    model = build(name).model
+    model.check_inputs(tokens_of("1+5"))
+    with pytest.raises(ValueError):
+        model.check_inputs(tokens_of(text))
+
+
+def test_long_input_needs_no_table_under_relations_of_a_range():
+    model = build("coupled")
+    text = f"{'7' * 60}+{'8' * 60}"
+    assert model(tokens_of(text)).logits.shape == (1, 121, 11)
+
+
+def test_defaults_are_those_of_the_paper():
+    config = PairwiseBertConfig()
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.head_dim) == (768, 6, 8, 96)
+    assert (config.vocab_size, config.num_labels) == (len(ENCODER_TOKENS), 11)
+    # A vector for every difference of 101 tokens.
+    assert num_relations("relative", config.relation_range, config.max_multiplier_length) == 2 * 101 - 1

@@ -1,0 +1,244 @@
+"""Encoders from the recipe to the evaluated checkpoint."""
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    Trainer,
+    TrainingArguments,
+)
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, make_generator
+from longhand.data.complexity import cascade_lengths
+from longhand.hub_cards.arguments import parse_run
+from longhand.hub_cards.results import read_results
+from longhand.modeling import PairwiseBertForTokenClassification
+
+SMALL = [
+    *("--hidden_size", "16", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
+    *("--max_length", "3", "--batch_size", "8", "--max_steps", "6", "--eval_steps", "3"),
+    *("--validation_lengths", "3", "4", "--validation_samples", "4", "--test_lengths", "2", "4", "--test_samples", "4"),
+]
+MODELS = {
+    "encoder-addition": EncoderAddition(field_width=12, varied_field=True),
+    "encoder-multiplication-3": EncoderMultiplication(field_width=23, multiplier_length=3),
+}
+TEXT = [
+    *("--pair_maps", "coupled", "none", "--windowed", "False", "--text_tokens", "3", "--absolute_positions", "text"),
+    *("--max_position_embeddings", "40", "--num_train_samples", "16"),
+]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def finished(request, tmp_path_factory):
+    """The name of a recipe and the folder of a tiny run of it."""
+    folder = tmp_path_factory.mktemp("runs") / request.param
+    train.main([request.param, *SMALL, "--output_dir", str(folder)])
+    return request.param, folder
+
+
+@pytest.fixture(scope="module")
+def addition(tmp_path_factory):
+    """The folder of a tiny run for sums."""
+    folder = tmp_path_factory.mktemp("runs") / "sums"
+    train.main(["encoder-addition", *SMALL, "--output_dir", str(folder)])
+    return folder
+
+
+def refusal(capsys, main, *arguments) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    return message
+
+
+def test_finished_folder_holds_a_checkpoint_its_results_and_its_recipe(finished):
+    name, folder = finished
+    checkpoint = {"config.json", "model.safetensors", "tokenizer.json", "recipe.yaml", "modeling_pairwise_bert.py"}
+    assert checkpoint | {"results.jsonl", "accuracy.png", "best"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "checkpoints").exists()
+    loaded = evaluation.load_checkpoint(str(folder))
+    assert type(loaded.model) is PairwiseBertForTokenClassification and not loaded.model.training
+    assert loaded.task == MODELS[name].for_evaluation
+    assert (loaded.name, loaded.trained_lengths) == (name, (1, 3))
+    rows = read_results(folder / "results.jsonl")
+    assert [(row["model"], row["length"]) for row in rows] == [
+        *((name, length) for length in (2, 4)),
+        *((f"{name}/best", length) for length in (2, 4)),
+    ]
+    assert {(row["task"], row["num_samples"], row["decode"]) for row in rows} == {(loaded.task.name, 4, "teacher_forced")}
+
+
+def test_command_evaluates_the_checkpoint_as_the_run_did(finished, tmp_path, capsys):
+    _, folder = finished
+    options = ["--lengths", "2,4", "--num_samples", "4", "--attentions", "--output_places", "--position_maps"]
+    evaluation.main([str(folder), *options, "--output_dir", str(tmp_path)])
+    measured = ("length", "length_b", "exact_match", "token_accuracy")
+    expected = [[row[key] for key in measured] for row in read_results(folder / "results.jsonl")[:2]]
+    assert [[row[key] for key in measured] for row in read_results(tmp_path / "results.jsonl")] == expected
+    for file in ("accuracy.png", f"attention-{folder.name}.png", f"positions-{folder.name}.png"):
+        assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
+    places = read_results(tmp_path / "places.jsonl")
+    for length in (2, 4):
+        found = [row["place"] for row in places if row["length"] == length]
+        assert found == list(range(1, len(found) + 1))
+    assert "exact" in capsys.readouterr().out
+
+
+def test_question_is_answered_with_the_predicted_labels(finished, capsys):
+    _, folder = finished
+    checkpoint = evaluation.load_checkpoint(str(folder))
+    task, question = checkpoint.task, checkpoint.task.example_question
+    evaluation.main([str(folder), "--ask", question])
+    answer = capsys.readouterr().out.rstrip("\n")
+    inputs = checkpoint.tokenizer(task.prompt(question), return_tensors="pt")
+    predicted = checkpoint.model(**inputs).logits[0].argmax(-1)
+    classes = "".join(checkpoint.model.config.id2label[int(label)] for label in predicted)
+    operator = task.prompt(question).index("*" if "*" in question else "+")
+    width = task.answer_width(len(predicted) - operator - 1)
+    assert answer == classes[-width:].strip("_")
+
+
+def test_what_an_encoder_cannot_do_is_refused_before_anything_is_written(addition, tmp_path, capsys):
+    output = ("--output_dir", tmp_path / "new")
+    assert "generates nothing: leave out --decode" in refusal(
+        capsys, evaluation.main, addition, "--decode", "generate", *output
+    )
+    assert "certif" in refusal(capsys, evaluation.main, addition, "--certify", *output)
+    assert "looks like '653+49', got '6*5'" in refusal(capsys, evaluation.main, addition, "--ask", "6*5")
+    assert "not two" in refusal(capsys, evaluation.main, addition, "--lengths", "3", "--lengths_b", "2", *output)
+    message = refusal(capsys, evaluation.main, addition, "--sampling", "hard", *output)
+    assert "sampling 'hard' is unknown: choose one of uniform" in message
+    message = refusal(capsys, evaluation.main, addition, "--sampling", "cascades", "--lengths", "3", *output)
+    assert "have a class of 0..3, got None" in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_sums_are_evaluated_by_the_length_of_their_cascade(addition, tmp_path, monkeypatch):
+    drawn = []
+    draw = EncoderAddition.draw
+
+    def recording(task, generator, lengths, split):
+        digits = draw(task, generator, lengths, split)
+        drawn.append((lengths[:, 1].tolist(), cascade_lengths(digits[:, 0], digits[:, 1]).tolist()))
+        return digits
+
+    monkeypatch.setattr(EncoderAddition, "draw", recording)
+    options = ["--lengths", "6", "--lengths_b", "3:6:3", "--num_samples", "4", "--sampling", "cascades"]
+    evaluation.main([str(addition), *options, "--output_dir", str(tmp_path)])
+    assert [(row["length"], row["length_b"]) for row in read_results(tmp_path / "results.jsonl")] == [(6, 3), (6, 6)]
+    assert drawn and all(wanted == found for wanted, found in drawn)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_heads_for_text_and_loops_learn_a_fixed_training_set(name, tmp_path):
+    arguments = [name, *SMALL, *TEXT, "--num_loops", "3", "--settle_weight", "0.1", "--settle_tolerance", "0.1"]
+    train.main([*arguments, "--output_dir", str(tmp_path / "run")])
+    model = evaluation.load_checkpoint(str(tmp_path / "run")).model
+    assert model.config.head_maps == ["coupled", "none"] and model.config.settle_tolerance == 0.1
+    fresh = train.make_trainer(parse_run([*arguments, "--output_dir", str(tmp_path / "new")])).model
+    untrained = [
+        called
+        for (called, after), before in zip(model.named_parameters(), fresh.parameters(), strict=True)
+        if torch.equal(after.cpu(), before.cpu())
+    ]
+    assert untrained == []
+
+
+class Cut(BaseException):
+    """A run that ends in the middle."""
+
+
+def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
+    # Dropout and the number of loops are drawn too.
+    arguments = ["encoder-addition", *SMALL, "--sampling", "mixed", "--num_loops", "4", "--settle_weight", "0.1"]
+    arguments += ["--hidden_dropout_prob", "0.1", "--output_dir"]
+    train.main([*arguments, str(tmp_path / "whole")])
+    global_batch = FreshBatches.global_batch
+
+    def until_batch_4(batches, index):
+        if index == 4:
+            raise Cut
+        return global_batch(batches, index)
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(FreshBatches, "global_batch", until_batch_4)
+        train.main([*arguments, str(tmp_path / "cut")])
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    train.main([*arguments, str(tmp_path / "cut"), "--resume"])
+    for file in ("model.safetensors", "best/model.safetensors"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
+    whole, cut = (read_results(tmp_path / name / "results.jsonl") for name in ("whole", "cut"))
+    assert [row["token_accuracy"] for row in whole] == [row["token_accuracy"] for row in cut]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["encoder-addition", "--position_encoding", "learned"], "unknown argument '--position_encoding'"),
+        (["encoder-addition", "--position_sampling", "fixed"], "unknown argument '--position_sampling'"),
+        (["encoder-addition", "--coupling", "addition"], "unknown argument '--coupling'"),
+        (["encoder-addition", "--multiplier_length", "2"], "unknown argument '--multiplier_length'"),
+        (["encoder-addition", "--pair_map", "relative"], "did you mean --pair_maps"),
+        (["addition", "--pair_maps", "relative"], "unknown argument '--pair_maps'"),
+        (["encoder-addition", "--pair_maps", "rotary"], "pair_maps rotary unknown: choose from relative, uniform, coupled"),
+        (["encoder-addition", "--pair_maps", "coupled", "none"], "one for each of 4 heads, got 2"),
+        (["encoder-addition", "--absolute_positions", "some"], "invalid choice: 'some'"),
+        (["encoder-addition", "--sampling", "hard"], "invalid choice: 'hard'"),
+        (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
+        (["encoder-addition", "--field_width", "0"], "field_width must be at least 1, got 0"),
+        (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
+        (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
+        (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
+        (["encoder-addition-text", "--max_position_embeddings", "30"], "max_position_embeddings = 30 tokens"),
+        (["encoder-addition", "--until_certified"], "train without one by --until_certified False"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
+    assert expected in refusal(capsys, train.main, *arguments, "--output_dir", tmp_path / "run")
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
+    message = refusal(capsys, evaluation.main, addition, "--task", "addition", "--lengths", "3")
+    assert "it is a 'pairwise_bert' model, but the task 'addition' is for 'coupled_gpt' ones" in message
+
+
+def test_plain_trainer_fine_tunes_a_checkpoint(addition, tmp_path):
+    model = AutoModelForTokenClassification.from_pretrained(addition)
+    tokenizer = AutoTokenizer.from_pretrained(addition)
+    rows = []
+    for length in (2, 3):
+        lengths = torch.full((8, 1), length).numpy()
+        examples = EncoderAddition(text_tokens=2).examples(make_generator(length), lengths, "train")
+        for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
+            present = tokens != tokenizer.pad_token_id
+            rows.append({"input_ids": tokens[present].tolist(), "labels": labels[present].tolist()})
+    assert len({len(row["input_ids"]) for row in rows}) > 1
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    arguments = TrainingArguments(
+        tmp_path, max_steps=2, per_device_train_batch_size=4, report_to="none", dataloader_pin_memory=False
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        data_collator=DataCollatorForTokenClassification(tokenizer),
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(rows),
+    )
+    outcome = trainer.train()
+    assert outcome.global_step == 2 and 0 < outcome.training_loss < 10
+    assert all(not torch.equal(parameter.cpu(), before[name].cpu()) for name, parameter in model.named_parameters())
+    assert trainer.evaluate()["eval_loss"] > 0
+    trainer.save_model(tmp_path / "tuned")
+    tuned = AutoModelForTokenClassification.from_pretrained(tmp_path / "tuned")
+    assert type(tuned) is PairwiseBertForTokenClassification
+    inputs = tokenizer("_12+_95", return_tensors="pt")
+    assert torch.equal(tuned(**inputs).logits, model.eval().cpu()(**inputs).logits)
