@@ -40,7 +40,6 @@ from longhand.hub_cards.results import (
     write_results,
 )
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
-from longhand.modeling.vocabulary import ALL_TOKENS
 
 CERTIFICATE_FILE = "certificate.json"
 PLACES_FILE = "places.jsonl"
@@ -293,7 +292,7 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    kinds = [ALL_TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    kinds = [task.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
     # The last token of a response predicts nothing.
     queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)

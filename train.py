@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from longhand.data import EvaluationBatches, FixedBatches, FreshBatches
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
@@ -141,6 +141,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     else:
         batches = FixedBatches(task, data.num_train_samples, **lengths, collator=collator, **batching)
 
+    # Lengths that the task does not train raise here, before any file is written.
+    task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
     set_seed(training.seed)
     model = task.model_class(run.config)
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]

@@ -24,7 +24,7 @@ from longhand.data.task import Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
-from longhand.modeling.vocabulary import BOS, PAD, TOKENS, decode
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
 
 MOST_PROBLEMS = 5_000_000
 """Checks of more problems, or neighbourhoods, are refused."""
@@ -33,6 +33,13 @@ ROUNDING_FACTOR = 1000
 """The smallest margin must be so many times the largest difference that another order of computation was seen to make."""
 
 FAILURES_SHOWN = 10
+
+_HARMLESS = {
+    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
+    *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
+    "do_sample",
+}
+"""Settings of generation_config that do not change what greedy decoding writes; the end token is checked by itself."""
 
 PROOF = (
     "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
@@ -156,6 +163,10 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems | Cov
             f"no certificate: the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
             f"(generation_config; {ends[0]} in config)"
         )
+    changed = {name: value for name, value in model.generation_config.to_diff_dict().items() if name not in _HARMLESS}
+    if changed:
+        settings = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+        raise CannotCertify(f"no certificate: generation_config changes how tokens are chosen ({settings})")
     window, layers = model.model.position_encoding.window, config.num_hidden_layers
     try:
         found = task.covering_neighbourhoods(window, layers) or task.covering_problems(window, layers)
@@ -316,9 +327,14 @@ def _failure(batch: _Batch, row: int, mistakes: torch.BoolTensor, logits: torch.
         problem=problem,
         prefix=prefix,
         right=TOKENS[right],
-        instead=TOKENS[int(logits[first].scatter(0, torch.tensor(right), -torch.inf).argmax())],
+        instead=_token(int(logits[first].scatter(0, torch.tensor(right), -torch.inf).argmax())),
         margin=_finite(margins[first].item()),
     )
+
+
+def _token(token: int) -> str:
+    """A token as text; a vocabulary may have more than are known here."""
+    return ALL_TOKENS[token] if token < len(ALL_TOKENS) else TOKENS[UNKNOWN]
 
 
 def _finite(value: float) -> float | None:

@@ -17,7 +17,7 @@ from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import ANY_TASK
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class DecoderTask(Task):
     logits_matches = staticmethod(response_matches)
     right_tokens = staticmethod(response_tokens)
     forward_options: ClassVar[dict[str, Any]] = {"use_cache": False}
+    tokens = ALL_TOKENS
     vocab_size: ClassVar[int] = len(TOKENS)
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})

@@ -52,8 +52,8 @@ class EncoderAddition(EncoderTask):
     into the field (augmentation, Sec. 3.1); `"uniform_complexity"`, uniform over the lengths of the longest cascade of
     carries, then over the sums that have it (Sec. 4); `"mixed"`, half of each; `"no_carries"`, uniform over sums without a
     carry (App. C.2). `"cascades"` and `"carry_runs"` are for tests: sums whose longest cascade, or whose longest run of
-    columns that carry on their own, is the class given with the length (Fig. 8); `"nines"` too: sums whose every column is 9, so
-    that whether the first digit carries is known from the last column only, and no digit carries.
+    columns that carry on their own, is the class given with the length (Fig. 8); `"nines"` too: sums whose every column is
+    9, so that whether the first digit carries is known from the last column only, and no digit carries.
     """
 
     name: ClassVar[str] = "encoder_addition"

@@ -65,6 +65,7 @@ class EncoderTask(Task):
     auto_class = AutoModelForTokenClassification
     logits_matches = staticmethod(label_matches)
     right_tokens = staticmethod(label_tokens)
+    tokens = ENCODER_TOKENS
     operator: ClassVar[int]
     in_field: ClassVar[slice] = slice(None)
 

@@ -32,6 +32,7 @@ class Task(ABC):
             must be so many that two splits practically never share one.
         model_class: class of the models that learn the task, with their output matrix.
         auto_class: the Auto class of transformers that loads them.
+        tokens: every token that its texts may hold, in the order of ids.
         forward_options: arguments of their forward pass in evaluation, besides the inputs.
     """
 
@@ -44,6 +45,7 @@ class Task(ABC):
     model_class: ClassVar[type[PreTrainedModel]]
     auto_class: ClassVar[type]
     forward_options: ClassVar[dict[str, Any]] = {}
+    tokens: ClassVar[tuple[str, ...]]
 
     def __post_init__(self):
         for option in fields(self):
@@ -188,7 +190,10 @@ class Task(ABC):
             redrawn = self.draw_operands(generator, lengths[rejected])
             digits[rejected, :, : redrawn.shape[2]] = redrawn
             assigned[rejected] = self.split_of(digits[rejected], lengths[rejected])
-        raise ValueError(f"the {split} split holds no problem of {lengths[rejected[0]].tolist()} digits")
+        size = " and ".join(map(str, lengths[rejected[0]].tolist()))
+        raise ValueError(
+            f"the {split} split holds no problem of the task {self.name!r} of the sizes {size}: take longer ones"
+        )
 
     @abstractmethod
     def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples | LabelledTokens:

@@ -204,6 +204,8 @@ def parse_run(arguments: list[str]) -> Run:
     task, model, data, training, *rest = parser.parse_known(arguments)
     _check_values(data, training)
     options = {**vars(model), **task.config_options}
+    if getattr(task, "varied_field", False) and data.num_train_samples is not None:
+        raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
     positions = rest[0] if rest else None
     if positions is not None:
         if positions.coupling not in (None, *(legal := dict.fromkeys((*task.couplings, *ANY_TASK)))):

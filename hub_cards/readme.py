@@ -91,10 +91,8 @@ def accuracy_table(rows: list[Row]) -> str:
     if len(runs) > 1:
         medians = [median(values[length] for values in runs.values()) for length in lengths]
         lines.append(["**median**", *(f"**{value:.3f}**" for value in medians), ""])
-    sums = (
-        f"{rows[0]['num_samples']} sums per length, test seed {rows[0]['seed']}, {rows[0]['hardware']}; seconds are those "
-    )
-    return _markdown(lines) + f"\n\n{sums}of training and first evaluation.\n"
+    samples = f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+    return _markdown(lines) + f"\n\n{samples}; seconds are those of training and first evaluation.\n"
 
 
 def benchmark_table(rows: list[Row]) -> str:
@@ -323,7 +321,7 @@ def certified_table(recipes: list[str]) -> str:
                 f"{sum(row['certified'] for row in rows)} of {len(rows)} seeds",
                 f"{max(row['predictions'] for row in rows):,}",
                 f"{min(row['margin'] for row in rows):.2f}",
-                f"{worst:.3f} or more to {max(row['length'] for row in tested):,}",
+                f"{'' if worst == 1 else 'at least '}{worst:.3f} to {max(row['length'] for row in tested):,}",
                 f"{max(row['run_seconds'] for row in rows):.0f}",
             ]
         )
@@ -335,7 +333,8 @@ def _window_cell(recipe: str) -> str:
     file = MODELS_FOLDER / recipe / CERTIFICATES_FILE
     if file.exists():
         certified = [row["certified"] for row in read_results(file)]
-        return f"`{recipe}`: every size, certified ({sum(certified)} of {len(certified)} seeds)"
+        if any(certified):
+            return f"`{recipe}`: every size, certified ({sum(certified)} of {len(certified)} seeds)"
     file = MODELS_FOLDER / recipe / RESULTS_FILE
     return f"`{recipe}`: {_reach(read_results(file))}" if file.exists() else ""
 

@@ -597,8 +597,10 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
                 f"position_ids passed to generate() must cover prompt and response: got {position_ids.shape[-1]} "
                 f"columns for a prompt of {prompt.shape[1]} tokens"
             )
-        if kwargs.get("assistant_model") is not None:
+        if kwargs.get("assistant_model") is not None or kwargs.get("prompt_lookup_num_tokens") is not None:
             raise ValueError("assisted decoding is not supported: it does not crop coupled position ids")
+        if kwargs.get("guidance_scale") not in (None, 1.0):
+            raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
         return super().generate(inputs, *args, **kwargs)
 
     def _plan(self, input_ids, columns):

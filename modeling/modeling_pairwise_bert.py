@@ -234,7 +234,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             raise ValueError(f"attention_mask must be {tuple(embeddings.shape[:2])}, got {tuple(attention_mask.shape)}")
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, tokens)
         hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
-        recorded = any(kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}")) for name in ("attentions",))
+        recorded = kwargs.get("output_attentions", self.config.output_attentions)
         attention = self._windowed_attention(pair_maps, hidden, recorded, embeddings.dtype)
 
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))

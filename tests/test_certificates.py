@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from longhand import eval as evaluation
-from longhand.data import Addition, CouplingCollator, MultiplicationScratchpad, make_generator
+from longhand.data import Addition, Copy, CouplingCollator, MultiplicationScratchpad, make_generator
 from longhand.data import addition as addition_module
 from longhand.data.certificates import (
     ROUNDING_FACTOR,
@@ -499,3 +499,18 @@ def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong
     assert re.match(r"'=' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)
     with pytest.raises(CannotCertify, match="worked out for one layer"):
         covering(untrained(task, num_hidden_layers=2), task)
+
+
+@pytest.mark.parametrize(("name", "value"), [("repetition_penalty", 5.0), ("max_new_tokens", 3), ("num_beams", 2)])
+def test_no_certificate_where_decoding_is_changed(name, value):
+    model = CoupledGPTForCausalLM(CoupledGPTConfig())
+    covering(model, Addition())
+    setattr(model.generation_config, name, value)
+    with pytest.raises(CannotCertify, match=f"changes how tokens are chosen .{name}={value}"):
+        covering(model, Addition())
+
+
+def test_a_wrong_token_of_a_larger_vocabulary_is_a_failure_like_others():
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(coupling="copy", vocab_size=300))
+    certificate = certify(model, Copy())
+    assert not certificate.certified and certificate.failures

@@ -26,6 +26,7 @@ ADDITIONS = [
     EncoderAddition(sampling="uniform_complexity"),
     EncoderAddition(sampling="mixed"),
     EncoderAddition(sampling="no_carries"),
+    EncoderAddition(sampling="nines"),
 ]
 MULTIPLICATIONS = [
     EncoderMultiplication(),
@@ -161,6 +162,13 @@ def test_every_column_of_nines_is_nine():
     digits = task.draw(make_generator(7), np.full((500, 1), 30), "test")
     assert (digits.sum(axis=1) == 9).all() and (np.bincount(digits[:, 0].ravel()) > 1000).all()
     assert task.for_evaluation is task
+
+
+def test_every_column_is_9_where_nines_are_drawn():
+    task = EncoderAddition(sampling="nines")
+    digits = task.draw_operands(make_generator(7), np.full((5000, 1), 4))
+    assert (digits.sum(axis=1) == 9).all() and task.for_evaluation is task
+    assert (abs(np.bincount(digits[:, 0].ravel()) - 2000) < 6 * 45).all()
 
 
 def test_splits_share_no_problem_whatever_the_bound_and_sampling():

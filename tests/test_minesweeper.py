@@ -153,7 +153,7 @@ def test_every_board_belongs_to_one_split():
 
 
 def test_a_split_without_a_board_of_a_size_is_named():
-    with pytest.raises(ValueError, match=re.escape("split holds no problem of [4, 4] digits")):
+    with pytest.raises(ValueError, match=re.escape("task 'minesweeper' of the sizes 4 and 4: take longer ones")):
         for split in SPLITS:
             draw(4, 2, 1, split=split, min_mine_ratio=0.0, max_mine_ratio=0.0)
 

@@ -161,18 +161,22 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
     arguments = ["encoder-addition", *SMALL, "--sampling", "mixed", "--num_loops", "4", "--settle_weight", "0.1"]
     arguments += ["--hidden_dropout_prob", "0.1", "--output_dir"]
     train.main([*arguments, str(tmp_path / "whole")])
-    global_batch = FreshBatches.global_batch
+    global_batch, drawn, end = FreshBatches.global_batch, [], 4
 
-    def until_batch_4(batches, index):
-        if index == 4:
+    def until_end(batches, index):
+        if index == end:
             raise Cut
+        drawn.append(index)
         return global_batch(batches, index)
 
-    with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(FreshBatches, "global_batch", until_batch_4)
+    monkeypatch.setattr(FreshBatches, "global_batch", until_end)
+    with pytest.raises(Cut):
         train.main([*arguments, str(tmp_path / "cut")])
     assert not (tmp_path / "cut" / "model.safetensors").exists()
+    end = None
+    drawn.clear()
     train.main([*arguments, str(tmp_path / "cut"), "--resume"])
+    assert drawn == [3, 4, 5]
     for file in ("model.safetensors", "best/model.safetensors"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
     whole, cut = (read_results(tmp_path / name / "results.jsonl") for name in ("whole", "cut"))
@@ -198,6 +202,9 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
         (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
         (["encoder-addition-text", "--max_position_embeddings", "30"], "max_position_embeddings = 30 tokens"),
+        (["encoder-addition", "--min_length", "2"], "min_length must be 1, got 2"),
+        (["encoder-addition", "--num_train_samples", "512"], "varied_field draws a field for every batch"),
+        (["encoder-addition", "--attention_probs_dropout_prob", "0.1"], "attention_probs_dropout_prob must be 0, got 0.1"),
         (["encoder-addition", "--until_certified"], "train without one by --until_certified False"),
     ],
 )
