@@ -3,6 +3,7 @@
 from longhand.data.addition import Addition
 from longhand.data.addition_scratchpad import AdditionScratchpad
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
+from longhand.data.builder import collate_rows, load_task_dataset
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
 from longhand.data.index_hinting import IndexHintedAddition
@@ -38,5 +39,7 @@ __all__ = [
     "Task",
     "build_tokenizer",
     "check_characters",
+    "collate_rows",
+    "load_task_dataset",
     "make_generator",
 ]
