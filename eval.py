@@ -11,39 +11,39 @@ import platform
 import sys
 import textwrap
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from tqdm.auto import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from longhand.data import TASKS, CouplingCollator, EvaluationBatches, Task, check_characters
+from longhand.data import TASKS, EvaluationBatches, Task
 from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
-from longhand.data.metrics import response_matches
-from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid
+from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
 from longhand.hub_cards.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
     format_medians,
+    format_places,
     format_table,
     read_results,
     write_results,
 )
-from longhand.modeling import CoupledGPTConfig
-from longhand.modeling.coupling import ANY_TASK
-from longhand.modeling.vocabulary import ALL_TOKENS, PAD
+from longhand.modeling.modeling_pairwise_bert import RelationVectors
+from longhand.modeling.vocabulary import ALL_TOKENS
 
 CERTIFICATE_FILE = "certificate.json"
+PLACES_FILE = "places.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
@@ -65,6 +65,10 @@ class Checkpoint:
     task: Task
     trained_lengths: tuple[int, int] | None
     run_seconds: float | None
+
+    def answer(self, question: str) -> str:
+        """The model's answer to a question, see `Task.answer`."""
+        return self.task.answer(self.model, self.tokenizer, question)
 
 
 def load_checkpoint(source: str, revision: str | None = None, task: str | None = None) -> Checkpoint:
@@ -98,30 +102,23 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     format_fields = {field.name for field in fields(TASKS[chosen])}
     task = TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields})
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(source, revision=revision, output_loading_info=True)
+        config = AutoConfig.from_pretrained(source, revision=revision)
+        if not isinstance(config, task.model_class.config_class):
+            own = task.model_class.config_class.model_type
+            raise ValueError(f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own!r} ones")
+        task.check_config(config)
+        model, loading = task.auto_class.from_pretrained(source, revision=revision, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
     except (OSError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
     if loading["missing_keys"] or loading["mismatched_keys"]:
         raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(map(str, sorted(loading['missing_keys'])))})")
-    if not isinstance(model.config, CoupledGPTConfig):
-        raise ValueError(f"{source} is a {model.config.model_type!r} model, not a {CoupledGPTConfig.model_type!r} one")
-    if model.config.coupling not in (*task.couplings, *ANY_TASK):
-        raise ValueError(
-            f"{source} was made for the coupling rule {model.config.coupling!r}, "
-            f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
-        )
-    if model.config.vocab_size < task.vocab_size:
-        raise ValueError(
-            f"{source} has a vocabulary of {model.config.vocab_size} tokens, "
-            f"but the task {task.name!r} needs {task.vocab_size}"
-        )
     known = {"min_length", "max_length"} <= set(recipe)
     return Checkpoint(
         name=_name(source),
         model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
         tokenizer=tokenizer,
-        task=task,
+        task=task.for_evaluation,
         trained_lengths=(recipe["min_length"], recipe["max_length"]) if known else None,
         run_seconds=_run_seconds(folder),
     )
@@ -157,19 +154,9 @@ def check_weights(folder: Path) -> None:
 
 def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
     """Raises ValueError for operands that the model cannot take, before any time is spent."""
-    collator = CouplingCollator.for_evaluation(model.config)
+    collator = task.collator(model.config)
     for operands in lengths:
-        batch = EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0]
-        model.model.position_encoding.check(batch["position_ids"])
-
-
-def check_generation(task: Task) -> None:
-    """Raises ValueError where a model of this format must be given a part of the response."""
-    if not task.writes_whole_response:
-        raise ValueError(
-            f"a model of the task {task.name!r} with tokens in the response that are not supervised cannot write it: "
-            "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
-        )
+        task.check_inputs(model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
 
 
 def evaluate_lengths(
@@ -198,15 +185,15 @@ def evaluate_lengths(
     """
     check_lengths(model, task, lengths)
     if decode == "generate":
-        check_generation(task)
-    collator = CouplingCollator.for_evaluation(model.config)
+        task.check_generation()
+    collator = task.collator(model.config)
     rows = []
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
         one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
-        batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // one["logits_to_keep"]))
+        batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
         batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
-        measure = generated_matches if decode == "generate" else teacher_forced_matches
+        measure = generated_matches if decode == "generate" else task.forward_matches
         answer_length = task.answer_length(operands)
         with torch.inference_mode():
             matches = [measure(model, batches[index], answer_length) for index in range(len(batches))]
@@ -229,61 +216,6 @@ def evaluate_lengths(
             }
         )
     return rows
-
-
-def teacher_forced_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """`response_matches` of a collator's batch, from one forward pass."""
-    inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
-    labels = inputs.pop("labels")
-    return response_matches(model(**inputs, use_cache=False).logits, labels, answer_length).cpu()
-
-
-def generated_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """As `teacher_forced_matches`, for responses that the model wrote itself."""
-    supervised = batch["labels"] != IGNORED
-    query_lengths = supervised.int().argmax(1)
-    longest = int(query_lengths.max())
-    # A shorter query moves right, so that all responses begin in one column.
-    column = torch.arange(longest) - (longest - query_lengths).unsqueeze(1)
-    prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
-    output = model.generate(
-        prompts.to(model.device), attention_mask=(prompts != PAD).long().to(model.device), do_sample=False
-    )[:, longest:].cpu()
-    width = max(output.shape[1], int(supervised.sum(1).max()))
-    column = query_lengths.unsqueeze(1) + torch.arange(width)
-    padded = torch.nn.functional.pad(batch["labels"], (0, width), value=IGNORED)
-    expected = padded.gather(1, column)
-    output = torch.nn.functional.pad(output, (0, width - output.shape[1]), value=PAD)
-    right = (output == expected) & (expected != IGNORED)
-    ends_in_time = ((output == PAD) | (expected != IGNORED)).all(1)
-    count = (expected != IGNORED).sum(1)
-    matches = torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
-    if answer_length is None:
-        return matches
-    # Wherever the written answer stands: steps that are wrong may also be more or fewer.
-    place = torch.arange(answer_length)
-    written, wanted = (
-        tokens.gather(1, (length.unsqueeze(1) - answer_length + place).clamp(min=0))
-        for tokens, length in ((output, (output != PAD).sum(1)), (expected, count))
-    )
-    return torch.cat([matches, (written == wanted).all(1, keepdim=True)], dim=1)
-
-
-def answer(checkpoint: Checkpoint, question: str) -> str:
-    """The model's answer to a question such as "653+49", by greedy decoding.
-
-    Raises:
-        ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or the
-            model cannot generate.
-    """
-    check_generation(checkpoint.task)
-    check_characters("".join(question.split()), checkpoint.model.config.vocab_size)
-    prompt = checkpoint.task.prompt(question)
-    inputs = checkpoint.tokenizer(prompt, return_tensors="pt").to(checkpoint.model.device)
-    with torch.inference_mode():
-        output = checkpoint.model.generate(**inputs, do_sample=False)
-    response = output[0, inputs["input_ids"].shape[1] :]
-    return checkpoint.task.read_answer(checkpoint.tokenizer.decode(response, skip_special_tokens=True))
 
 
 def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = True) -> Row:
@@ -350,21 +282,63 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plots the response tokens' attention, averaged over problems of one length (paper 1, Fig. 7)."""
     model, task = checkpoint.model, checkpoint.task
-    collator = CouplingCollator.for_evaluation(model.config)
+    collator = task.collator(model.config)
     batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
-            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "position_ids")}
-            outputs = model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False, output_attentions=True)
+            inputs = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+            outputs = model(**inputs, **task.forward_options, output_attentions=True)
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
     kinds = [ALL_TOKENS[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
-    first_query = batch["input_ids"].shape[1] - batch["logits_to_keep"]
-    mean = [weights.float().mean(0)[:, -batch["logits_to_keep"] : -1].cpu() for weights in outputs.attentions]
+    first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
     plot_attention(mean, kinds, first_query, file)
+
+
+def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
+    """The same checkpoint, to be tested on problems of another kind of sampling.
+
+    Raises:
+        ValueError: its task has no such choice.
+    """
+    if "sampling" not in {field.name for field in fields(checkpoint.task)}:
+        raise ValueError(f"--sampling {sampling}: the task {checkpoint.task.name!r} draws problems in one way only")
+    return replace(checkpoint, task=replace(checkpoint.task, sampling=sampling))
+
+
+def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
+    """Accuracy of every output place (paper 2, Table 1): a row for each of `lengths` and place, 1 the last of the answer."""
+    task, rows = checkpoint.task, []
+    for operands in lengths:
+        collator = task.collator(checkpoint.model.config)
+        batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
+        with torch.inference_mode():
+            accuracy = place_accuracy(*(part.cpu() for part in task.right_tokens(*task.forward(checkpoint.model, batch))))
+        shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
+        shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
+        rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
+    return rows
+
+
+def check_position_maps(checkpoint: Checkpoint) -> None:
+    """Raises ValueError for a model without pairwise vectors."""
+    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
+        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def draw_position_maps(checkpoint: Checkpoint, file: Path) -> None:
+    """Plots the vectors of every layer, those of all heads side by side (paper 2, App. C.3)."""
+    layers = [layer.self_attn.relations for layer in checkpoint.model.model.layers]
+    tables = [[rule.weight.detach().float().flatten(1).cpu().numpy() for rule in rules] for rules in layers]
+    low = checkpoint.model.config.relation_range[0]
+    names = [rule.name for rule in layers[0]]
+    plot_position_maps(tables, names, [low] * len(names), file)
 
 
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
@@ -439,6 +413,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         help="check all neighbourhoods instead: exit status 0 only where the model is proved exact for every length",
     )
     parser.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
+    parser.add_argument("--output_places", action="store_true", help="also accuracy of every digit of the answer")
+    parser.add_argument("--position_maps", action="store_true", help="also plot an encoder's pairwise vectors")
+    parser.add_argument("--sampling", help="draw other test problems, where a task has the choice, such as cascades")
     parser.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
     return parser.parse_args(arguments)
@@ -452,13 +429,18 @@ def run(options: argparse.Namespace) -> None:
     if others is not None and len(options.checkpoints) > 1:
         raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     checkpoints = [load_checkpoint(source, options.revision, options.task) for source in options.checkpoints]
+    if options.sampling is not None:
+        checkpoints = [resample(checkpoint, options.sampling) for checkpoint in checkpoints]
+    if options.position_maps:
+        for checkpoint in checkpoints:
+            check_position_maps(checkpoint)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         warn_of_certificate(Path(source), checkpoint.model)
     if options.ask is not None:
         for checkpoint in checkpoints:
-            print(answer(checkpoint, options.ask))
+            print(checkpoint.answer(options.ask))
         return
     names = [checkpoint.name for checkpoint in checkpoints]
     if len(set(names)) < len(names):
@@ -487,7 +469,7 @@ def run(options: argparse.Namespace) -> None:
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
         if options.decode == "generate":
-            check_generation(checkpoint.task)
+            checkpoint.task.check_generation()
     claim_output(folder)
     rows = []
     for checkpoint in checkpoints:
@@ -504,6 +486,17 @@ def run(options: argparse.Namespace) -> None:
             measured = [{**row, "run_seconds": checkpoint.run_seconds} for row in measured]
         rows += measured
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
+    if options.output_places:
+        places = [
+            row for checkpoint in checkpoints for row in measure_places(checkpoint, pairs, options.num_samples, options.seed)
+        ]
+        write_results(places, folder / PLACES_FILE)
+        print(f"\n{format_places(places)}\n\nwrote {folder / PLACES_FILE}")
+    if options.position_maps:
+        for checkpoint in checkpoints:
+            file = folder / f"positions-{checkpoint.name.replace('/', '--')}.png"
+            draw_position_maps(checkpoint, file)
+            print(f"wrote {file}")
     if options.attentions:
         for checkpoint in checkpoints:
             file = folder / f"attention-{checkpoint.name.replace('/', '--')}.png"

@@ -16,18 +16,16 @@ from pathlib import Path
 
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, build_tokenizer
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
-from longhand.data.metrics import response_matches
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
 from longhand.hub_cards.results import RESULTS_FILE
-from longhand.modeling import CoupledGPTForCausalLM
 
 BEST_FOLDER = "best"
 
@@ -92,7 +90,7 @@ class UntilCertified(TrainerCallback):
         CannotCertify: at once, where no certificate is possible for the model and task.
     """
 
-    def __init__(self, run: Run, model: CoupledGPTForCausalLM, batches: FreshBatches):
+    def __init__(self, run: Run, model: PreTrainedModel, batches: FreshBatches):
         self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
         try:
             covering(model, self.task)
@@ -137,30 +135,30 @@ def make_trainer(run: Run) -> BatchTrainer:
         **process,
     }
     lengths = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
-    collator = run.collator(training=True)
+    collator = run.training_collator()
     if data.num_train_samples is None:
         batches = FreshBatches(task, **lengths, collator=collator, **batching)
     else:
         batches = FixedBatches(task, data.num_train_samples, **lengths, collator=collator, **batching)
 
     set_seed(training.seed)
-    model = CoupledGPTForCausalLM(run.config)
+    model = task.model_class(run.config)
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]
-    check_lengths(model, task, [task.operand_lengths(length) for length in used])
+    tested = task.for_evaluation
+    check_lengths(model, tested, [tested.operand_lengths(length) for length in used])
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-    longest = task.operand_lengths(data.max_length)
-    EvaluationBatches(task, longest, 1, training.data_seed, "train", 1, collator=collator)[0]
+    EvaluationBatches(task, task.operand_lengths(data.max_length), 1, training.data_seed, "train", 1, collator=collator)[0]
     until_certified = UntilCertified(run, model, batches) if training.until_certified else None
     samples = -(-data.validation_samples // training.world_size) * training.world_size
     validation = {
         str(length): EvaluationBatches(
-            task,
-            task.operand_lengths(length),
+            tested,
+            tested.operand_lengths(length),
             samples,
             training.data_seed,
             "validation",
             samples,
-            collator=run.collator(training=False),
+            collator=tested.collator(run.config),
             **process,
         )
         for length in data.validation_lengths
@@ -176,9 +174,9 @@ def make_trainer(run: Run) -> BatchTrainer:
         args=training,
         train_dataset=batches,
         eval_dataset=validation,
-        processing_class=build_tokenizer(run.config.eos_token_id, run.config.vocab_size),
+        processing_class=task.tokenizer(),
         compute_metrics=_mean_matches,
-        preprocess_logits_for_metrics=response_matches,
+        preprocess_logits_for_metrics=task.logits_matches,
     )
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
@@ -279,7 +277,8 @@ def evaluate_final(run: Run, began: float) -> bool:
     certified = (
         not run.training.until_certified or certify_checkpoint(load_checkpoint(str(run.folder)), run.folder)["certified"]
     )
-    lengths = [run.task.operand_lengths(length) for length in run.data.test_lengths]
+    task = run.task.for_evaluation
+    lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):
         if folder.is_dir():
@@ -329,17 +328,29 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
             shutil.rmtree(path)
         if not any((run.folder / CHECKPOINTS_FOLDER).iterdir()):
             (run.folder / CHECKPOINTS_FOLDER).rmdir()
-        folder, question = run.folder, run.task.example_question
-        print(
-            f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n"
-            "\nwhat next:\n"
-            f'  python eval.py {folder} --ask "{question}"\n'
-            f"  python eval.py {folder} --certify\n"
-            f"  python eval.py {folder} --lengths 10:200:10 --decode generate\n"
-            f"  python eval.py {folder} --lengths {run.data.test_lengths[0]} --attentions"
-        )
+        print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n\nwhat next:")
+        for options in what_next(trainer.model, run):
+            print(f"  python eval.py {run.folder} {options}")
         return certified
     return True
+
+
+def what_next(model: PreTrainedModel, run: Run) -> list[str]:
+    """Options of eval.py that make sense for the model."""
+    options = [f"--lengths {run.data.test_lengths[0]} --attentions"]
+    try:
+        run.task.check_generation()
+    except ValueError:
+        pass
+    else:
+        options[:0] = [f"--lengths {run.data.test_lengths[0]},{run.data.test_lengths[-1]} --decode generate"]
+    if run.task.answers_questions:
+        options[:0] = [f'--ask "{run.task.example_question}"']
+    try:
+        covering(model, run.task)
+    except CannotCertify:
+        return options
+    return [*options[:1], "--certify", *options[1:]]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,7 +5,8 @@ from longhand.data.addition_scratchpad import AdditionScratchpad
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
 from longhand.data.builder import collate_rows, load_task_dataset
 from longhand.data.collator import CouplingCollator
-from longhand.data.formatting import Examples
+from longhand.data.encoder_arithmetic import EncoderAddition, EncoderMultiplication
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.index_hinting import IndexHintedAddition
 from longhand.data.minesweeper import Minesweeper
 from longhand.data.multi_operand_addition import MultiOperandAddition
@@ -24,11 +25,14 @@ __all__ = [
     "AdditionScratchpad",
     "Copy",
     "CouplingCollator",
+    "EncoderAddition",
+    "EncoderMultiplication",
     "EvaluationBatches",
     "Examples",
     "FixedBatches",
     "FreshBatches",
     "IndexHintedAddition",
+    "LabelledTokens",
     "Minesweeper",
     "MultiOperandAddition",
     "Multiplication",

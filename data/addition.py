@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringProblems, DecoderTask
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.sampling import add_digits, extend_digits
-from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {
@@ -23,7 +24,7 @@ _COVERING_BATCH = 10_000
 
 @register_task
 @dataclass(frozen=True)
-class Addition(Task):
+class Addition(DecoderTask):
     """Sums of two numbers of decimal digits.
 
     Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. A group
@@ -40,13 +41,6 @@ class Addition(Task):
     order: Literal["response_reversed", "all_reversed", "plain"] = field(
         default="response_reversed", metadata={"help": "which numbers are written with the ones digit first"}
     )
-
-    def __post_init__(self):
-        if self.order not in _COUPLING:
-            raise ValueError(f"order {self.order!r} is unknown: choose one of {', '.join(_COUPLING)}")
-        for name in ("zero_padding", "separate_eos"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
 
     @property
     def coupling(self) -> str:

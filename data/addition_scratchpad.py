@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringNeighbourhoods, DecoderTask
 from longhand.data.formatting import lay_out
 from longhand.data.sampling import add_digits, split_of
-from longhand.data.task import CoveringNeighbourhoods, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS
 
@@ -18,7 +19,7 @@ LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform",
 
 @register_task
 @dataclass(frozen=True)
-class AdditionScratchpad(Task):
+class AdditionScratchpad(DecoderTask):
     """Sums of any number of numbers, by running sums.
 
     n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
@@ -48,12 +49,9 @@ class AdditionScratchpad(Task):
     )
 
     def __post_init__(self):
+        super().__post_init__()
         if isinstance(self.max_operands, bool) or not isinstance(self.max_operands, int) or self.max_operands < 2:
             raise ValueError(f"max_operands must be an integer of at least 2, got {self.max_operands!r}")
-        if self.length_sampling not in (legal := get_args(LengthSampling)):
-            raise ValueError(f"length_sampling {self.length_sampling!r} is unknown: choose one of {', '.join(legal)}")
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

@@ -18,8 +18,9 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.collator import IGNORED, CouplingCollator
+from longhand.data.decoder_task import CoveringNeighbourhoods, CoveringProblems, DecoderTask
 from longhand.data.formatting import Examples
-from longhand.data.task import CoveringNeighbourhoods, CoveringProblems, Task
+from longhand.data.task import Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
@@ -135,6 +136,11 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems | Cov
         CannotCertify: the model has no window, does not end where the task does, or its neighbourhoods are unknown, too many
             or not enough to go by.
     """
+    if not isinstance(task, DecoderTask):
+        raise CannotCertify(
+            "no certificate: an encoder writes nothing token by token, so the proof's induction does not reach it, and its "
+            "cascades of carries are limited by its depth"
+        )
     config = model.config
     if not model.model.position_encoding.windowed:
         raise CannotCertify(

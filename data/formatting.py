@@ -32,6 +32,26 @@ class Examples:
         return replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
 
 
+@dataclass(frozen=True)
+class LabelledTokens:
+    """Problems for an encoder as whole arrays.
+
+    Attributes:
+        tokens: (count, columns) uint8 token ids, padded on the right.
+        labels: (count, columns) int8, the class of each token, -100 where it is not supervised.
+    """
+
+    tokens: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: np.ndarray | slice) -> "LabelledTokens":
+        """Some of the examples."""
+        return LabelledTokens(self.tokens[rows], self.labels[rows])
+
+
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
     """Concatenates single tokens and (count, width) token arrays to sequences; `PAD` inside a part closes up.
 

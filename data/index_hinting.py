@@ -34,11 +34,6 @@ class IndexHintedAddition(Addition):
         default=True, metadata={"help": "learn the response's hints too; else they are given, and do not count"}
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if not isinstance(self.supervise_hints, bool):
-            raise ValueError(f"supervise_hints must be True or False, got {self.supervise_hints!r}")
-
     @property
     def coupling(self) -> str:
         return "sequential"

@@ -1,8 +1,12 @@
 """Right or wrong, token by token and as a whole, under teacher forcing."""
 
+from typing import Any
+
 import torch
+from transformers import PreTrainedModel
 
 from longhand.data.collator import IGNORED
+from longhand.modeling.vocabulary import PAD
 
 
 def response_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
@@ -19,11 +23,78 @@ def response_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_leng
         (count, 3) int64: exact match (0 or 1), right tokens, supervised tokens; with `answer_length` a fourth column:
         whether the answer is right after a right scratchpad.
     """
-    labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
-    supervised = labels != IGNORED
-    right = (logits[:, :-1].argmax(-1) == labels) & supervised
-    matches = torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
+    right, supervised = response_tokens(logits, labels)
+    matches = _count(right, supervised)
     if answer_length is None:
         return matches
     in_answer = supervised.flip(1).cumsum(1).flip(1) <= answer_length
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
+
+
+def response_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+    """Which tokens of responses are right, and which are supervised, (count, kept - 1) each; see `response_matches`."""
+    labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
+    supervised = labels != IGNORED
+    return (logits[:, :-1].argmax(-1) == labels) & supervised, supervised
+
+
+def label_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
+    """As `response_matches`, for an encoder: a token's class is read at the token itself.
+
+    Args:
+        logits: (count, tokens, classes).
+        labels: (count, tokens), -100 where not supervised.
+    """
+    return _count(*label_tokens(logits, labels))
+
+
+def label_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+    """Which labels are right, and which are supervised, (count, tokens) each; see `label_matches`."""
+    supervised = labels != IGNORED
+    return (logits.argmax(-1) == labels) & supervised, supervised
+
+
+def _count(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.LongTensor:
+    return torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
+
+
+def place_accuracy(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.Tensor:
+    """Accuracy of each output place, the last supervised token first: its shares of right tokens, (most places,).
+
+    Args:
+        right: (count, tokens), whether each token is right.
+        supervised: (count, tokens), whether it counts.
+    """
+    place = supervised.flip(1).cumsum(1).flip(1)[supervised]
+    return torch.bincount(place, right[supervised].double())[1:] / torch.bincount(place)[1:]
+
+
+def generated_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
+    """As `response_matches`, for a collator's batch of responses that the model wrote itself."""
+    supervised = batch["labels"] != IGNORED
+    query_lengths = supervised.int().argmax(1)
+    longest = int(query_lengths.max())
+    # A shorter query moves right, so that all responses begin in one column.
+    column = torch.arange(longest) - (longest - query_lengths).unsqueeze(1)
+    prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
+    output = model.generate(
+        prompts.to(model.device), attention_mask=(prompts != PAD).long().to(model.device), do_sample=False
+    )[:, longest:].cpu()
+    width = max(output.shape[1], int(supervised.sum(1).max()))
+    column = query_lengths.unsqueeze(1) + torch.arange(width)
+    padded = torch.nn.functional.pad(batch["labels"], (0, width), value=IGNORED)
+    expected = padded.gather(1, column)
+    output = torch.nn.functional.pad(output, (0, width - output.shape[1]), value=PAD)
+    right = (output == expected) & (expected != IGNORED)
+    ends_in_time = ((output == PAD) | (expected != IGNORED)).all(1)
+    count = (expected != IGNORED).sum(1)
+    matches = torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
+    if answer_length is None:
+        return matches
+    # Wherever the written answer stands: steps that are wrong may also be more or fewer.
+    place = torch.arange(answer_length)
+    written, wanted = (
+        tokens.gather(1, (length.unsqueeze(1) - answer_length + place).clamp(min=0))
+        for tokens, length in ((output, (output != PAD).sum(1)), (expected, count))
+    )
+    return torch.cat([matches, (written == wanted).all(1, keepdim=True)], dim=1)

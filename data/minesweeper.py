@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringProblems, DecoderTask
 from longhand.data.formatting import lay_out
 from longhand.data.sampling import split_of
-from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
@@ -38,7 +39,7 @@ def _draw_mines(
 
 @register_task
 @dataclass(frozen=True)
-class Minesweeper(Task):
+class Minesweeper(DecoderTask):
     """Boards of cells, some of them mines, and their solutions: for every other cell the mines among its eight neighbours.
 
     A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows; the paper's text has no
@@ -60,6 +61,7 @@ class Minesweeper(Task):
     max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("min_mine_ratio", "max_mine_ratio"):
             ratio = getattr(self, name)
             if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
@@ -68,8 +70,6 @@ class Minesweeper(Task):
             raise ValueError(
                 f"min_mine_ratio must not be above max_mine_ratio, got {self.min_mine_ratio} and {self.max_mine_ratio}"
             )
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringProblems, DecoderTask
 from longhand.data.formatting import lay_out
 from longhand.data.sampling import add_digits, extend_digits
-from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COVERING_BATCH = 10_000
@@ -20,7 +21,7 @@ _COVERING_BATCH = 10_000
 
 @register_task
 @dataclass(frozen=True)
-class MultiOperandAddition(Task):
+class MultiOperandAddition(DecoderTask):
     """Sums of `operands` numbers of decimal digits.
 
     Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. Where the
@@ -33,10 +34,9 @@ class MultiOperandAddition(Task):
     operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10"})
 
     def __post_init__(self):
+        super().__post_init__()
         if isinstance(self.operands, bool) or not isinstance(self.operands, int) or not 2 <= self.operands <= 10:
             raise ValueError(f"operands must be an integer from 2 to 10, got {self.operands!r}")
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

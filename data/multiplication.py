@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringNeighbourhoods, DecoderTask
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.sampling import add_digits
-from longhand.data.task import CoveringNeighbourhoods, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
@@ -35,7 +36,7 @@ def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @register_task
 @dataclass(frozen=True)
-class Multiplication(Task):
+class Multiplication(DecoderTask):
     """Products of a number of any length and one of `multiplier_length` digits.
 
     Both operands are written with the most significant digit first, the first one without padding, the second one padded to
@@ -53,11 +54,10 @@ class Multiplication(Task):
     multiplier_length: int = field(default=2, metadata={"help": "digits of the second operand"})
 
     def __post_init__(self):
+        super().__post_init__()
         length = self.multiplier_length
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise ValueError(f"multiplier_length must be an integer of at least 1, got {length!r}")
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

@@ -7,17 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringNeighbourhoods, DecoderTask
 from longhand.data.formatting import lay_out
 from longhand.data.multiplication import multiply_digits
 from longhand.data.sampling import add_digits
-from longhand.data.task import CoveringNeighbourhoods, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 
 
 @register_task
 @dataclass(frozen=True)
-class MultiplicationScratchpad(Task):
+class MultiplicationScratchpad(DecoderTask):
     """Products of two numbers, by partial products and running sums, every one of them with the ones digit first.
 
     For operands of N and M digits: M partial products of N + 1 digits, of the first operand and each digit of the second,
@@ -29,10 +30,6 @@ class MultiplicationScratchpad(Task):
     name: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
-
-    def __post_init__(self):
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

@@ -8,14 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringProblems, DecoderTask
 from longhand.data.formatting import lay_out
-from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS
 
 
 @dataclass(frozen=True)
-class StringTask(Task):
+class StringTask(DecoderTask):
     """Base of the tasks about one string, of lengths that are uniform, all strings of a length alike.
 
     A string is an operand whose "ones" are its first symbol. A group holds the strings of one length.
@@ -25,10 +26,6 @@ class StringTask(Task):
     size_names: ClassVar[tuple[str, str]] = ("symbols of the string",) * 2
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
-
-    def __post_init__(self):
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     def sample_lengths(self, generator, count, min_length, max_length):
         return generator.integers(min_length, max_length + 1, size=(count, 1))
@@ -136,11 +133,6 @@ class Parity(StringTask):
     partitioned_digits: ClassVar[int] = 60
 
     scratchpad: bool = field(default=True, metadata={"help": "respond with the running parities, not the last one alone"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not isinstance(self.scratchpad, bool):
-            raise ValueError(f"scratchpad must be True or False, got {self.scratchpad!r}")
 
     @property
     def coupling(self) -> str:

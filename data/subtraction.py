@@ -7,16 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.decoder_task import CoveringProblems, DecoderTask
 from longhand.data.formatting import lay_out
 from longhand.data.sampling import extend_digits, numbers_below, subtract_digits
-from longhand.data.task import CoveringProblems, Task, register_task
+from longhand.data.task import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 
 
 @register_task
 @dataclass(frozen=True)
-class Subtraction(Task):
+class Subtraction(DecoderTask):
     """Differences A - B of decimal numbers with A >= B, so that every digit follows from its column and a borrow.
 
     Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length; the larger
@@ -28,10 +29,6 @@ class Subtraction(Task):
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653-49"
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
-
-    def __post_init__(self):
-        if not isinstance(self.separate_eos, bool):
-            raise ValueError(f"separate_eos must be True or False, got {self.separate_eos!r}")
 
     @property
     def coupling(self) -> str:

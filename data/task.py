@@ -1,53 +1,20 @@
 """What a task is, and the registry of tasks.
 
-A task knows what each token means: how problems are drawn and solved, how they are written, and which coupling rule reads
-what was written. A task's fields are its format.
+A task knows what each token means: how problems are drawn and solved, and how they are written. A task's fields are its
+format. There are two families of tasks, one for each family of models: `decoder_task.py` and `encoder_task.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import numpy as np
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.sampling import PARTITIONED_DIGITS, SPLITS, split_of, uniform_digits
-from longhand.modeling.pair_maps import Window
-from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
-
-
-@dataclass(frozen=True)
-class CoveringProblems:
-    """Short problems in which every neighbourhood occurs that a response token can have in a problem of any size.
-
-    Attributes:
-        count: number of problems.
-        batches: their operands, (count, operands, width) digits with the ones first, and lengths (count, operands).
-        argument: why nothing else can occur, for the certificate.
-    """
-
-    count: int
-    batches: Iterable[tuple[np.ndarray, np.ndarray]]
-    argument: str
-
-
-@dataclass(frozen=True)
-class CoveringNeighbourhoods:
-    """Every neighbourhood that a response token can have in a problem of any size, and the token that is right next.
-
-    Every token also sees the `$` at the beginning; the keys see nothing else. A token's own column is not among its keys.
-
-    Attributes:
-        count: number of neighbourhoods.
-        batches: (tokens, keys, relations, right): the token itself (count,); its keys (count, slots), `PAD` where there is
-            none; the relation of each slot (slots,), a place in the coupling rule's list; the right next token (count,).
-        argument: why nothing else can occur, for the certificate.
-    """
-
-    count: int
-    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-    argument: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +30,9 @@ class Task(ABC):
         every_problem: what a certificate is about, after "for".
         partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
             must be so many that two splits practically never share one.
-        vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
+        model_class: class of the models that learn the task, with their output matrix.
+        auto_class: the Auto class of transformers that loads them.
+        forward_options: arguments of their forward pass in evaluation, besides the inputs.
     """
 
     name: ClassVar[str]
@@ -72,19 +41,83 @@ class Task(ABC):
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
-    vocab_size: ClassVar[int] = len(TOKENS)
+    model_class: ClassVar[type[PreTrainedModel]]
+    auto_class: ClassVar[type]
+    forward_options: ClassVar[dict[str, Any]] = {}
 
-    separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
+    def __post_init__(self):
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.type is bool and not isinstance(value, bool):
+                raise ValueError(f"{option.name} must be True or False, got {value!r}")
+            if get_origin(option.type) is Literal and value not in (legal := get_args(option.type)):
+                raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
 
     @property
     @abstractmethod
-    def coupling(self) -> str:
-        """Name of the coupling rule for this format."""
+    def config_options(self) -> dict[str, Any]:
+        """Options of a model's configuration that follow from the format."""
+
+    @abstractmethod
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Raises ValueError, which goes on after the model's name, where a model of this configuration cannot read it."""
+
+    @abstractmethod
+    def check_inputs(self, model: PreTrainedModel, batch: dict[str, Any]) -> None:
+        """Raises ValueError where inputs, a batch of `collator`, do not fit into the model's tables."""
 
     @property
-    def couplings(self) -> tuple[str, ...]:
-        """Names of all coupling rules that read this format, `coupling` first; those of `ANY_TASK` read every format."""
-        return (self.coupling,)
+    def answers_questions(self) -> bool:
+        """Whether a model can answer a question that is all it is given."""
+        return True
+
+    @abstractmethod
+    def check_generation(self) -> None:
+        """Raises ValueError where a model cannot write a response token by token."""
+
+    @abstractmethod
+    def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
+        """What makes inputs of examples for the evaluation of a model of this configuration."""
+
+    @abstractmethod
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """That of the models."""
+
+    @staticmethod
+    @abstractmethod
+    def logits_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
+        """Which examples a model gets right, see `data/metrics.py`."""
+
+    @staticmethod
+    @abstractmethod
+    def right_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+        """Which tokens a model gets right, and which are supervised, see `data/metrics.py`."""
+
+    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.LongTensor]:
+        """Logits and labels, on the model's device, of a batch of `collator`."""
+        inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
+        labels = inputs.pop("labels")
+        return model(**inputs, **self.forward_options).logits, labels
+
+    def forward_matches(
+        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
+    ) -> torch.Tensor:
+        """`logits_matches` of a batch of `collator`, from one forward pass."""
+        return self.logits_matches(*self.forward(model, batch), answer_length).cpu()
+
+    @abstractmethod
+    def answer(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+        """The model's answer to a question such as `example_question`.
+
+        Raises:
+            ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or
+                the model cannot generate.
+        """
+
+    @property
+    def for_evaluation(self) -> "Task":
+        """The task whose problems are validated and tested, where training draws others."""
+        return self
 
     def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
         """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).
@@ -106,15 +139,6 @@ class Task(ABC):
         """Tokens at the end of a response that are the answer itself and the end token, for a task with a scratchpad."""
         return None
 
-    @property
-    def writes_whole_response(self) -> bool:
-        """Whether a model learns every token of its response; else it must be given some and cannot decode on its own."""
-        return True
-
-    @property
-    def end_token(self) -> int:
-        return SEPARATE_EOS if self.separate_eos else BOS
-
     @abstractmethod
     def sample_lengths(self, generator: np.random.Generator, count: int, min_length: int, max_length: int) -> np.ndarray:
         """Operand lengths (count, operands), drawn as the paper does for training."""
@@ -128,10 +152,6 @@ class Task(ABC):
         """(count,) integer; examples of one group fit into one batch with little or no padding."""
 
     @abstractmethod
-    def format(self, digits: np.ndarray, lengths: np.ndarray) -> Examples:
-        """Writes problems, (count, operands, width) digits with the ones first, and their answers as tokens."""
-
-    @abstractmethod
     def prompt(self, question: str) -> str:
         """The text that a model is given for a question such as `example_question`.
 
@@ -142,41 +162,6 @@ class Task(ABC):
     @abstractmethod
     def read_answer(self, response: str) -> str:
         """The answer as a person writes it, from the response's text without the end token."""
-
-    def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Lengths (count, operands) with which `draw` would draw these operands; they differ where a format pads."""
-        return lengths
-
-    def covering_problems(self, window: Window, layers: int) -> CoveringProblems:
-        """Problems that hold every neighbourhood, and with it every right next token, that the format allows.
-
-        A neighbourhood is what a response token sees after a correct prefix: within the window (see `pair_maps`) directly,
-        and so on through every layer.
-
-        Raises:
-            ValueError: they are not known, or no model of such a window can be right.
-        """
-        raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
-
-    def covering_neighbourhoods(self, window: Window, layers: int) -> CoveringNeighbourhoods | None:
-        """In place of covering problems, for tasks where neighbourhoods are easier to list than problems that hold them.
-
-        Raises:
-            ValueError: they are not known for this window.
-        """
-        return None
-
-    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
-
-        Args:
-            digits: (count, operands, width), one group.
-            max_length: longest operand of the variations.
-
-        Returns:
-            Digits and lengths (count, operands).
-        """
-        return digits, np.full(digits.shape[:2], digits.shape[2])
 
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of the given lengths, uniform among the numbers of so many digits."""
@@ -205,11 +190,11 @@ class Task(ABC):
             assigned[rejected] = self.split_of(digits[rejected], lengths[rejected])
         raise ValueError(f"the {split} split holds no problem of {lengths[rejected[0]].tolist()} digits")
 
-    def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples:
+    @abstractmethod
+    def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples | LabelledTokens:
         """Draws, solves and writes problems of the given lengths. Cost is linear in the number of tokens."""
-        return self.format(self.draw(generator, lengths, split), lengths)
 
-    def augment(self, generator: np.random.Generator, examples: Examples) -> Examples:
+    def augment(self, generator: np.random.Generator, examples: Examples | LabelledTokens) -> Examples | LabelledTokens:
         """What training does to examples anew every time that it sees them; evaluation leaves them as they are."""
         return examples
 

@@ -3,7 +3,17 @@
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, HINTS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
+from longhand.modeling.vocabulary import (
+    ALL_TOKENS,
+    BOS,
+    CHARACTERS,
+    ENCODER_TOKENS,
+    HINTS,
+    PAD,
+    SEPARATE_EOS,
+    TOKENS,
+    UNKNOWN,
+)
 
 
 def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> PreTrainedTokenizerFast:
@@ -39,6 +49,25 @@ def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> P
         unk_token=TOKENS[UNKNOWN],
         extra_special_tokens=[TOKENS[SEPARATE_EOS]] if eos_token_id == BOS else [],
         padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def build_encoder_tokenizer() -> PreTrainedTokenizerFast:
+    """The same over `vocabulary.ENCODER_TOKENS`, without a token in front: `tokenizer("_123+4095")` gives nine ids.
+
+    `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
+    """
+    ids = {token: index for index, token in enumerate(ENCODER_TOKENS)}
+    tokenizer = Tokenizer(models.WordLevel(ids, TOKENS[UNKNOWN]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=TOKENS[PAD],
+        unk_token=TOKENS[UNKNOWN],
+        padding_side="right",
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

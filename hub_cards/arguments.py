@@ -2,14 +2,17 @@
 
 import difflib
 import json
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 from longhand.data import TASKS, CouplingCollator, Task
+from longhand.data.decoder_task import DecoderTask
+from longhand.data.encoder_task import EncoderTask
 from longhand.hub_cards.recipes import load_recipe
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import ANY_TASK
@@ -24,25 +27,28 @@ _NOT_ARGUMENTS = {
 }
 
 
-def _model_arguments() -> type:
-    own = CoupledGPTConfig.__annotations__
-    described = {"help": "see CoupledGPTConfig"}
+def _model_arguments(config_class: type[PreTrainedConfig]) -> type:
+    """Every field of a model's configuration that a recipe may set."""
+    own = config_class.__annotations__
+    described = {"help": f"see {config_class.__name__}"}
     return make_dataclass(
-        "ModelArguments",
+        f"{config_class.__name__}Arguments",
         [
             (
                 option.name,
                 own[option.name],
                 field(default=option.default, default_factory=option.default_factory, metadata=described),
             )
-            for option in fields(CoupledGPTConfig)
+            for option in fields(config_class)
             if option.name in own and option.name not in _NOT_ARGUMENTS
         ],
     )
 
 
-ModelArguments = _model_arguments()
-"""Every field of the model's configuration that a recipe may set."""
+MODEL_ARGUMENTS = {
+    task_class: _model_arguments(task_class.model_class.config_class) for task_class in (DecoderTask, EncoderTask)
+}
+"""What a recipe may set of the configuration of each family of models."""
 
 
 @dataclass
@@ -55,6 +61,20 @@ class DataArguments:
     num_train_samples: int | None = field(
         default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
     )
+    validation_lengths: list[int] = field(
+        default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
+    )
+    validation_samples: int = field(default=100, metadata={"help": "problems for each validated length"})
+    test_lengths: list[int] = field(
+        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
+    )
+    test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
+
+
+@dataclass
+class PositionArguments:
+    """What a decoder's position ids are."""
+
     position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
         default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
     )
@@ -65,14 +85,6 @@ class DataArguments:
         default=None,
         metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
     )
-    validation_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
-    )
-    validation_samples: int = field(default=100, metadata={"help": "problems for each validated length"})
-    test_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
-    )
-    test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
 
 
 @dataclass
@@ -149,20 +161,22 @@ class Run:
     name: str
     folder: Path
     task: Task
-    config: CoupledGPTConfig
+    config: PreTrainedConfig
     data: DataArguments
+    positions: PositionArguments | None
     training: RunArguments
     recipe: dict[str, Any]
 
-    def collator(self, training: bool) -> CouplingCollator:
-        if not training:
-            return CouplingCollator.for_evaluation(self.config)
+    def training_collator(self) -> Callable[..., dict[str, Any]]:
+        """What makes inputs of training examples; for validation it is the task's own."""
+        if self.positions is None:
+            return self.task.collator(self.config)
         return CouplingCollator(
             self.config.coupling,
             self.config.max_position_ids,
-            self.data.position_sampling,
+            self.positions.position_sampling,
             self.config.wrap_position_ids,
-            self.data.max_multiplier,
+            self.positions.max_multiplier,
         )
 
 
@@ -183,24 +197,28 @@ def parse_run(arguments: list[str]) -> Run:
     chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task
     if chosen not in TASKS:
         raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
-    parser = Parser((TASKS[chosen], ModelArguments, DataArguments, RunArguments), allow_abbrev=False)
-    task, model, data, training = parser.parse_known(arguments)
+    is_decoder = issubclass(TASKS[chosen], DecoderTask)
+    model_arguments = MODEL_ARGUMENTS[DecoderTask if is_decoder else EncoderTask]
+    kinds = (TASKS[chosen], model_arguments, DataArguments, RunArguments, *([PositionArguments] if is_decoder else []))
+    parser = Parser(kinds, allow_abbrev=False)
+    task, model, data, training, *rest = parser.parse_known(arguments)
     _check_values(data, training)
-    if data.coupling not in (None, *(legal := dict.fromkeys((*task.couplings, *ANY_TASK)))):
-        raise ValueError(
-            f"coupling {data.coupling!r} does not read this format of {task.name!r}: choose one of {', '.join(legal)}"
-        )
+    options = {**vars(model), **task.config_options}
+    positions = rest[0] if rest else None
+    if positions is not None:
+        if positions.coupling not in (None, *(legal := dict.fromkeys((*task.couplings, *ANY_TASK)))):
+            raise ValueError(
+                f"coupling {positions.coupling!r} does not read this format of {task.name!r}: "
+                f"choose one of {', '.join(legal)}"
+            )
+        options["coupling"] = positions.coupling or task.coupling
+        options["randomized_positions"] = positions.position_sampling == "randomized"
     try:
-        config = CoupledGPTConfig(
-            **vars(model),
-            vocab_size=task.vocab_size,
-            coupling=data.coupling or task.coupling,
-            randomized_positions=data.position_sampling == "randomized",
-            eos_token_id=task.end_token,
-        )
+        config = task.model_class.config_class(**options)
     except StrictDataclassError as error:
         raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
-    _check_position_sampling(data, config)
+    if positions is not None:
+        _check_position_sampling(positions, config)
 
     # As given: TrainingArguments fills in what depends on the machine.
     values = vars(parser.parse_args(arguments))
@@ -216,8 +234,9 @@ def parse_run(arguments: list[str]) -> Run:
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
     for harmless in ("resume", "disable_tqdm", "report_to"):
         changed.pop(harmless, None)
-    resolved = {"recipe": name, "description": description, **task.describe(), **vars(data), **vars(model), **changed}
-    return Run(name, folder, task, config, data, training, json.loads(json.dumps(resolved)))
+    own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
+    resolved = {"recipe": name, "description": description, **task.describe(), **own, **changed}
+    return Run(name, folder, task, config, data, positions, training, json.loads(json.dumps(resolved)))
 
 
 def _as_arguments(recipe: dict[str, Any]) -> list[str]:
@@ -260,17 +279,19 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
         raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
 
 
-def _check_position_sampling(data: DataArguments, config: CoupledGPTConfig) -> None:
-    sampling, encoding = data.position_sampling, config.position_encoding
+def _check_position_sampling(positions: PositionArguments, config: CoupledGPTConfig) -> None:
+    sampling, encoding = positions.position_sampling, config.position_encoding
     legal = POSITION_ENCODINGS[encoding].position_samplings
     if sampling not in legal:
         raise ValueError(
             f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
         )
-    if sampling == "multiplier" and (data.max_multiplier is None or data.max_multiplier < 2):
-        raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {data.max_multiplier}")
-    if sampling != "multiplier" and data.max_multiplier is not None:
-        raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {data.max_multiplier}")
+    if sampling == "multiplier" and (positions.max_multiplier is None or positions.max_multiplier < 2):
+        raise ValueError(
+            f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {positions.max_multiplier}"
+        )
+    if sampling != "multiplier" and positions.max_multiplier is not None:
+        raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {positions.max_multiplier}")
     if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
         raise ValueError(
             f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
@@ -280,7 +301,7 @@ def _check_position_sampling(data: DataArguments, config: CoupledGPTConfig) -> N
 def describe_arguments() -> str:
     """A line for every argument of this project, with its default; those of transformers are left to its own pages."""
     lines = []
-    for kind in (*TASKS.values(), ModelArguments, DataArguments, RunArguments):
+    for kind in (*TASKS.values(), *MODEL_ARGUMENTS.values(), DataArguments, PositionArguments, RunArguments):
         own = kind.__annotations__ if kind is RunArguments else {option.name for option in fields(kind)}
         for option in fields(kind):
             if option.name in own:

@@ -46,7 +46,7 @@ def plot_accuracy(
     xlabel = " = ".join(dict.fromkeys(names))
     axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.03, 1.03), title=rows[0]["task"])
     axes.legend(fontsize="small")
-    _save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None) -> None:
@@ -63,7 +63,7 @@ def plot_comparison(results: dict[str, list[Row]], file: Path, trained_lengths: 
     axes.set(xlabel="digits of both operands", ylabel="exact match", xscale="log", ylim=(-0.03, 1.03))
     axes.set_xticks(ticks := [10, 20, 30, 60, 100, 200, 500, 1000], map(str, ticks))
     axes.legend(fontsize="small", loc="center right")
-    _save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str]) -> None:
@@ -87,7 +87,7 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
         axes.plot([-0.5, right, right], [top, top, -0.5], color="white", linestyle="--", label="trained")
         axes.legend(fontsize="small")
     figure.colorbar(image, label="exact match")
-    _save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_cost(rows: list[Row], file: Path) -> None:
@@ -106,7 +106,7 @@ def plot_cost(rows: list[Row], file: Path) -> None:
         axes.set(xlabel="digits of both operands", ylabel=quantity, xscale="log", yscale="log")
     panels[1].set_ylabel("additional memory in MB")
     panels[0].legend(fontsize="small")
-    _save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_board(board: str, answer: str, file: Path) -> None:
@@ -132,7 +132,7 @@ def plot_board(board: str, answer: str, file: Path) -> None:
             colour = "white" if darkness[place] > 4 else "black"
             axes.text(place % width, place // width, cell, color=colour, **font)
         axes.set(xticks=[], yticks=[], title=title)
-    _save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
@@ -156,10 +156,33 @@ def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: 
     figure.supxlabel("key token")
     figure.supylabel("query token")
     figure.colorbar(image, ax=grid, label="attention", shrink=0.8)
-    _save(figure, file)
+    save_figure(figure, file)
 
 
-def _save(figure, file: Path) -> None:
+def plot_position_maps(tables: list[list[np.ndarray]], names: list[str], first_relations: list[int], file: Path) -> None:
+    """The vectors that the heads of every layer add to keys, as in paper 2's Figs. 11 and 12.
+
+    Args:
+        tables: per layer, per rule (relations, elements).
+        names: the rules.
+        first_relations: the difference of ids that each rule's first vector stands for.
+    """
+    layers, rules = len(tables), len(names)
+    figure, grid = plt.subplots(rules, layers, figsize=(2.4 * layers + 1, 4 * rules), squeeze=False, layout="constrained")
+    for layer, column in enumerate(grid.T):
+        for rule, axes in enumerate(column):
+            table = tables[layer][rule]
+            largest = max(float(np.abs(table).max()), 1e-9)
+            edges = (-0.5, table.shape[1] - 0.5, first_relations[rule] + len(table) - 0.5, first_relations[rule] - 0.5)
+            axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
+            axes.set_title(f"{names[rule]}, layer {layer + 1}", fontsize="small")
+    figure.supxlabel("element")
+    figure.supylabel("id of the query minus id of the key; beyond all differences, digits of the multiplier")
+    save_figure(figure, file)
+
+
+def save_figure(figure, file: Path) -> None:
+    """Writes and closes a figure; in place only when complete."""
     partial = file.with_name(f".{file.stem}.partial{file.suffix}")
     figure.savefig(partial, dpi=120)
     plt.close(figure)

@@ -71,6 +71,19 @@ def format_medians(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def format_places(rows: list[Row]) -> str:
+    """Accuracy of every output place, a line for each model and size, the last place of the answer first."""
+    lines: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        lines.setdefault((row["model"], describe_length(row)), []).append(row["accuracy"])
+    width = max(len("model"), *(len(model) for model, _ in lines))
+    text = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last one first"]
+    text += [
+        f"{model:<{width}}  {size:<11}  {' '.join(f'{share:.3f}' for share in own)}" for (model, size), own in lines.items()
+    ]
+    return "\n".join(text)
+
+
 def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
     """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
     reached = 0

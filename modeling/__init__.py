@@ -1,15 +1,20 @@
 """Models, coupling rules and position encodings. Importing registers both with transformers' Auto classes."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification
 
 from .configuration_coupled_gpt import CoupledGPTConfig
+from .configuration_pairwise_bert import PairwiseBertConfig
 from .coupling import COUPLING_RULES, CouplingRule, Plan, shift_position_ids
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
+from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .pair_maps import coupled_pair_map
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
 AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)
 AutoModelForCausalLM.register(CoupledGPTConfig, CoupledGPTForCausalLM, exist_ok=True)
+AutoConfig.register(PairwiseBertConfig.model_type, PairwiseBertConfig, exist_ok=True)
+AutoModel.register(PairwiseBertConfig, PairwiseBertModel, exist_ok=True)
+AutoModelForTokenClassification.register(PairwiseBertConfig, PairwiseBertForTokenClassification, exist_ok=True)
 
 __all__ = [
     "COUPLING_RULES",
@@ -17,6 +22,9 @@ __all__ = [
     "CoupledGPTForCausalLM",
     "CoupledGPTModel",
     "CouplingRule",
+    "PairwiseBertConfig",
+    "PairwiseBertForTokenClassification",
+    "PairwiseBertModel",
     "Plan",
     "coupled_pair_map",
     "shift_position_ids",

@@ -23,6 +23,7 @@ from .neighbourhoods import (
     Neighbourhoods,
     WindowedCache,
     attend_by_table,
+    attend_to_columns,
     attend_to_gathered,
     distinct_neighbourhoods,
 )
@@ -125,7 +126,7 @@ class CoupledGPTAttention(nn.Module):
             columns = neighbours.columns.clamp(min=0)
             if isinstance(past_key_values, WindowedCache):
                 columns = past_key_values.slots(columns, self.layer_idx)
-            return self._attend_to_columns(query, key, value, columns, bias), None
+            return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
 
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         output, weights = attention(
@@ -164,19 +165,6 @@ class CoupledGPTAttention(nn.Module):
 
         query = expand_rows(query, neighbourhoods.queries)
         return self.o_proj(attend_to_gathered(query, gather, bias, scaling).flatten(1))
-
-    def _attend_to_columns(self, query, key, value, columns, bias) -> torch.Tensor:
-        batch, _, queries, _ = query.shape
-        columns = columns.expand(batch, -1, -1).flatten(0, 1)
-        bias = bias.expand(batch, -1, -1, -1).flatten(0, 1).to(query.dtype)
-        example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
-        key, value = key.transpose(1, 2), value.transpose(1, 2)
-
-        def gather(chunk: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
-
-        output = attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, self.scaling)
-        return self.o_proj(output.flatten(1)).unflatten(0, (batch, queries))
 
 
 class CoupledGPTMLP(nn.Module):

@@ -145,6 +145,38 @@ def attend_to_gathered(
     return torch.cat(outputs)
 
 
+def attend_to_columns(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    columns: torch.LongTensor,
+    bias: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Attention of every query to the keys in a few columns of its example.
+
+    Args:
+        query: (batch, heads, queries, head_dim).
+        key: (batch, heads, keys, head_dim), as `value`.
+        columns: (batch or 1, queries, neighbours).
+        bias: (batch or 1, queries, neighbours, heads), the lowest value where there is no neighbour.
+        scaling: what scores are multiplied by.
+
+    Returns:
+        (batch, queries, heads, head_dim).
+    """
+    batch, _, queries, _ = query.shape
+    columns = columns.expand(batch, -1, -1).flatten(0, 1)
+    bias = bias.expand(batch, -1, -1, -1).flatten(0, 1).to(query.dtype)
+    example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
+    key, value = key.transpose(1, 2), value.transpose(1, 2)
+
+    def gather(chunk: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
+
+    return attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))
+
+
 _SMALLEST_ROOM = 16
 """Columns that are kept without asking whether they are needed."""
 

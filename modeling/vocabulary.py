@@ -1,4 +1,6 @@
-"""The one token table of all decoder tasks: every token is a single character, but for the three bracketed ones.
+"""The token tables: one for all decoder tasks, one for all encoder tasks, the same at the beginning.
+
+Every token is a single character, but for the three bracketed ones.
 
 A digit's id is its value, so that arrays of digits are arrays of token ids. Index hints, which one format alone needs, stand
 after all other tokens: a vocabulary is as much of the beginning of `ALL_TOKENS` as its tasks use.
@@ -27,6 +29,20 @@ BOS = TOKENS.index("$")
 SEPARATE_EOS = TOKENS.index("<eos>")
 PAD = TOKENS.index("<pad>")
 UNKNOWN = TOKENS.index("<unk>")
+
+ENCODER_TOKENS: Final[tuple[str, ...]] = (*TOKENS, *"abcdefghijklmnopqrstuvwxyz")
+"""The vocabulary of the encoder: after the common tokens, letters that stand for text around the numbers."""
+
+FIRST_TEXT = len(TOKENS)
+"""Id of the first letter; the others follow."""
+
+FIELD_PAD = TOKENS.index("_")
+"""Fills a number's field in the encoder's input on the left. An ordinary token: attended to, and predicted as a class."""
+
+LABELS: Final[tuple[str, ...]] = (*"0123456789", "_")
+"""Classes of the encoder's output; a digit's class is its value, the last one is the padding of a field."""
+
+PAD_LABEL = LABELS.index("_")
 
 CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
 """Every character that a text may hold, but for hints."""

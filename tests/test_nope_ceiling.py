@@ -10,7 +10,7 @@ import torch
 
 from longhand import train
 from longhand.data.nope_ceiling import nope_ceiling
-from longhand.eval import answer, load_checkpoint
+from longhand.eval import load_checkpoint
 from longhand.hub_cards import nope_ceiling as command
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.results import read_results
@@ -170,7 +170,7 @@ def test_command_writes_ceilings_and_runs_and_draws_them(short_run, tmp_path, mo
 
 def test_exact_match_counts_the_right_answers_of_greedy_decoding(short_run):
     checkpoint = load_checkpoint(str(short_run))
-    right = sum(answer(checkpoint, f"{a}+{b}") == str(a + b) for a in range(1, 10) for b in range(1, 10))
+    right = sum(checkpoint.answer(f"{a}+{b}") == str(a + b) for a in range(1, 10) for b in range(1, 10))
     assert 0 < right < 81
     assert command.evaluate_run(short_run, 81, 0)["exact_match"] == right / 81
 

@@ -14,6 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, Addition, CouplingCollator, EvaluationBatches, FreshBatches, make_generator
 from longhand.data.collator import POSITION_SAMPLINGS
+from longhand.data.decoder_task import DecoderTask
 from longhand.data.formatting import Examples, lay_out
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.arguments import parse_run
@@ -310,17 +311,20 @@ def examples_of(task, count=12, length=5) -> Examples:
     return task.examples(make_generator(1), np.tile(lengths[:1], (count, 1)), "train")
 
 
-@pytest.mark.parametrize("name", TASKS)
+DECODER_TASKS = [name for name, task in TASKS.items() if issubclass(task, DecoderTask)]
+
+
+@pytest.mark.parametrize("name", DECODER_TASKS)
 def test_every_task_can_have_every_rule_for_any_task(name):
     examples = examples_of(TASKS[name]())
     for rule in ANY_TASK:
         run = parse_run(["addition", "--task", name, "--coupling", rule, "--until_certified", "False"])
         assert run.config.coupling == rule
-        batch = run.collator(training=False)(examples)
+        batch = run.task.collator(run.config)(examples)
         assert batch["position_ids"].shape[1:] == (1, examples.tokens.shape[1])
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", DECODER_TASKS)
 def test_abacus_counts_the_digits_of_every_number(name):
     examples = examples_of(TASKS[name]())
     rows = CouplingCollator("abacus", 1)(examples)["position_ids"].expand(len(examples), -1, -1)
@@ -487,8 +491,8 @@ def test_evaluation_ids_are_the_ids_that_the_model_derives_and_generates_with(en
 
 def test_training_with_randomized_positions_is_evaluated_with_spread_ones():
     run = parse_run(["addition-randomized"])
-    assert run.config.randomized_positions and run.collator(training=True).position_sampling == "randomized"
-    assert run.collator(training=False) == CouplingCollator("sequential", 1000, "spread")
+    assert run.config.randomized_positions and run.training_collator().position_sampling == "randomized"
+    assert run.task.collator(run.config) == CouplingCollator("sequential", 1000, "spread")
     assert not parse_run(["addition-ape"]).config.randomized_positions
 
 

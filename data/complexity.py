@@ -1,0 +1,319 @@
+"""How hard sums and products are: cascades of carries, runs of plain carries, and dependency lengths (paper 2, Sec. 4).
+
+A column of a sum is of one of three kinds, by the sum of its two digits: low (8 or less), which never carries; nine, which
+carries if the column below does; high (10 or more), which carries on its own. Of the 100 pairs of digits, 45 are low, 10
+nine and 45 high.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+_SUMS = np.add.outer(np.arange(10), np.arange(10)).ravel()
+_KINDS = np.stack([_SUMS < 9, _SUMS == 9, _SUMS > 9])
+"""(3, 100), whether a column is low, nine or high; the index of a pair of digits is ten times one plus the other."""
+
+_KIND_SHARES = _KINDS.mean(axis=1)
+
+# 90 is a multiple of 45 and of 10, so that one uniform index picks a pair of any kind.
+_PAIRS_OF_KIND = np.stack([np.resize(np.flatnonzero(kind), 90) for kind in _KINDS]).astype(np.uint8)
+
+_MAX_CELLS = 4_000_000
+"""States times columns whose probabilities are held at a time, unless a single class has more; about 32 MB."""
+
+_MAX_MULTIPLIER_DIGITS = 3
+"""Columns hold the multiplier times a digit in 16 bits."""
+
+
+def cascade_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The longest cascade of each sum: how many columns one carry passes at most, that where it arises included.
+
+    A cascade is a column that carries on its own and the consecutive columns right above it that sum to 9 (paper 2, Sec. 4):
+    95 + 7 has one of 2 columns, 999 + 1 one of 3.
+
+    Args:
+        first, second: (count, width) digits, ones first.
+
+    Returns:
+        (count,) columns; 0 for a sum without carries.
+
+    Raises:
+        ValueError: the numbers are not two arrays of one shape (count, width).
+    """
+    sums = _column_sums(first, second)
+    place = np.arange(1, sums.shape[1] + 1)
+    # Whether a column is part of a cascade is decided by the last column, up to itself, that is not a nine.
+    decided = np.maximum.accumulate(np.where(sums == 9, 0, 2 * place + (sums > 9)), axis=1)
+    return np.where(decided & 1, place + 1 - (decided >> 1), 0).max(axis=1, initial=0)
+
+
+def carry_run_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The longest run of consecutive columns of each sum that all carry on their own (paper 2, Fig. 8b).
+
+    Args:
+        first, second: (count, width) digits, ones first.
+
+    Returns:
+        (count,) columns.
+
+    Raises:
+        ValueError: the numbers are not two arrays of one shape (count, width).
+    """
+    sums = _column_sums(first, second)
+    place = np.arange(1, sums.shape[1] + 1)
+    return (place - np.maximum.accumulate(np.where(sums > 9, 0, place), axis=1)).max(axis=1, initial=0)
+
+
+def cascade_distribution(digits: int) -> np.ndarray:
+    """Probabilities of each longest cascade of the sum of two numbers uniform below 10^digits (paper 2, Fig. 13).
+
+    Args:
+        digits: of both numbers, at least 1. A thousand take 0.1 seconds.
+
+    Returns:
+        (digits + 1,) probabilities of 0..digits columns, precise to about 12 places each; 0 if below the least float.
+
+    Raises:
+        ValueError: `digits` is below 1.
+    """
+    _check_digits(digits)
+    _, nine, high = _KIND_SHARES.reshape(3, 1, 1)
+    return _longest_cascade(np.ones((1, 1)), nine, high, digits)
+
+
+def draw_cascades(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums drawn uniformly from those of two numbers below 10^digits whose longest cascade is the given one.
+
+    Args:
+        longest: (count,) integers in 0..digits, see `cascade_lengths`.
+        digits: width of the numbers, at least 1.
+
+    Returns:
+        The two numbers of each sum, (count, digits) uint8 both, ones first.
+
+    Raises:
+        ValueError: `digits` is below 1, or a class is not in 0..digits.
+    """
+
+    def advance(live):
+        return np.stack([np.zeros_like(live), np.where(live > 0, live + 1, 0), np.ones_like(live)])
+
+    return _draw_sums(generator, longest, digits, advance, "cascade")
+
+
+def draw_carry_runs(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums drawn uniformly from those whose longest run of columns that carry on their own is the given one, without
+    cascades of more than one column.
+
+    The numbers are below 10^digits. No column of 9 stands right above one that carries, so that sums of different classes
+    differ in their runs alone (paper 2, Sec. 4, C1).
+
+    Args:
+        longest: (count,) integers in 0..digits, see `carry_run_lengths`.
+        digits: width of the numbers, at least 1.
+
+    Returns:
+        The two numbers of each sum, (count, digits) uint8 both, ones first.
+
+    Raises:
+        ValueError: `digits` is below 1, or a class is not in 0..digits.
+    """
+
+    def advance(live):
+        return np.stack([np.zeros_like(live), np.where(live > 0, -1, 0), live + 1])
+
+    return _draw_sums(generator, longest, digits, advance, "run of carries")
+
+
+def dependency_lengths(multiplier: np.ndarray, multiplicand: np.ndarray) -> np.ndarray:
+    """How many times carries move, all columns at once, until a product's columns are single digits (paper 2, Fig. 3a).
+
+    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next every
+    column keeps its ones and passes its tens to the next column, its hundreds to the one after that, and so on. The length
+    is the number of levels after the first; counted so, App. C.4's probabilities hold.
+
+    Args:
+        multiplier: (count, 1 to 3) digits, ones first.
+        multiplicand: (count, width) digits, ones first.
+
+    Returns:
+        (count,) levels; 0 if every product with a digit is a digit.
+
+    Raises:
+        ValueError: the numbers are not arrays of that form.
+    """
+    if multiplier.ndim != 2 or not 1 <= multiplier.shape[1] <= _MAX_MULTIPLIER_DIGITS:
+        raise ValueError(f"multiplier must have shape (count, 1 to {_MAX_MULTIPLIER_DIGITS}), got {multiplier.shape}")
+    if multiplicand.ndim != 2 or len(multiplicand) != len(multiplier):
+        raise ValueError(f"multiplicand must have shape ({len(multiplier)}, width), got {multiplicand.shape}")
+    count, width = multiplicand.shape
+    columns = np.zeros((count, width + multiplier.shape[1]), dtype=np.int16)
+    factor = (multiplier * 10 ** np.arange(multiplier.shape[1], dtype=np.int16)).sum(axis=1, dtype=np.int16)
+    columns[:, :width] = factor[:, None] * multiplicand
+    levels = np.zeros(count, dtype=np.int64)
+    while columns.max(initial=0) > 18:
+        levels += (columns > 9).any(axis=1)
+        passed = columns // 10
+        columns -= 10 * passed
+        for above in range(1, multiplier.shape[1] + 1):
+            tens = passed // 10
+            columns[:, above:] += (passed - 10 * tens)[:, :-above]
+            passed = tens
+    # The sum of two digits passes on 1 at most, and what is left of it takes a 1 without overflow: a cascade moves on by
+    # one column with each level.
+    columns = columns.astype(np.uint8)
+    nines = np.minimum(columns, 9)
+    return levels + cascade_lengths(nines, columns - nines)
+
+
+def dependency_distribution(digits: int) -> np.ndarray:
+    """Probabilities of each dependency length of a product of one digit and a number (paper 2, Fig. 14).
+
+    The multiplier is uniform in 1..9, the multiplicand uniform below 10^digits. After the first move of carries a column
+    holds the ones of its own product and the tens of that below, so the digits from the ones on form a Markov chain whose
+    state is the last tens; what follows is the longest cascade in these columns.
+
+    Args:
+        digits: of the multiplicand, at least 1. A thousand take about a second.
+
+    Returns:
+        (digits + 1,) probabilities of 0..digits levels, see `dependency_lengths`, within 1e-13; 0 if below the least float.
+
+    Raises:
+        ValueError: `digits` is below 1.
+    """
+    _check_digits(digits)
+    total = np.zeros(digits + 1)
+    for multiplier in range(1, 10):
+        tens, ones = np.divmod(multiplier * np.arange(10), 10)
+        states = tens.max() + 1
+        before = np.arange(states)[:, None]
+        column = np.broadcast_to(ones, (states, 10)) + before
+        every, nine, high = (
+            np.stack([(chosen & (tens == after)).sum(axis=1) for after in range(states)], axis=1) / 10
+            for chosen in (column >= 0, column == 9, column > 9)
+        )
+        cascades = _longest_cascade(every, nine, high, digits)
+        # Two levels or more: a cascade. One: no cascade, yet not all products are digits. No cascade begins in the ones.
+        all_digits = float((tens == 0).mean()) ** digits
+        total[0] += all_digits
+        total[1] += max(cascades[0] - all_digits, 0)
+        total[2:] += cascades[1:-1]
+    return total / 9
+
+
+def _column_sums(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    if first.ndim != 2 or first.shape != second.shape:
+        raise ValueError(f"first and second must have one shape (count, width), got {first.shape} and {second.shape}")
+    return first + second
+
+
+def _check_digits(digits: int) -> None:
+    if digits < 1:
+        raise ValueError(f"digits must be at least 1, got {digits}")
+
+
+def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digits: int) -> np.ndarray:
+    """Probabilities of each longest cascade, 0..digits, in a Markov chain of columns that starts in state 0.
+
+    A cascade that reaches k columns is a high column and k - 1 nines. Two of these never share a column, so the first one
+    ends at column n if there is none in the first n - k columns and the last k are one.
+
+    Args:
+        every, nine, high: (states, states) probabilities of the next state with a column of any kind, a nine, a high one.
+    """
+    patterns = [high]
+    while len(patterns) < digits and (longer := patterns[-1] @ nine).any():
+        patterns.append(longer)
+    patterns = np.stack(patterns)
+    lengths = np.arange(1, len(patterns) + 1)
+    size = len(patterns) + 1
+    # Probabilities (lengths, states) of no cascade that long in the first n columns, for the last few n.
+    without = np.zeros((size, len(lengths), len(every)))
+    without[0, :, 0] = 1
+    reached = np.zeros(digits + 1)
+    for place in range(1, digits + 1):
+        fit = lengths[:place]
+        begun = without[(place - fit) % size, fit - 1]
+        first = np.einsum("ls,lst->lt", begun, patterns[: len(fit)])
+        reached[: len(fit)] += first.sum(axis=1)
+        without[place % size] = without[(place - 1) % size] @ every
+        without[place % size, : len(fit)] -= first
+    at_least = np.concatenate([[1], reached])
+    below = np.ones(digits + 2)
+    below[0] = 0
+    below[1 : len(lengths) + 1] = without[digits % size].sum(axis=1)
+    # Of two differences of the same value, that of the smaller numbers is the more precise.
+    return np.maximum(np.where(at_least[:-1] > 0.5, np.diff(below), -np.diff(at_least)), 0)
+
+
+def _draw_sums(
+    generator: np.random.Generator,
+    longest: np.ndarray,
+    digits: int,
+    advance: Callable[[np.ndarray], np.ndarray],
+    name: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums drawn uniformly from those whose longest `name` is the given one, for `draw_cascades` and `draw_carry_runs`.
+
+    Args:
+        advance: lengths (states,) of what is under way at a column -> those at the next one, (3, states), if it is low,
+            nine or high; -1 if it may not be.
+    """
+    _check_digits(digits)
+    longest = np.asarray(longest)
+    if longest.ndim != 1 or not (np.issubdtype(longest.dtype, np.integer) or longest.size == 0):
+        raise ValueError(f"longest must be (count,) integers, got {longest.dtype} of shape {longest.shape}")
+    if (illegal := longest[(longest < 0) | (longest > digits)]).size:
+        raise ValueError(f"the longest {name} must be 0..{digits} columns in sums of {digits} digits, got {illegal[0]}")
+    longest = longest.astype(np.int64)
+    classes, member = np.unique(longest, return_inverse=True)
+    group = np.cumsum((2 * classes + 1) * digits) // _MAX_CELLS
+    kinds = np.empty((len(longest), digits), dtype=np.uint8)
+    for part in np.unique(group):
+        chosen = np.flatnonzero(group[member] == part)
+        kinds[chosen] = _draw_kinds(generator, longest[chosen], digits, advance)
+    pick = generator.integers(0, _PAIRS_OF_KIND.shape[1], size=kinds.shape, dtype=np.uint8)
+    return np.divmod(_PAIRS_OF_KIND[kinds, pick], np.uint8(10))
+
+
+def _draw_kinds(
+    generator: np.random.Generator, longest: np.ndarray, digits: int, advance: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Kinds of the columns of such sums, 0 low, 1 nine, 2 high; (count, digits) uint8.
+
+    A state is a class, what is under way, and whether it has been as long as the class wants. The states of class k are
+    0..k-1 under way before that, then 0..k after it. The probability that what is left of a sum ends well, from each state
+    and for each number of columns left, gives the probability of each kind at each column; in logarithms, since a cascade
+    of a thousand columns has one of 1e-1000.
+    """
+    classes, member = np.unique(longest, return_inverse=True)
+    size = 2 * classes + 1
+    begin = np.cumsum(size) - size
+    wanted, first_state = np.repeat(classes, size), np.repeat(begin, size)
+    dead = len(wanted)
+    state = np.arange(dead) - first_state
+    done = state >= wanted
+    following = advance(state - wanted * done)
+    legal = (following >= 0) & (following <= wanted)
+    following = np.where(legal, first_state + following + wanted * (done | (following == wanted)), dead)
+    following = np.pad(following, ((0, 0), (0, 1)), constant_values=dead)
+
+    log_shares = np.log(_KIND_SHARES)[:, None]
+    ends_well = np.full((digits + 1, dead + 1), -np.inf)
+    ends_well[0, :dead][done] = 0
+    for left in range(1, digits + 1):
+        ends_well[left] = np.logaddexp.reduce(log_shares + ends_well[left - 1][following])
+
+    state = begin[member]
+    kinds = np.empty((len(longest), digits), dtype=np.uint8)
+    for place in range(digits):
+        left = digits - place
+        shares = np.exp(log_shares + ends_well[left - 1][following[:, state]] - ends_well[left][state])
+        bounds = np.cumsum(shares, axis=0)
+        # A kind without a share has equal bounds on both sides: no draw, which is below the last bound, makes it.
+        draw = generator.random(len(state)) * bounds[2]
+        kind = (draw >= bounds[0]).astype(np.uint8) + (draw >= bounds[1])
+        kinds[:, place] = kind
+        state = following[kind, state]
+    return kinds

@@ -1,0 +1,175 @@
+"""Addition and multiplication in the encoder's format (paper 2, Eqs. 3.1 and 3.2)."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from longhand.data.complexity import draw_carry_runs, draw_cascades
+from longhand.data.encoder_task import EncoderTask, number_lengths, write_field
+from longhand.data.multiplication import multiply_digits
+from longhand.data.sampling import add_digits
+from longhand.data.task import register_task
+from longhand.modeling.vocabulary import FIELD_PAD, PLUS, TIMES
+
+AdditionSampling = Literal["uniform", "shifted", "uniform_complexity", "mixed", "no_carries", "cascades", "carry_runs"]
+
+CLASS_SAMPLINGS = ("cascades", "carry_runs")
+"""Kinds of sampling in which every problem has a class: test sets of sums that are equally hard."""
+
+
+def shift_digits(generator: np.random.Generator, digits: np.ndarray, operands: slice, width: int) -> np.ndarray:
+    """Problems (count, 2, any width) with the same random number of zeros appended to some of their operands.
+
+    All numbers of zeros for which the operands stay within `width` digits are equally frequent (paper 2, Secs. 3.1, 3.2).
+
+    Returns:
+        (count, 2, at least `width`).
+    """
+    zeros = generator.integers(0, width - number_lengths(digits[:, operands]).max(axis=1) + 1)
+    width = max(width, digits.shape[2])
+    wide = np.zeros((*digits.shape[:2], width), dtype=np.uint8)
+    wide[:, :, : digits.shape[2]] = digits
+    place = np.arange(width) - zeros[:, None]
+    shifted = np.take_along_axis(wide[:, operands], np.maximum(place, 0)[:, None], axis=2)
+    wide[:, operands] = np.where(place[:, None] >= 0, shifted, 0)
+    return wide
+
+
+@register_task
+@dataclass(frozen=True)
+class EncoderAddition(EncoderTask):
+    """Sums of two numbers, each padded on the left to its field (paper 2, Eq. 3.1).
+
+    The sum's digits are read at the second number, its overflow at the operator:
+
+        input    _ 1 2 3 + 4 0 9 5
+        label    . . . . _ 4 2 1 8
+
+    Sampling is uniform below 10^length, or: `"shifted"`, uniform with zeros appended to both numbers alike, as many as fit
+    into the field (augmentation, Sec. 3.1); `"uniform_complexity"`, uniform over the lengths of the longest cascade of
+    carries, then over the sums that have it (Sec. 4); `"mixed"`, half of each; `"no_carries"`, uniform over sums without a
+    carry (App. C.2). `"cascades"` and `"carry_runs"` are for tests: sums whose longest cascade, or whose longest run of
+    columns that carry on their own, is the class given with the length (Fig. 8).
+    """
+
+    name: ClassVar[str] = "encoder_addition"
+    operands: ClassVar[int] = 2
+    operator: ClassVar[int] = PLUS
+    example_question: ClassVar[str] = "653+49"
+    size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
+
+    sampling: AdditionSampling = field(default="uniform", metadata={"help": "which sums are drawn, see EncoderAddition"})
+
+    def operand_lengths(self, length, other=None):
+        if self.sampling not in CLASS_SAMPLINGS:
+            return super().operand_lengths(length, other)
+        if other is None or not 0 <= other <= length:
+            raise ValueError(
+                f"sums of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}"
+            )
+        return (length, other)
+
+    @property
+    def for_evaluation(self):
+        task = super().for_evaluation
+        return task if self.sampling in (*CLASS_SAMPLINGS, "no_carries") else replace(task, sampling="uniform")
+
+    def draw_operands(self, generator, lengths):
+        count, bound = len(lengths), int(lengths[:, 0].max())
+        if self.sampling == "no_carries":
+            return _without_carries(generator, count, bound)
+        if self.sampling in CLASS_SAMPLINGS:
+            draw = draw_cascades if self.sampling == "cascades" else draw_carry_runs
+            return np.stack(draw(generator, lengths[:, 1], bound), axis=1)
+        digits = generator.integers(0, 10, size=(count, 2, bound), dtype=np.uint8)
+        if self.sampling == "shifted":
+            return shift_digits(generator, digits, slice(None), self._field(bound))
+        by_class = {"uniform": np.zeros(count, bool), "uniform_complexity": np.ones(count, bool)}.get(self.sampling)
+        if by_class is None:
+            by_class = generator.integers(2, size=count) == 1
+        if by_class.any():
+            classes = generator.integers(0, bound + 1, size=int(by_class.sum()))
+            digits[by_class] = np.stack(draw_cascades(generator, classes, bound), axis=1)
+        return digits
+
+    def needed_field(self, length):
+        return length
+
+    def answer_width(self, field_width):
+        return field_width + 1
+
+    def first_field(self, digits, field_width):
+        return write_field(digits, field_width, FIELD_PAD)
+
+    def solve(self, digits):
+        return add_digits(digits[:, 0], digits[:, 1])
+
+
+def _without_carries(generator: np.random.Generator, count: int, width: int) -> np.ndarray:
+    """Pairs (count, 2, width) of digits, uniform among the 55 that sum to 9 at most."""
+    first, second = np.nonzero(np.add.outer(np.arange(10), np.arange(10)) <= 9)
+    pairs = np.stack([first, second], axis=1).astype(np.uint8)
+    return pairs[generator.integers(len(pairs), size=(count, width))].transpose(0, 2, 1)
+
+
+@register_task
+@dataclass(frozen=True)
+class EncoderMultiplication(EncoderTask):
+    """Products of a multiplier of fixed length, not padded, and a number padded on the left to its field (paper 2, Eq. 3.2).
+
+    The product's digits are read at the number, and with `spill` at the operator and all but the first digit of the
+    multiplier too:
+
+        input    5 6 * _ _ 4 2 9 7        input    5 6 * 4 2 9 7
+        label    . . . 2 4 0 6 3 2        label    . 2 4 0 6 3 2
+
+    The number is uniform below 10^length, the multiplier among the numbers of its length, 1 to 9 for one digit. Sampling
+    `"shifted"` appends zeros to the number, as many as fit into the field (Sec. 3.2, M3).
+    """
+
+    name: ClassVar[str] = "encoder_multiplication"
+    operands: ClassVar[int] = 2
+    operator: ClassVar[int] = TIMES
+    size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
+    in_field: ClassVar[slice] = slice(1, None)
+
+    multiplier_length: int = field(default=1, metadata={"help": "digits of the first number"})
+    spill: bool = field(default=False, metadata={"help": "read the product's top digits at the operator and the multiplier"})
+    sampling: Literal["uniform", "shifted"] = field(default="uniform", metadata={"help": "which products are drawn"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.multiplier_length, bool) or self.multiplier_length < 1:
+            raise ValueError(f"multiplier_length must be at least 1, got {self.multiplier_length!r}")
+
+    @property
+    def example_question(self) -> str:
+        return f"{'7351'[: self.multiplier_length].ljust(self.multiplier_length, '3')}*653"
+
+    @property
+    def for_evaluation(self):
+        return replace(super().for_evaluation, sampling="uniform")
+
+    def draw_operands(self, generator, lengths):
+        count, bound, length = len(lengths), int(lengths[:, 0].max()), self.multiplier_length
+        digits = np.zeros((count, 2, max(bound, length)), dtype=np.uint8)
+        digits[:, 1, :bound] = generator.integers(0, 10, size=(count, bound), dtype=np.uint8)
+        digits[:, 0, :length] = generator.integers(0, 10, size=(count, length), dtype=np.uint8)
+        digits[:, 0, length - 1] = generator.integers(1, 10, size=count, dtype=np.uint8)
+        if self.sampling == "shifted":
+            needed = self.needed_field(bound)
+            digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
+        return digits
+
+    def needed_field(self, length):
+        return length if self.spill else length + self.multiplier_length
+
+    def answer_width(self, field_width):
+        return field_width + self.multiplier_length if self.spill else field_width
+
+    def first_field(self, digits, field_width):
+        return write_field(digits, self.multiplier_length, FIELD_PAD)
+
+    def solve(self, digits):
+        return multiply_digits(digits[:, 1], digits[:, 0, : self.multiplier_length])

@@ -1,0 +1,133 @@
+"""Configuration of PairwiseBert."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+
+from .encoder_maps import NO_MAP, PAIR_MAP_RULES
+from .vocabulary import ENCODER_TOKENS, LABELS, PAD
+
+
+@strict
+class PairwiseBertConfig(PreTrainedConfig):
+    r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
+
+    The defaults are those of paper 2 for addition (App. B).
+
+    Args:
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of encoder layers.
+        num_attention_heads: heads per layer.
+        intermediate_size: hidden units of the MLP.
+        hidden_act: activation of the MLP, a name of `transformers.activations.ACT2FN`.
+        hidden_dropout_prob: dropout of embeddings and of what every sublayer adds.
+        attention_probs_dropout_prob: dropout of attention weights.
+        layer_norm_eps: added to the variance.
+        initializer_range: standard deviation of initial weights.
+        max_position_embeddings: longest input in tokens that a table has room for: that of absolute embeddings, and of
+            relative vectors where no `relation_range` is given.
+        absolute_positions: which tokens have a learned absolute embedding of their place: `"none"`, `"all"` (APE), or those
+            of `"text"` around the numbers.
+        pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
+            `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns), or
+            `"none"` for heads without vectors. None is `["relative"]`.
+        share_over_heads: whether heads with the same rule share their vectors in a layer.
+        relation_range: smallest and largest difference of ids, query minus key, that are told apart. None takes all that
+            fit into `max_position_embeddings`.
+        windowed: whether keys outside `relation_range`, and text, are not attended to at all; digits of a multiplier are,
+            by the rule `"uniform"`.
+        max_multiplier_length: most digits of a multiplier that the rule `"uniform"` has vectors for.
+        num_loops: how often the layers are applied, each time to the last state plus the embeddings; in training, a random
+            number of times from half of it up.
+        settle_tolerance: where given, the layers are applied in evaluation until no entry of the state changes by more,
+            at most as often as there are tokens plus `num_loops`.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
+    """
+
+    model_type = "pairwise_bert"
+
+    vocab_size: int = len(ENCODER_TOKENS)
+    hidden_size: int = 768
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    max_position_embeddings: int = 101
+    absolute_positions: Literal["none", "all", "text"] = "none"
+    pair_maps: list[str] | None = None
+    share_over_heads: bool = True
+    relation_range: list[int] | None = None
+    windowed: bool = False
+    max_multiplier_length: int = 3
+    num_loops: int = 1
+    settle_tolerance: float | None = None
+    pad_token_id: int | None = PAD
+
+    def __post_init__(self, **kwargs):
+        if self.pair_maps is None:
+            self.pair_maps = ["relative"]
+        if self.relation_range is None:
+            self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
+        if not {"num_labels", "id2label"} & set(kwargs):
+            kwargs["id2label"] = dict(enumerate(LABELS))
+            kwargs["label2id"] = {label: index for index, label in enumerate(LABELS)}
+        # Every head class stands here: saving adds only the class that is saved (see transformers' custom models).
+        self.auto_map = {
+            "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
+            "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
+            "AutoModelForTokenClassification": "modeling_pairwise_bert.PairwiseBertForTokenClassification",
+        }
+        super().__post_init__(**kwargs)
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def head_maps(self) -> list[str]:
+        """The name of each head's rule."""
+        return self.pair_maps * self.num_attention_heads if len(self.pair_maps) == 1 else self.pair_maps
+
+    def validate_architecture(self):
+        """Checks that span several fields; called by `@strict`."""
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                     "max_position_embeddings", "max_multiplier_length", "num_loops"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in 0..1, below 1, got {getattr(self, name)}")
+        for name in ("layer_norm_eps", "initializer_range", "settle_tolerance"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
+        if unknown := set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}:
+            raise ValueError(
+                f"pair_maps {', '.join(sorted(unknown))} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}"
+            )
+        if len(self.pair_maps) not in (1, self.num_attention_heads):
+            raise ValueError(
+                f"pair_maps must be one name, or one for each of {self.num_attention_heads} heads, got {len(self.pair_maps)}"
+            )
+        if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
+            raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
+        if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
+            raise ValueError(f"a window is that of one rule for all heads, got pair_maps {self.pair_maps}")
+
+
+PairwiseBertConfig.register_for_auto_class()
+
+__all__ = ["PairwiseBertConfig"]

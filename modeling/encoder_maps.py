@@ -1,0 +1,206 @@
+"""Pair maps of the encoder: which vector an attention head adds to a key for a query, from the layout of their tokens.
+
+The input is two numbers with an operator between them, and perhaps text around them. Text has no place in a map: numbers are
+indexed as if it were absent (paper 2, Sec. 3.3).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from .pair_maps import NOT_RELATED, Neighbours
+from .vocabulary import FIRST_TEXT, PAD, PLUS, TIMES
+
+NO_MAP = "none"
+"""In place of a rule's name: heads that add no vectors."""
+
+
+def virtual_indices(input_ids: torch.LongTensor) -> torch.LongTensor:
+    """Places of the numbers' tokens, as if there were no text (paper 2, Sec. 3.3); 0 for text and padding of a batch.
+
+        tokens   a _ 1 + b _ 5 c
+        index    0 1 2 3 0 4 5 0
+
+    Args:
+        input_ids: (batch, tokens).
+
+    Returns:
+        (batch, tokens), 1 for the first token of a number.
+    """
+    numeric = (input_ids < FIRST_TEXT) & (input_ids != PAD)
+    return numeric.cumsum(1).masked_fill(~numeric, 0)
+
+
+def operator_index(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+    """The virtual index (batch, 1) of each row's operator.
+
+    Raises:
+        ValueError: a row has no operator, or several.
+    """
+    operator = (input_ids == PLUS) | (input_ids == TIMES)
+    if (operator.sum(1) != 1).any():
+        row = int((operator.sum(1) != 1).nonzero()[0, 0])
+        raise ValueError(
+            f"row {row} of input_ids must have one '+' or '*' between two numbers, got {int(operator[row].sum())}"
+        )
+    return indices.masked_fill(~operator, 0).amax(1, keepdim=True)
+
+
+def digit_columns(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+    """Columns of two numbers written one above the other, 1 for the ones; the operator stands where their sum overflows.
+
+        tokens   _ 1 2 + _ 9 5
+        column   3 2 1 4 3 2 1
+
+    The fields of both numbers must be equally wide: each token of the sum is read at the second number, its overflow at the
+    operator. Tokens of one column are coupled as in paper 1; differences of columns, unlike those of indices, are the same
+    for fields of every width.
+    """
+    operator = operator_index(input_ids, indices)
+    last = indices.amax(1, keepdim=True)
+    columns = torch.where(indices < operator, operator - indices, last + 1 - indices)
+    return columns.masked_fill(indices == 0, 0)
+
+
+def multiplier_places(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+    """Places of the digits before the operator, 1 for the ones; 0 for all other tokens.
+
+    tokens   5 6 * _ 4 7
+    place    2 1 0 0 0 0
+    """
+    before = operator_index(input_ids, indices) - indices
+    return before.clamp(min=0).masked_fill(indices == 0, 0)
+
+
+def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], windowed: bool) -> torch.IntTensor:
+    """How much the id of the query is larger than that of the key (RPE, paper 2, Sec. 2, for virtual indices).
+
+    With the range (-3, 3), the value that stands for "the same id" is 3:
+
+        tokens   1 + 5
+        index    1 2 3
+
+        query \\ key    1 + 5
+              1         3 2 1
+              +         4 3 2
+              5         5 4 3
+
+    Args:
+        ids: (rows, tokens), 0 is "no id".
+        relation_range: smallest and largest difference that are told apart.
+        windowed: whether pairs outside the range are not related; else their difference is clipped to it.
+
+    Returns:
+        (rows, tokens, tokens) int32, from 0 on; `NOT_RELATED` where not both have an id.
+    """
+    low, high = relation_range
+    ids = ids.to(torch.int32)
+    difference, present = ids.unsqueeze(2) - ids.unsqueeze(1), ids > 0
+    related = present.unsqueeze(2) & present.unsqueeze(1)
+    if windowed:
+        related &= (difference >= low) & (difference <= high)
+    return (difference.clamp(low, high) - low).masked_fill(~related, NOT_RELATED)
+
+
+def with_uniform_keys(
+    relations: torch.IntTensor,
+    input_ids: torch.LongTensor,
+    indices: torch.LongTensor,
+    first: int,
+    max_multiplier_length: int,
+) -> torch.IntTensor:
+    """One relation to every query for a key that is a digit of the multiplier (UPE, paper 2, Eq. 3.3), itself included.
+
+    They are numbered by its place, from `first` on; a window does not hide the multiplier. With relative relations of the
+    range (-1, 1):
+
+        tokens   5 6 * 4 7
+
+        query \\ key    5 6 * 4 7
+              5         4 3 0 0 0
+              6         4 3 0 0 0
+              *         4 3 1 0 0
+              4         4 3 2 1 0
+              7         4 3 2 2 1
+
+    Raises:
+        ValueError: the multiplier has more digits than there are vectors for.
+    """
+    places = multiplier_places(input_ids, indices)
+    if (longest := int(places.max())) > max_multiplier_length:
+        raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")
+    is_uniform = (places > 0).unsqueeze(1) & (indices > 0).unsqueeze(2)
+    return torch.where(is_uniform, (first - 1 + places).unsqueeze(1).to(torch.int32), relations)
+
+
+class PairMapRule(NamedTuple):
+    """What a pair map is made of.
+
+    Attributes:
+        ids: (input_ids, virtual indices) -> ids (rows, tokens) whose differences are the relations.
+        uniform: whether the digits of a multiplier are keys of their own kind, see `with_uniform_keys`.
+    """
+
+    ids: Callable[[torch.LongTensor, torch.LongTensor], torch.LongTensor]
+    uniform: bool = False
+
+
+PAIR_MAP_RULES: dict[str, PairMapRule] = {
+    "relative": PairMapRule(lambda input_ids, indices: indices),
+    "uniform": PairMapRule(lambda input_ids, indices: indices, uniform=True),
+    "coupled": PairMapRule(digit_columns),
+}
+"""Rules by name. RPE; UPE for the multiplier and RPE elsewhere; differences of columns."""
+
+
+def num_relations(name: str, relation_range: tuple[int, int], max_multiplier_length: int) -> int:
+    """Distinct values of a rule's maps, `NOT_RELATED` apart."""
+    return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * PAIR_MAP_RULES[name].uniform
+
+
+def derive_pair_map(
+    name: str,
+    input_ids: torch.LongTensor,
+    indices: torch.LongTensor,
+    relation_range: tuple[int, int],
+    windowed: bool,
+    max_multiplier_length: int,
+) -> torch.IntTensor:
+    """The map (rows, tokens, tokens) of a rule; one row where all examples have the same layout.
+
+    Args:
+        name: one of `PAIR_MAP_RULES`.
+        input_ids: (batch, tokens).
+        indices: virtual indices (batch, tokens).
+        relation_range: smallest and largest difference of ids that are told apart.
+        windowed: whether pairs outside it are not related.
+        max_multiplier_length: most digits of a multiplier, for rules with uniform keys.
+
+    Raises:
+        ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
+            multiplier is too long.
+    """
+    rule = PAIR_MAP_RULES[name]
+    operator = (input_ids == PLUS) | (input_ids == TIMES)
+    if (indices == indices[:1]).all() and (operator == operator[:1]).all():
+        input_ids, indices = input_ids[:1], indices[:1]
+    relations = relative_relations(rule.ids(input_ids, indices), relation_range, windowed)
+    if not rule.uniform:
+        return relations
+    first = num_relations(name, relation_range, 0)
+    return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
+
+
+def neighbours_of(pair_map: torch.IntTensor) -> Neighbours:
+    """The related keys of every query, for a map in which most keys are not related.
+
+    Args:
+        pair_map: (rows, queries, keys).
+    """
+    related = pair_map != NOT_RELATED
+    most = int(related.sum(-1).max())
+    # Related keys first, in their order.
+    columns = related.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[..., :most]
+    relations = pair_map.gather(-1, columns)
+    return Neighbours(columns.masked_fill(relations == NOT_RELATED, -1), relations)

@@ -1,0 +1,168 @@
+"""Factored linear attention on a ring of positions, and its expected losses in closed form (paper 2, Sec. 5 and App. D).
+
+Tokens x_1..x_n are vectors of independent standard normal numbers on a ring of n positions, theta a unit vector, and
+
+    y_i = alpha <theta, x_i> + sum over k = 1..m of beta_k (<theta, x_{i-k}> + <theta, x_{i+k}>)        (5.1; D.4 for m > 1)
+
+is to be predicted after training on windows of the ring outside which x is 0. Attention depends on positions alone, so a
+model is its effective matrix A and its value vector v: it predicts sum_r A_ir <v, x_r> (5.2). Losses are exact expectations
+over x, which makes gradient descent on them the paper's population regime. Positions count from 0 here, from 1 in the paper.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+
+def ring_target(num_positions: int, alpha: float, betas: Sequence[float]) -> torch.Tensor:
+    """The task as a matrix T with y_i = sum_r T_ir <theta, x_r>: `alpha` at r = i, `betas[k - 1]` at r = i - k and i + k.
+
+    Returns:
+        (num_positions, num_positions) float32, symmetric; its indices wrap around the ring.
+
+    Raises:
+        ValueError: the ring is too short for the neighbours of a position to differ.
+    """
+    if num_positions < (fewest := 2 * len(betas) + 1):
+        raise ValueError(f"num_positions must be at least {fewest} for {len(betas)} betas, got {num_positions}")
+    by_offset = torch.zeros(num_positions)
+    by_offset[0] = alpha
+    for distance, beta in enumerate(betas, start=1):
+        by_offset[[distance, -distance]] = beta
+    return by_offset[ring_offsets(num_positions)]
+
+
+def ring_offsets(num_positions: int) -> torch.LongTensor:
+    """(num_positions, num_positions), i - r mod n for the position i that predicts and the position r that is read."""
+    positions = torch.arange(num_positions)
+    return (positions[:, None] - positions) % num_positions
+
+
+def window_pairs(num_positions: int, window: int, augmented: bool = False) -> torch.Tensor:
+    """How often training shows two positions together, which is all that an expected loss keeps of the windows.
+
+    Args:
+        window: n_1, the positions that are not padded: the first ones.
+        augmented: count all circular shifts of that window instead (D.4).
+
+    Returns:
+        (num_positions, num_positions) float32: pair (i, r) counts the windows in which i is supervised and x_r not padded.
+
+    Raises:
+        ValueError: the window is not 1 to num_positions long.
+    """
+    if not 1 <= window <= num_positions:
+        raise ValueError(f"window must be 1 to {num_positions} positions, got {window}")
+    shown = (torch.arange(num_positions) < window).float()
+    if not augmented:
+        return shown[:, None] * shown
+    shifted = shown[ring_offsets(num_positions)]  # (position, shift)
+    return shifted @ shifted.T
+
+
+def population_losses(
+    matrix: torch.Tensor, value: torch.Tensor, target: torch.Tensor, theta: torch.Tensor, pairs: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Expected squared error at every position, E l_i = sum_r |A_ir v - T_ir theta|^2, exact because x is white noise.
+
+    With c = <v, theta> a term is (A_ir c - T_ir)^2 + A_ir^2 |v - c theta|^2, a sum of squares, so that rounding cannot make
+    the loss of a nearly perfect model negative.
+
+    Args:
+        matrix: (n, n) A, the model's effective matrix.
+        value: (d,) v.
+        target: (n, n) T, see `ring_target`.
+        theta: (d,) of length 1.
+        pairs: (n, n) how often each pair is shown, see `window_pairs`: summed over positions, the losses are then (D.2),
+            (D.4) and (D.13). Omitted, every pair is shown once, as in the paper's test.
+
+    Returns:
+        (n,) losses.
+
+    Raises:
+        ValueError: theta is not of length 1.
+    """
+    if abs(float(theta.norm()) - 1) > 1e-4:
+        raise ValueError(f"theta must have length 1, got {float(theta.norm()):.6g}")
+    aligned = value @ theta
+    errors = (matrix * aligned - target) ** 2 + matrix**2 * (value - aligned * theta).square().sum()
+    return (errors if pairs is None else pairs * errors).sum(1)
+
+
+class FactoredLinearAttention(nn.Module):
+    """What both kinds of positions share: y_i = sum_r A_ir <v, x_r> (paper 2, Eq. 5.2).
+
+    Position vectors start as independent normal vectors of expected squared length 1, as in App. D.2.
+
+    Args:
+        num_positions: n, positions of the ring.
+        hidden_size: d, numbers of a token and of a position vector.
+        generator: source of the initial vectors.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
+
+    value: torch.Tensor
+
+    def __init__(self, num_positions: int, hidden_size: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        for name, size in (("num_positions", num_positions), ("hidden_size", hidden_size)):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        vectors = torch.randn(num_positions, hidden_size, generator=generator)
+        self.position_vectors = nn.Parameter(vectors / hidden_size**0.5)
+
+    def effective_matrix(self) -> torch.Tensor:
+        """(num_positions, num_positions), A_ir with which position i reads position r."""
+        raise NotImplementedError
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Predictions (batch, num_positions) of tokens (batch, num_positions, hidden_size).
+
+        Raises:
+            ValueError: tokens have another shape.
+        """
+        sizes = tuple(self.position_vectors.shape)
+        if tokens.dim() != 3 or tokens.shape[1:] != sizes:
+            raise ValueError(f"tokens must have shape (batch, {sizes[0]}, {sizes[1]}), got {tuple(tokens.shape)}")
+        return (tokens @ self.value) @ self.effective_matrix().T
+
+
+class AbsoluteLinearAttention(FactoredLinearAttention):
+    """APE: A_ir = <p_i, p_r>, the attention's weights absorbed into the position vectors (paper 2, Eq. D.1).
+
+    The value vector is theta and stays so, as App. D.1 and D.2 grant to the models that are shown to fail.
+
+    Args:
+        theta: (hidden_size,) the task's direction.
+    """
+
+    def __init__(self, num_positions: int, theta: torch.Tensor, generator: torch.Generator | None = None) -> None:
+        super().__init__(num_positions, len(theta), generator)
+        self.register_buffer("value", theta.clone())
+
+    def effective_matrix(self) -> torch.Tensor:
+        return self.position_vectors @ self.position_vectors.T
+
+
+class RelativeLinearAttention(FactoredLinearAttention):
+    """RPE: A_ir = a_{i-r} with a_k = <p_k, u>, k mod n, for one constant query u of length 1 (paper 2, Eqs. D.11, D.12).
+
+    The value vector starts anywhere and is learned (Lemma D.2).
+    """
+
+    def __init__(self, num_positions: int, hidden_size: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(num_positions, hidden_size, generator)
+        query, value = nn.functional.normalize(torch.randn(2, hidden_size, generator=generator), dim=1)
+        self.register_buffer("query", query)
+        self.value = nn.Parameter(value)
+        self.register_buffer("offsets", ring_offsets(num_positions), persistent=False)
+
+    def relation_weights(self) -> torch.Tensor:
+        """(num_positions,), a_k for k = 0, 1, ..., -2, -1: how much the token k positions back counts."""
+        return self.position_vectors @ self.query
+
+    def effective_matrix(self) -> torch.Tensor:
+        return self.relation_weights()[self.offsets]

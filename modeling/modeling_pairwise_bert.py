@@ -1,0 +1,374 @@
+"""PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput, TokenClassifierOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_pairwise_bert import PairwiseBertConfig
+from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, num_relations, virtual_indices
+from .neighbourhoods import attend_to_columns
+from .pair_maps import NOT_RELATED, Neighbours
+from .vocabulary import FIRST_TEXT
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention that also returns its weights, (batch, heads, queries, keys)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class RelationVectors(nn.Module):
+    """The vectors p that a layer's heads of one rule add to keys, (relations, 1 or heads, head_dim)."""
+
+    def __init__(self, config: PairwiseBertConfig, name: str):
+        super().__init__()
+        self.name = name
+        self.heads = [head for head, own in enumerate(config.head_maps) if own == name]
+        relations = num_relations(name, config.relation_range, config.max_multiplier_length)
+        tables = 1 if config.share_over_heads else len(self.heads)
+        self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
+
+    def scores(self, query: torch.Tensor) -> torch.Tensor:
+        """Products of queries (batch, heads of the rule, queries, head_dim) with all vectors: (..., queries, relations + 1).
+
+        The last column is 0, for keys that are not related: there the index `NOT_RELATED`, -1, points.
+        """
+        scores = torch.matmul(query, self.weight.permute(1, 2, 0))
+        return nn.functional.pad(scores, (0, 1))
+
+
+class PairwiseBertAttention(nn.Module):
+    """Multi-head attention with score q_i . (k_j + p[map[i, j]]) / sqrt(head_dim) (Shaw et al., 2018; paper 2, Eq. 2.1).
+
+    Every query is multiplied with every vector once, and its scores with the keys are picked from these products by the map.
+    Over plain attention that costs (batch, heads, queries, relations) products and memory, and (batch, heads, queries, keys)
+    picked ones, against the (batch, queries, keys, head_dim) of a literal sum of keys and vectors. Under a window all
+    are picked for the related keys only, and the cost is linear in the number of tokens.
+    """
+
+    def __init__(self, config: PairwiseBertConfig):
+        super().__init__()
+        self.config = config
+        self.head_dim = config.head_dim
+        self.scaling = config.head_dim**-0.5
+        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.relations = nn.ModuleList(
+            RelationVectors(config, name) for name in dict.fromkeys(config.head_maps) if name != NO_MAP
+        )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        pair_maps: dict[str, torch.LongTensor],
+        attention_mask: torch.Tensor | None,
+        neighbours: Neighbours | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states: (batch, tokens, hidden).
+            pair_maps: the map of each rule, (batch or 1, tokens, tokens), -1 where a pair is not related.
+            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: the lowest value at hidden keys.
+            neighbours: in place of both, the keys that each query sees.
+        """
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if neighbours is not None:
+            bias = self._bias_of_neighbours(query * self.scaling, neighbours.relations)
+            columns = neighbours.columns.clamp(min=0)
+            return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
+        bias = self._bias(query * self.scaling, pair_maps)
+        if attention_mask is not None:
+            bias = attention_mask if bias is None else bias + attention_mask
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        output, weights = attention(
+            self, query, key, value, bias, scaling=self.scaling, dropout=dropout, is_causal=False, **kwargs
+        )
+        return self.o_proj(output.flatten(2)), weights
+
+    def _bias(self, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]) -> torch.Tensor | None:
+        """What vectors add to scores, (batch, heads, queries, keys)."""
+        if not self.relations:
+            return None
+        batch, heads, tokens, _ = query.shape
+        if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
+            return self._picked(self.relations[0], query, pair_maps)
+        bias = query.new_zeros(batch, heads, tokens, tokens)
+        for relations in self.relations:
+            bias[:, relations.heads] = self._picked(relations, query[:, relations.heads], pair_maps)
+        return bias
+
+    def _picked(self, relations: RelationVectors, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]):
+        scores = relations.scores(query)
+        index = pair_maps[relations.name].unsqueeze(1)
+        # An index of -1 is the last column.
+        index = index.where(index >= 0, scores.shape[-1] - 1)
+        return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
+
+    def _bias_of_neighbours(self, query: torch.Tensor, relations: torch.LongTensor) -> torch.Tensor:
+        """(batch, queries, neighbours, heads), the lowest value where there is no neighbour."""
+        scores = self.relations[0].scores(query)
+        index = relations.clamp(min=0).long().unsqueeze(1).expand(*scores.shape[:-1], -1)
+        bias = scores.gather(-1, index).masked_fill((relations < 0).unsqueeze(1), torch.finfo(query.dtype).min)
+        return bias.permute(0, 2, 3, 1)
+
+
+class PairwiseBertLayer(GradientCheckpointingLayer):
+    """Attention and MLP, each followed by the norm of its sum with its input."""
+
+    def __init__(self, config: PairwiseBertConfig):
+        super().__init__()
+        self.self_attn = PairwiseBertAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Unpack[TransformersKwargs]) -> torch.Tensor:
+        attention_output, _ = self.self_attn(hidden_states, **kwargs)
+        hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
+        output = self.down_proj(self.activation(self.up_proj(hidden_states)))
+        return self.mlp_norm(hidden_states + self.dropout(output))
+
+
+class PairwiseBertPreTrainedModel(PreTrainedModel):
+    config: PairwiseBertConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = False
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": PairwiseBertLayer,
+        "attentions": PairwiseBertAttention,
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        std = self.config.initializer_range
+        if isinstance(module, nn.Linear):
+            init.normal_(module.weight, std=std)
+            init.zeros_(module.bias)
+        elif isinstance(module, (nn.Embedding, RelationVectors)):
+            init.normal_(module.weight, std=std)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+
+class PairwiseBertModel(PairwiseBertPreTrainedModel):
+    """Embeddings and layers; see `PairwiseBertForTokenClassification.forward` for the arguments."""
+
+    def __init__(self, config: PairwiseBertConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.absolute_positions != "none":
+            self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layers = nn.ModuleList(PairwiseBertLayer(config) for _ in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        pair_map: torch.IntTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        tokens = embeddings.shape[1]
+        if attention_mask is not None and attention_mask.shape != embeddings.shape[:2]:
+            raise ValueError(f"attention_mask must be {tuple(embeddings.shape[:2])}, got {tuple(attention_mask.shape)}")
+        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, tokens)
+        hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
+        recorded = any(kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}")) for name in ("attentions",))
+        attention = self._windowed_attention(pair_maps, hidden, recorded, embeddings.dtype)
+
+        embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
+        state = torch.zeros_like(embeddings)
+        for _ in range(self._num_loops(tokens)):
+            before, state = state, state + embeddings
+            for layer in self.layers:
+                state = layer(state, **attention, **kwargs)
+            if self._settled(before, state):
+                break
+        return BaseModelOutput(last_hidden_state=state)
+
+    def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
+        """The map of each rule, (batch or 1, tokens, tokens) int64."""
+        names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
+        if not names:
+            return {}
+        if pair_map is not None:
+            if len(names) > 1:
+                raise ValueError(f"pair_map is the map of one rule: this model's heads have {', '.join(names)}")
+            if pair_map.ndim != 3 or pair_map.shape[1:] != (tokens, tokens):
+                raise ValueError(f"pair_map must be (batch or 1, {tokens}, {tokens}), got {tuple(pair_map.shape)}")
+            largest = num_relations(names[0], self.config.relation_range, self.config.max_multiplier_length) - 1
+            if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
+                raise ValueError(
+                    f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}"
+                )
+            return {names[0]: pair_map.long()}
+        if input_ids is None:
+            raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
+        indices = virtual_indices(input_ids) if position_ids is None else position_ids
+        if indices.shape[-1] != tokens or indices.ndim != 2:
+            raise ValueError(f"position_ids must be (batch or 1, {tokens} tokens), got {tuple(indices.shape)}")
+        config = self.config
+        return {
+            name: derive_pair_map(
+                name,
+                input_ids,
+                indices.expand(len(input_ids), -1),
+                config.relation_range,
+                config.windowed,
+                config.max_multiplier_length,
+            ).long()
+            for name in names
+        }
+
+    def _windowed_attention(self, pair_maps, hidden, recorded, dtype) -> dict:
+        """What the layers need to know of who sees whom, the same for all of them."""
+        lowest = torch.finfo(dtype).min
+        mask = None if hidden is None else hidden[:, None, None, :] * torch.tensor(lowest, dtype=dtype, device=hidden.device)
+        if not self.config.windowed:
+            return {"pair_maps": pair_maps, "attention_mask": mask}
+        (related,) = pair_maps.values()
+        if hidden is not None:
+            related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
+        if recorded:
+            mask = (related == NOT_RELATED).unsqueeze(1) * torch.tensor(lowest, dtype=dtype, device=related.device)
+            return {"pair_maps": pair_maps, "attention_mask": mask}
+        return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
+
+    def check_inputs(self, input_ids: torch.LongTensor) -> None:
+        """Raises ValueError for inputs (batch, tokens) that do not fit the tables or are not of the rules' form."""
+        self._pair_maps(input_ids, None, None, input_ids.shape[1])
+        self._check_tokens(input_ids.shape[1])
+
+    def _check_tokens(self, tokens: int) -> None:
+        longest = self.config.max_position_embeddings
+        if self.config.absolute_positions != "none" and tokens > longest:
+            raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
+
+    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.LongTensor | None) -> torch.Tensor:
+        if self.config.absolute_positions == "none":
+            return embeddings
+        self._check_tokens(embeddings.shape[1])
+        positions = self.embed_positions(torch.arange(embeddings.shape[1], device=embeddings.device))
+        if self.config.absolute_positions == "all":
+            return embeddings + positions
+        if input_ids is None:
+            raise ValueError("absolute_positions of text alone need input_ids")
+        return embeddings + positions * (input_ids >= FIRST_TEXT).unsqueeze(-1)
+
+    def _num_loops(self, tokens: int) -> int:
+        most = self.config.num_loops
+        if self.training:
+            return int(torch.randint((most + 1) // 2, most + 1, ()))
+        return most if self.config.settle_tolerance is None else tokens + most
+
+    def _settled(self, before: torch.Tensor, state: torch.Tensor) -> bool:
+        tolerance = self.config.settle_tolerance
+        return not self.training and tolerance is not None and bool((state - before).abs().max() <= tolerance)
+
+
+class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
+    """PairwiseBert with a classifier of every token, which reads a sum or product off its input (paper 2, Eqs. 3.1, 3.2)."""
+
+    def __init__(self, config: PairwiseBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = PairwiseBertModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        pair_map: torch.IntTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        r"""
+        Args:
+            input_ids: (batch, tokens).
+            pair_map: (batch or 1, tokens, tokens), which of a layer's vectors is added to the key (last axis) for the query;
+                -1 for none. Derived from `input_ids` by the rule in `config.pair_maps` where omitted.
+            position_ids: virtual indices of the numbers' tokens, (batch or 1, tokens), 0 for text; derived from `input_ids`
+                where omitted. See `encoder_maps.virtual_indices`.
+            attention_mask: (batch, tokens), 0 at padding of a batch. The padding of a number's field is an ordinary token.
+            labels: (batch, tokens), -100 where not supervised.
+
+        Time and memory of attention grow with tokens squared; under a window with the number of tokens, but for the map
+        itself, which is made once for all layers and loops (and for attention maps, when they are asked for).
+
+        Raises:
+            ValueError: an input is longer than the table of absolute embeddings, is not two numbers with an operator
+                (rules other than `relative`), or has a multiplier that is too long; a map has other values than the rule's.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            pair_map=pair_map,
+            position_ids=position_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+PairwiseBertModel.register_for_auto_class("AutoModel")
+PairwiseBertForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
+
+__all__ = ["PairwiseBertForTokenClassification", "PairwiseBertModel", "PairwiseBertPreTrainedModel"]
