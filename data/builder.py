@@ -9,18 +9,15 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from datasets.builder import Key
 
-from longhand.data.addition import Addition
 from longhand.data.collator import IGNORED
-from longhand.data.complexity import cascade_lengths
-from longhand.data.formatting import Examples
+from longhand.data.columns import example_columns, planned_position_ids, reorder
+from longhand.data.encoder_task import EncoderTask
 from longhand.data.sampling import SPLITS, make_generator
 from longhand.data.task import TASKS, Task
-from longhand.modeling.coupling import plan_position_ids
-from longhand.modeling.vocabulary import ALL_TOKENS, FIRST_HINT, PAD
+from longhand.modeling.vocabulary import PAD
 
 VERSION = "1.0.0"
 """Changes whenever the same arguments give other rows: without that, the cache would go on giving the old ones."""
@@ -28,113 +25,6 @@ VERSION = "1.0.0"
 _SHARD_ROWS = 2**16
 _SHARD_TOKENS = 2**25
 """Most rows, and most tokens, of a shard: the unit that one process makes, all in memory."""
-
-_CHARACTERS = np.array(
-    [list(token.encode().ljust(2, b"\0")) if len(token) == 1 else [0, 0] for token in ALL_TOKENS], np.uint8
-)
-"""The one or two bytes of every token's character in UTF-8, (tokens, 2); zeros for none."""
-
-
-def example_columns(task: Task, digits: np.ndarray, lengths: np.ndarray, position_id_type: np.dtype) -> pa.Table:
-    """Rows of a dataset, one for each problem of a group.
-
-    Columns: `tokens`, without padding; `query_length`, how many of them are the query; `position_ids` of the task's coupling
-    rule, or `position_ids_0`, `position_ids_1`, ... where it has several levels; `prompt`, the text that a model is given,
-    and `answer`, as a person writes it; `operand_lengths`, digits. `supervised` tells which tokens of the response count,
-    where not all do. Sums of two numbers have a `longest_cascade`, columns, see `complexity.cascade_lengths`.
-
-    Args:
-        digits, lengths: as for `Task.format`.
-        position_id_type: an integer type.
-    """
-    examples = task.format(digits, lengths)
-    tokens, query_lengths = examples.tokens, examples.query_lengths
-    # Where all rows have one layout, one row of a mask stands for all.
-    masked = slice(1) if examples.same_layout else slice(None)
-    column, query_ends = np.arange(tokens.shape[1]), query_lengths[masked, None]
-    present = tokens[masked] != PAD
-    ends = present.sum(axis=1, keepdims=True)
-    columns = {
-        "tokens": _lists(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
-        "query_length": pa.array(query_lengths.astype(np.int32)),
-    }
-    if examples.supervised is not None:
-        columns["supervised"] = _lists(np.broadcast_to(examples.supervised, tokens.shape), present)
-
-    position_ids = _position_ids(task, examples, lengths).astype(position_id_type)
-    levels = position_ids.shape[1]
-    for level in range(levels):
-        name = f"position_ids_{level}" if levels > 1 else "position_ids"
-        columns[name] = _lists(np.broadcast_to(position_ids[:, level], tokens.shape), present)
-
-    columns["prompt"] = _texts(_lists(tokens, (column > 0) & (column < query_ends)))
-    answer_length = task.answer_length(tuple(lengths[0].tolist()))
-    begins = query_ends if answer_length is None else ends - answer_length
-    in_answer = (column >= begins) & (column < ends - 1) & (tokens[masked] < FIRST_HINT)
-    columns["answer"] = _read_answers(task, _texts(_lists(tokens, in_answer)))
-
-    columns["operand_lengths"] = _lists(lengths.astype(np.int32), lengths > 0)
-    if isinstance(task, Addition):
-        columns["longest_cascade"] = pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))
-    return pa.table(columns)
-
-
-def _position_ids(task: Task, examples: Examples, lengths: np.ndarray) -> np.ndarray:
-    """(1 or count, levels, columns), as `CouplingCollator` gives them."""
-    # Operands of the same lengths make the same layout up to `=`, which is all that a rule reads: each is planned once.
-    problems, same = slice(1), slice(None)
-    if not examples.same_layout:
-        _, problems, same = np.unique(lengths, axis=0, return_index=True, return_inverse=True)
-    planned = torch.from_numpy(examples.tokens[problems]).long()
-    return plan_position_ids(task.coupling, planned, planned.shape[1]).numpy()[same]
-
-
-def _lists(values: np.ndarray, kept: np.ndarray) -> pa.ListArray:
-    """Those values (count, columns) of each row that are `kept` (count or 1, columns)."""
-    first, last = np.flatnonzero(kept.any(axis=0))[[0, -1]]
-    values, kept = values[:, first : last + 1], kept[:, first : last + 1]
-    flat = values.reshape(-1) if kept.all() else values[np.broadcast_to(kept, values.shape)]
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(np.broadcast_to(kept.sum(axis=1), len(values)), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
-
-
-def _texts(tokens: pa.ListArray) -> pa.StringArray:
-    """The text of each list of tokens."""
-    flat, offsets = tokens.values.to_numpy(), tokens.offsets.to_numpy()
-    characters = _CHARACTERS[flat, 0]
-    if flat.max(initial=0) >= FIRST_HINT:
-        characters = _CHARACTERS[flat]
-        used = characters > 0
-        characters = characters[used]
-        offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])[offsets].astype(np.int32)
-    return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(characters))
-
-
-def _read_answers(task: Task, texts: pa.StringArray) -> pa.StringArray:
-    """`Task.read_answer` of many answers at once; which way it reads numbers is seen from one of them."""
-    reading = task.read_answer("01")
-    if reading == "01":
-        return texts
-    if reading not in ("1", "10"):
-        raise NotImplementedError(f"the task {task.name!r} reads the response '01' as {reading!r}")
-    if reading == "10":
-        texts = pc.ascii_reverse(texts)
-    trimmed = pc.ascii_ltrim(texts, characters="0")
-    return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), "0", trimmed)
-
-
-def _reorder(column: pa.Array, place: pa.Array) -> pa.Array:
-    """As `take`, which is ten times slower on lists because it copies them value by value, not row by row."""
-    if not pa.types.is_list(column.type) or column.type.value_type.bit_width % 8:
-        return column.take(place)
-    width = column.type.value_type.bit_width // 8
-    offsets, values = column.offsets.to_numpy() * width, column.values
-    rows = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), values.buffers()[1]]).take(place)
-    _, offsets, values = rows.buffers()
-    offsets = np.frombuffer(offsets, dtype=np.int32) // width
-    values = pa.Array.from_buffers(column.type.value_type, int(offsets[-1]), [None, values])
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 @dataclass(eq=False)
@@ -203,6 +93,11 @@ def _check_integer(name: str, value: Any, least: int) -> None:
 
 def _check_split(task: Task, split: str, min_length: int, max_length: int) -> None:
     """Raises ValueError where a split holds none of the shortest problems, of which there are few; says where it does."""
+    if isinstance(task, EncoderTask):
+        # Shorter numbers come by chance: only the problems as a whole may have no place in a split.
+        generator = make_generator("shortest", max_length)
+        task.draw(generator, task.sample_lengths(generator, 1, min_length, max_length), split)
+        return
     for length in range(min_length, max_length + 1):
         generator = make_generator("shortest", length)
         try:
@@ -218,10 +113,46 @@ def _check_split(task: Task, split: str, min_length: int, max_length: int) -> No
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 
+def _largest(task: Task, min_length: int, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
+    """What the problem with the most tokens tells: all columns' types, its tokens, and the type of position ids."""
+    generator = make_generator("longest")
+    position_id_type = np.dtype(np.int16)
+    if isinstance(task, EncoderTask):
+        lengths = task.sample_lengths(generator, 1, min_length, max_length)
+        _, field_width = task.field_widths(max_length)
+        task = task.with_field(field_width)
+        digits = task.draw_operands(generator, lengths)
+        most_tokens = task.write(digits, field_width, generator).tokens.shape[1] + 3 * task.text_tokens
+    else:
+        lengths = task.sample_lengths(generator, 1, max_length, max_length)
+        lengths = np.where(lengths > 0, lengths, max_length)
+        digits = task.draw_operands(make_generator("longest"), lengths)
+        examples = task.format(digits, lengths)
+        most_tokens = examples.tokens.shape[1]
+        if planned_position_ids(task, examples, lengths).max() > np.iinfo(np.int16).max:
+            position_id_type = np.dtype(np.int32)
+    return example_columns(task, digits, lengths, position_id_type, generator).schema, most_tokens, position_id_type
+
+
+def _groups(task: Task, generator: np.random.Generator, lengths: np.ndarray) -> list[tuple[Task, np.ndarray]]:
+    """Rows of `lengths` that are written at once, and the task that writes them: an encoder's fields have one width."""
+    if isinstance(task, EncoderTask):
+        fewest, most = task.field_widths(int(lengths[:, 0].max()))
+        group = generator.integers(fewest, most + 1, size=len(lengths)) if fewest < most else np.full(len(lengths), most)
+    else:
+        group = task.group(lengths)
+    values, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    rows = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
+    tasks = [task.with_field(int(width)) if isinstance(task, EncoderTask) else task for width in values]
+    return list(zip(tasks, rows, strict=True))
+
+
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     """Makes splits of the problems of a task in shards whose boundaries and seeds do not depend on how many processes work.
 
-    Lengths are drawn as the task does for training. Index hints begin with the first one in every row.
+    Lengths are drawn as the task does for training. Index hints begin with the first one in every row. Fields of random
+    width have their own in every row. Validation and test hold the problems that a task is evaluated on
+    (`Task.for_evaluation`), where training draws others.
     """
 
     BUILDER_CONFIG_CLASS = TaskDatasetConfig
@@ -230,15 +161,8 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        # The problem with the most tokens tells all types.
-        lengths = self.task.sample_lengths(make_generator("longest"), 1, config.max_length, config.max_length)
-        lengths = np.where(lengths > 0, lengths, config.max_length)
-        digits = self.task.draw_operands(make_generator("longest"), lengths)
-        examples = self.task.format(digits, lengths)
-        largest_id = int(_position_ids(self.task, examples, lengths).max())
-        self.position_id_type = np.dtype(np.int16 if largest_id <= np.iinfo(np.int16).max else np.int32)
-        self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // examples.tokens.shape[1]))
-        schema = example_columns(self.task, digits, lengths, self.position_id_type).schema
+        schema, most_tokens, self.position_id_type = _largest(self.task, config.min_length, config.max_length)
+        self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
             f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
@@ -264,24 +188,25 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
 
     def _table(self, generator: np.random.Generator, count: int, split: str) -> pa.Table:
         """Problems are made group by group and put back into the order in which their lengths were drawn."""
-        lengths = self.task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
-        _, group, sizes = np.unique(self.task.group(lengths), return_inverse=True, return_counts=True)
-        by_group = np.argsort(group, kind="stable")
+        task = self.task if split == "train" else self.task.for_evaluation
+        lengths = task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
+        groups = _groups(task, generator, lengths)
+        by_group = np.concatenate([rows for _, rows in groups])
         tables = []
         # A forked process must not use the threads of the one that it was forked from.
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            for rows in np.split(by_group, np.cumsum(sizes)[:-1]):
-                digits = self.task.draw(generator, lengths[rows], split)
-                tables.append(example_columns(self.task, digits, lengths[rows], self.position_id_type))
+            for member, rows in groups:
+                digits = member.draw(generator, lengths[rows], split)
+                tables.append(example_columns(member, digits, lengths[rows], self.position_id_type, generator))
         finally:
             torch.set_num_threads(threads)
         place = np.empty_like(by_group)
         place[by_group] = np.arange(count)
         return pa.table(
             {
-                name: _reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
+                name: reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
                 for name in tables[0].column_names
             }
         )
@@ -349,14 +274,17 @@ def load_task_dataset(
 
 
 def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """A batch for `CoupledGPTForCausalLM` from rows of a dataset, as a `data_collator` of Trainer.
+    """A batch for `CoupledGPTForCausalLM` or `PairwiseBertForTokenClassification`, as a `data_collator` of Trainer.
 
     Trainer needs `remove_unused_columns=False` to leave the rows whole. Ids are those of the columns, nothing random; for
     that, see `CouplingCollator`.
 
+    Args:
+        rows: of a dataset, see `example_columns`.
+
     Returns:
-        `input_ids` and `labels` (count, columns), -100 where not supervised; `position_ids` (count, levels, columns);
-        `attention_mask` (count, columns); `logits_to_keep`. Padding is on the right.
+        `input_ids` and `labels` (count, columns), -100 where not supervised; `attention_mask` (count, columns); for a
+        decoder also `position_ids` (count, levels, columns) and `logits_to_keep`. Padding is on the right.
     """
 
     def pad(name: str, value: int) -> torch.Tensor:
@@ -364,6 +292,9 @@ def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=value)
 
     input_ids = pad("tokens", PAD)
+    attention_mask = (input_ids != PAD).long()
+    if "labels" in rows[0]:
+        return {"input_ids": input_ids, "labels": pad("labels", IGNORED), "attention_mask": attention_mask}
     query_lengths = torch.tensor([row["query_length"] for row in rows])
     labels = input_ids.masked_fill(torch.arange(input_ids.shape[1]) < query_lengths[:, None], IGNORED)
     labels = labels.masked_fill(input_ids == PAD, IGNORED)
@@ -374,6 +305,6 @@ def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         "input_ids": input_ids,
         "labels": labels,
         "position_ids": torch.stack([pad(name, 0) for name in levels], dim=1),
-        "attention_mask": (input_ids != PAD).long(),
+        "attention_mask": attention_mask,
         "logits_to_keep": int(input_ids.shape[1] - query_lengths.min()) + 1,
     }

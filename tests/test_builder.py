@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +15,8 @@ from longhand.data import (
     Addition,
     AdditionScratchpad,
     CouplingCollator,
+    EncoderAddition,
+    EncoderMultiplication,
     IndexHintedAddition,
     MultiOperandAddition,
     Multiplication,
@@ -26,12 +29,20 @@ from longhand.data import (
     load_task_dataset,
     make_generator,
 )
-from longhand.data.builder import TaskDatasetBuilder, build_task, example_columns
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.modeling.vocabulary import HINTS, PAD, decode
+from longhand.data.builder import TaskDatasetBuilder, build_task
+from longhand.data.columns import example_columns
+from longhand.data.decoder_task import DecoderTask
+from longhand.data.encoder_task import EncoderTask
+from longhand.modeling import (
+    CoupledGPTConfig,
+    CoupledGPTForCausalLM,
+    PairwiseBertConfig,
+    PairwiseBertForTokenClassification,
+)
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, HINTS, LABELS, PAD, decode
 
 FORMATS = [
-    *(task() for task in TASKS.values()),
+    *(task() for task in TASKS.values() if issubclass(task, DecoderTask)),
     Addition(zero_padding=False),
     Addition(zero_padding=False, order="plain", separate_eos=True),
     Addition(order="all_reversed"),
@@ -41,26 +52,37 @@ FORMATS = [
     Parity(scratchpad=False),
     AdditionScratchpad(length_sampling="uniform_values", max_operands=4),
 ]
-every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: ",".join(map(str, task.describe().values())))
+ENCODER_FORMATS = [
+    *(task() for task in TASKS.values() if issubclass(task, EncoderTask)),
+    EncoderAddition(field_width=9, varied_field=True, sampling="shifted"),
+    EncoderAddition(text_tokens=3, sampling="uniform_complexity"),
+    EncoderAddition(field_width=8, sampling="mixed"),
+    EncoderAddition(sampling="no_carries"),
+    EncoderAddition(sampling="cascades"),
+    EncoderAddition(sampling="carry_runs"),
+    EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=2),
+    EncoderMultiplication(field_width=9, varied_field=True, sampling="shifted"),
+]
 
-HASHED_VERSION = "1.0.0"
-HASHES = {
-    "addition": "ef8156a8a4f481d5",
-    "addition_scratchpad": "0d1be0846dd3377f",
-    "index_hinted_addition": "d496f2dc34346e9d",
-    "minesweeper": "2dc650735cb34dfa",
-    "multi_operand_addition": "9ef347266ab959a3",
-    "multiplication": "4f274aae16139db5",
-    "multiplication_scratchpad": "5baeb1229f868ea9",
-    "copy": "b177e846728dbace",
-    "reverse": "01dca1fd62b5bbe2",
-    "parity": "4590973590426b0e",
-    "subtraction": "c1dd26d8272d5599",
-}
+
+def described(task):
+    return ",".join(map(str, task.describe().values()))
+
+
+every_format = pytest.mark.parametrize("task", FORMATS, ids=described)
+every_encoder_format = pytest.mark.parametrize("task", ENCODER_FORMATS, ids=described)
 
 
 def load(task="addition", **arguments):
-    return load_task_dataset(task, **{"max_length": 6, "num_samples": 50, "min_length": 3, "streaming": True} | arguments)
+    defaults = {"max_length": 6, "num_samples": 50, "min_length": 3, "streaming": True}
+    if task in TASKS and issubclass(TASKS[task], EncoderTask):
+        defaults["min_length"] = 1
+    return load_task_dataset(task, **defaults | arguments)
+
+
+def load_format(task, **arguments):
+    name, *task_fields = task.describe().items()
+    return load(name[1], **dict(task_fields), **arguments)
 
 
 def one_group(task, count=40):
@@ -107,15 +129,74 @@ PYTHON_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("task", PYTHON_ANSWERS, ids=lambda task: ",".join(map(str, task.describe().values())))
+@pytest.mark.parametrize("task", PYTHON_ANSWERS, ids=described)
 def test_answers_are_those_of_python_integers(task):
-    name, *task_fields = task.describe().items()
-    for row in load(name[1], **dict(task_fields), num_samples=200, max_length=9):
+    for row in load_format(task, num_samples=200, max_length=9):
         question = row["prompt"].rstrip("=").translate(dict.fromkeys(map(ord, HINTS)))
         (sign,) = {character for character in question if character in "+-*"}
         numbers = list(map(int, question.split(sign)))
         assert row["answer"] == str(PYTHON_ANSWERS[task](*numbers))
         assert row["operand_lengths"][0] == len(str(numbers[0])) or task.name in ("subtraction", "addition_scratchpad")
+
+
+@every_encoder_format
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_rows_of_encoder_tasks_are_problems_with_their_labels(task, split):
+    sign = ENCODER_TOKENS[task.operator]
+    for row in load_format(task, split=split, num_samples=200):
+        assert row["prompt"] == "".join(ENCODER_TOKENS[token] for token in row["tokens"])
+        assert len(row["tokens"]) == len(row["labels"])
+        first, second = re.fullmatch(rf"[a-z]*_*([0-9]+)[a-z]*\{sign}_*([0-9]+)[a-z]*", row["prompt"]).groups()
+        right = int(first) + int(second) if sign == "+" else int(first) * int(second)
+        assert row["answer"] == str(right)
+        assert row["operand_lengths"] == [len(first), len(second)]
+        numbers = [place for place, token in enumerate(row["tokens"]) if token < FIRST_TEXT]
+        supervised = [place for place, label in enumerate(row["labels"]) if label >= 0]
+        # The labels are those of the last of the numbers' tokens, the answer on the right.
+        assert supervised == numbers[-len(supervised) :]
+        assert "".join(LABELS[row["labels"][place]] for place in supervised) == row["answer"].rjust(len(supervised), "_")
+
+
+def fields(rows):
+    """Width of the second number's field of every row."""
+    return [len(row["prompt"].rpartition("+")[2]) for row in rows]
+
+
+def test_fields_of_random_width_are_drawn_for_every_row_and_tested_without():
+    task = EncoderAddition(field_width=9, varied_field=True)
+    drawn = fields(load_format(task, num_samples=400))
+    assert set(drawn) == {6, 7, 8, 9} and min(drawn.count(width) for width in (6, 7, 8, 9)) > 70
+    assert set(fields(load_format(task, split="validation"))) == {6}
+
+
+def test_training_rows_are_sampled_as_asked_and_test_rows_as_they_are_evaluated():
+    def cascades(sampling, split):
+        return [
+            row["longest_cascade"] for row in load_format(EncoderAddition(sampling=sampling), split=split, num_samples=700)
+        ]
+
+    uniform = cascades("uniform", "test")
+    assert uniform.count(6) < 5 and cascades("uniform_complexity", "test") == uniform
+    for sampling, split in (("uniform_complexity", "train"), ("cascades", "train"), ("cascades", "test")):
+        found = cascades(sampling, split)
+        assert min(found.count(length) for length in range(7)) > 60
+    assert set(cascades("no_carries", "train")) == {0}
+
+
+@every_encoder_format
+def test_batches_of_encoder_rows_are_padded_and_labelled_as_the_task_s_own(task):
+    rows = list(load_format(task, num_samples=20))
+    batch = collate_rows(rows)
+    width = max(len(row["tokens"]) for row in rows)
+    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape == (20, width)
+    for row, tokens, labels, mask in zip(
+        rows, *(batch[name] for name in ("input_ids", "labels", "attention_mask")), strict=True
+    ):
+        own = len(row["tokens"])
+        assert tokens[:own].tolist() == row["tokens"] and labels[:own].tolist() == row["labels"]
+        assert (tokens[own:] == PAD).all() and (labels[own:] == -100).all()
+        assert mask.tolist() == [1] * own + [0] * (width - own)
+    assert batch.keys() == {"input_ids", "labels", "attention_mask"}
 
 
 def test_numbers_and_strings_whose_zeros_are_special():
@@ -138,8 +219,7 @@ def test_longest_cascade_is_that_of_the_carries():
 
 @every_format
 def test_rows_stand_in_the_order_in_which_their_lengths_were_drawn(task):
-    name, *task_fields = task.describe().items()
-    rows = load(name[1], **dict(task_fields), num_samples=300, seed=5)
+    rows = load_format(task, num_samples=300, seed=5)
     drawn = task.sample_lengths(make_generator(5, "train", "dataset", 0), 300, 3, 6)
     for row, lengths in zip(rows, drawn, strict=True):
         assert row["operand_lengths"] == lengths[lengths > 0].tolist()
@@ -152,7 +232,12 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(builder, "_SHARD_ROWS", 64)
 
 
-@pytest.mark.parametrize("arguments", [{"zero_padding": False}, {"task": "minesweeper"}, {"task": "subtraction"}], ids=str)
+VARIED = {"task": "encoder_addition", "field_width": 9, "varied_field": True, "sampling": "shifted", "text_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"zero_padding": False}, {"task": "minesweeper"}, {"task": "subtraction"}, VARIED], ids=str
+)
 def test_same_rows_from_any_number_of_processes_and_streamed(arguments, small_shards, tmp_path):
     arguments = arguments | {"num_samples": 300}
     streamed = load(**arguments)
@@ -217,26 +302,33 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-def row_hash(name):
-    rows = load(name, num_samples=40)
+HASHED_VERSION = "1.0.0"
+HASHES = {}
+
+
+def row_hash(task):
+    rows = load_format(task, num_samples=40)
     types = [str(kind) for kind in rows.features.arrow_schema.types]
     return hashlib.sha256(json.dumps([types, list(rows)], sort_keys=True).encode()).hexdigest()[:16]
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_rows_change_with_the_version_alone(name):
-    assert (builder.VERSION, row_hash(name)) == (HASHED_VERSION, HASHES.get(name)), (
-        f"the same arguments give other rows of {name!r}: raise VERSION in data/builder.py, so that the cache does not go "
-        "on giving the old ones, and store it here with the new hashes (for a new task, its hash alone)"
+@pytest.mark.parametrize("task", [*FORMATS, *ENCODER_FORMATS], ids=described)
+def test_rows_change_with_the_version_alone(task):
+    assert (builder.VERSION, row_hash(task)) == (HASHED_VERSION, HASHES.get(described(task))), (
+        f"the same arguments give other rows of {described(task)!r}: raise VERSION in data/builder.py, so that the cache does "
+        "not go on giving the old ones, and store it here with the new hashes (for a new format, its hash alone)"
     )
 
 
-@pytest.mark.parametrize("arguments", [{}, {"zero_padding": False}, {"task": "minesweeper"}], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"zero_padding": False}, {"task": "minesweeper"}, VARIED], ids=str)
 def test_trainer_takes_the_rows(arguments, tmp_path):
     rows = load(**arguments, num_samples=64, streaming=False, cache_dir=tmp_path)
     task = build_task(arguments.get("task", "addition"))
-    config = CoupledGPTConfig(coupling=task.coupling, hidden_size=16, intermediate_size=16)
-    model = CoupledGPTForCausalLM(config)
+    if isinstance(task, EncoderTask):
+        sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+        model = PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes))
+    else:
+        model = CoupledGPTForCausalLM(CoupledGPTConfig(coupling=task.coupling, hidden_size=16, intermediate_size=16))
     before = [parameter.clone() for parameter in model.parameters()]
     options = TrainingArguments(
         output_dir=tmp_path / "run",
@@ -278,6 +370,9 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"num_proc": 0}, "num_proc must be an integer of at least 1, got 0"),
         ({"num_proc": 2}, "num_proc is for datasets on disk"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
+        ({"task": "encoder_addition", "min_length": 2}, "min_length must be 1, got 2"),
+        ({"task": "encoder_addition", "field_width": 5}, "numbers and answers of 6 digits do not fit into field_width = 5"),
+        ({"task": "encoder_multiplication", "sampling": "cascades"}, "sampling 'cascades' is unknown"),
         ({"task": "parity", "split": "test", "min_length": 1}, "min_length 1 is too short.* take "),
         ({"task": "parity", "split": "test", "min_length": 1, "max_length": 1}, "max_length 1 is too short"),
     ],
