@@ -303,7 +303,37 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
 
 
 HASHED_VERSION = "1.0.0"
-HASHES = {}
+HASHES = {
+    "addition,False,True,response_reversed": "ef8156a8a4f481d5",
+    "addition_scratchpad,False,10,partially_uniform": "0d1be0846dd3377f",
+    "multiplication,False,2": "4f274aae16139db5",
+    "index_hinted_addition,False,response_reversed,True": "d496f2dc34346e9d",
+    "minesweeper,False,0.1,0.25": "2dc650735cb34dfa",
+    "multi_operand_addition,3,False": "9ef347266ab959a3",
+    "multiplication_scratchpad,False": "5baeb1229f868ea9",
+    "copy,False": "b177e846728dbace",
+    "reverse,False": "01dca1fd62b5bbe2",
+    "parity,False,True": "4590973590426b0e",
+    "subtraction,False": "c1dd26d8272d5599",
+    "addition,False,False,response_reversed": "bcdc65800c27ec53",
+    "addition,True,False,plain": "6dc37f0b92188f98",
+    "addition,False,True,all_reversed": "897c11795a954d81",
+    "index_hinted_addition,False,plain,False": "bce9ea626d5f6878",
+    "multi_operand_addition,5,False": "f77187c203f5a541",
+    "multiplication,False,1": "203953c3dc8b375f",
+    "parity,False,False": "7dc90c5e249b4119",
+    "addition_scratchpad,False,4,uniform_values": "acfe3ff53f48ba14",
+    "encoder_addition,None,False,0,uniform": "d41d721ff9d30259",
+    "encoder_multiplication,None,False,0,1,False,uniform": "994d1f52d9cd374f",
+    "encoder_addition,9,True,0,shifted": "6ff458c1903f9700",
+    "encoder_addition,None,False,3,uniform_complexity": "6f2b260f3f00f1f9",
+    "encoder_addition,8,False,0,mixed": "99e23f111f7c8ed4",
+    "encoder_addition,None,False,0,no_carries": "697d1bb5c942d936",
+    "encoder_addition,None,False,0,cascades": "52da8352d9af2aab",
+    "encoder_addition,None,False,0,carry_runs": "6966ab32255a2aaa",
+    "encoder_multiplication,None,False,2,3,True,uniform": "cc547570751b4fd7",
+    "encoder_multiplication,9,True,0,1,False,shifted": "a97c358a51637fdb",
+}
 
 
 def row_hash(task):
@@ -315,8 +345,8 @@ def row_hash(task):
 @pytest.mark.parametrize("task", [*FORMATS, *ENCODER_FORMATS], ids=described)
 def test_rows_change_with_the_version_alone(task):
     assert (builder.VERSION, row_hash(task)) == (HASHED_VERSION, HASHES.get(described(task))), (
-        f"the same arguments give other rows of {described(task)!r}: raise VERSION in data/builder.py, so that the cache does "
-        "not go on giving the old ones, and store it here with the new hashes (for a new format, its hash alone)"
+        f"the same arguments give other rows of {described(task)!r}: raise VERSION in data/builder.py, so that the cache "
+        "does not go on giving the old ones, and store it here with the new hashes (for a new format, its hash alone)"
     )
 
 
