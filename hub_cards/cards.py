@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 import yaml
 from huggingface_hub import (
     DatasetCard,
@@ -28,10 +26,12 @@ from huggingface_hub import (
 )
 from transformers.utils import logging
 
-from longhand.data import Task, make_generator
+from longhand.data import Task
 from longhand.data.builder import build_task
+from longhand.data.encoder_task import EncoderTask
 from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.commits import TAG, Push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.commits import TAG, Push, check_push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.examples import draw_ids, draw_labels, write_snippet
 from longhand.hub_cards.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.recipes import RECIPE_FILE, replace_file
 from longhand.hub_cards.results import (
@@ -43,8 +43,7 @@ from longhand.hub_cards.results import (
     write_results,
 )
 from longhand.modeling.constructions import CONSTRUCTIONS
-from longhand.modeling.coupling import COUPLING_RULES, plan_position_ids
-from longhand.modeling.vocabulary import ALL_TOKENS, PAD, decode
+from longhand.modeling.coupling import COUPLING_RULES
 
 CARD_FILE = "README.md"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -53,21 +52,6 @@ LICENSE = "apache-2.0"
 EVALUATION_FOLDER = ".eval_results"
 
 RESULTS_BLOCK = re.compile(r"<!-- results -->\n.*?<!-- end -->", re.DOTALL)
-
-EXAMPLE_LENGTH = 3
-"""Digits of the problem that a card shows."""
-
-TOKENS_PER_LINE = 36
-
-READERS = (
-    "response",
-    "response[-1:]",
-    'response.lstrip("0") or "0"',
-    'response[::-1].lstrip("0") or "0"',
-    're.split("[>=]", response)[-1][::-1].lstrip("0") or "0"',
-    're.sub("[^0-9]", "", response)[::-1].lstrip("0") or "0"',
-)
-"""Python that reads the answer from a response, simplest first; a card shows the first that agrees with the task's own."""
 
 TRAINED_ON = (
     ("task", "task"),
@@ -120,11 +104,8 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
         heads=_count(config.num_attention_heads, "head"),
         hidden_size=config.hidden_size,
         task=task.name,
-        position_encoding=config.position_encoding,
-        coupling=config.coupling,
-        levels=COUPLING_RULES[config.coupling].levels,
-        drawing=draw_ids(task, config.coupling),
-        snippet=write_snippet(task, source) if task.writes_whole_response else None,
+        **_describe_positions(checkpoint),
+        snippet=write_snippet(task, source) if task.answers_questions else None,
         results=results_block(checkpoint),
         certificate=checkpoint.certificate,
         training=_describe_training(checkpoint),
@@ -136,13 +117,37 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     return str(card).rstrip() + "\n"
 
 
+def _describe_positions(checkpoint: CheckpointFolder) -> dict[str, Any]:
+    """What a card says of the model's family: how positions reach it, on an example."""
+    task, config = checkpoint.task, checkpoint.config
+    if isinstance(task, EncoderTask):
+        maps = ", ".join(f"`{name}`" for name in dict.fromkeys(config.head_maps))
+        return {"is_encoder": True, "pair_maps": maps, "drawing": draw_labels(task)}
+    return {
+        "is_encoder": False,
+        "position_encoding": config.position_encoding,
+        "coupling": config.coupling,
+        "levels": COUPLING_RULES[config.coupling].levels,
+        "drawing": draw_ids(task, config.coupling),
+    }
+
+
+def _pipeline(task: Task) -> str:
+    return "token-classification" if isinstance(task, EncoderTask) else "text-generation"
+
+
+def _idea(task: Task) -> str:
+    """Tag of the paper's idea that the task's family of models is about."""
+    return "structural-symmetry" if isinstance(task, EncoderTask) else "position-coupling"
+
+
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results = eval_results(checkpoint, dataset)
+    results, task = eval_results(checkpoint, dataset), checkpoint.task
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", "position-coupling", "custom_code"],
+        pipeline_tag=_pipeline(task),
+        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", _idea(task), "custom_code"],
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
         model_name=title if results else None,
@@ -157,7 +162,7 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
         common = {
-            "task_type": "text-generation",
+            "task_type": _pipeline(task),
             "task_name": task.name,
             "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
@@ -177,11 +182,11 @@ def results_block(checkpoint: CheckpointFolder) -> str:
         parts.append("Not evaluated.")
     if checkpoint.rows:
         parts.append(accuracy_table(checkpoint.rows, _size_name(checkpoint)))
-        parts.append(_describe_samples(checkpoint.rows))
+        parts.append(_describe_samples(checkpoint.rows, checkpoint.task))
     if checkpoint.best_rows:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
         parts.append(accuracy_table(checkpoint.best_rows, _size_name(checkpoint)))
-        parts.append(_describe_samples(checkpoint.best_rows))
+        parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
     if parts and (checkpoint.folder / PLOT_FILE).is_file():
         parts.append(f"![exact match by length]({PLOT_FILE})")
     body = "\n\n".join(parts)
@@ -201,10 +206,15 @@ def accuracy_table(rows: list[Row], size_name: str) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _describe_samples(rows: list[Row]) -> str:
+def _describe_samples(rows: list[Row], task: Task) -> str:
     def listed(name: str) -> str:
         return ", ".join(str(value) for value in dict.fromkeys(row[name] for row in rows))
 
+    if isinstance(task, EncoderTask):
+        return (
+            "Exact match: every label of the answer and of the padding before it is right. Problems of the test split, "
+            f"seed {listed('seed')}; {listed('hardware')}."
+        )
     return (
         "Exact match: every token of the response and its end are right. Problems of the test split, seed "
         f"{listed('seed')}; decoding {listed('decode').replace('_', ' ')}; {listed('hardware')}."
@@ -217,65 +227,6 @@ def _size_name(checkpoint: CheckpointFolder) -> str:
     if any(row["length"] != row["length_b"] for row in (*checkpoint.rows, *checkpoint.best_rows)):
         return ", ".join(names)
     return " = ".join(dict.fromkeys(names))
-
-
-def _example(task: Task, length: int = EXAMPLE_LENGTH) -> tuple[str, str]:
-    """Query and right response of a problem, as text from the `$` to the end token. The same for the same task."""
-    operands = np.array([task.operand_lengths(length)])
-    examples = task.examples(make_generator("card", task.name, length), operands, "train")
-    tokens, query_length = examples.tokens[0], examples.query_lengths[0]
-    return decode(tokens[:query_length]), decode(tokens[query_length:])
-
-
-def draw_ids(task: Task, coupling: str) -> str:
-    """A problem's tokens over the position ids of a coupling rule, a line for each level, as an indented block."""
-    operands = np.array([task.operand_lengths(EXAMPLE_LENGTH)])
-    examples = task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
-    tokens = examples.tokens[0][examples.tokens[0] != PAD]
-    query = torch.from_numpy(tokens[: examples.query_lengths[0]].astype(np.int64)).unsqueeze(0)
-    levels = plan_position_ids(coupling, query, len(tokens))[0]
-    columns = [[ALL_TOKENS[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
-    names = ["tokens", *(["ids"] if len(levels) == 1 else [f"level {level}" for level in range(1, len(levels) + 1)])]
-    width = max(len(cell) for column in columns for cell in column)
-    blocks = []
-    for start in range(0, len(columns), TOKENS_PER_LINE):
-        lines = zip(names, *columns[start : start + TOKENS_PER_LINE], strict=True)
-        blocks.append("\n".join(f"    {name:<8}{' '.join(cell.rjust(width) for cell in cells)}" for name, *cells in lines))
-    return "\n\n".join(blocks)
-
-
-def write_snippet(task: Task, source: str) -> str:
-    """Python that loads the model without this package, asks it a question and prints the answer."""
-    query, response = _example(task)
-    reader = _reader(task)
-    answer = task.read_answer(_without_end(response))
-    imports = ["import re", ""] if reader.startswith("re.") else []
-    lines = [
-        *imports,
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        f'model = AutoModelForCausalLM.from_pretrained("{source}", trust_remote_code=True)',
-        f'tokenizer = AutoTokenizer.from_pretrained("{source}", trust_remote_code=True)',
-        "",
-        f'inputs = tokenizer("{query[1:]}", return_tensors="pt")',
-        "output = model.generate(**inputs, do_sample=False)",
-        'response = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
-        f"print({reader})  # right is {answer}",
-    ]
-    return "\n".join(lines)
-
-
-def _reader(task: Task) -> str:
-    responses = [_without_end(_example(task, length)[1]) for length in (3, 4, 5, 6, 7, 8)]
-    for reader in READERS:
-        # What is evaluated is a constant above: the very code that the card will show.
-        if all(eval(reader, {"re": re, "response": response}) == task.read_answer(response) for response in responses):
-            return reader
-    return "response"
-
-
-def _without_end(response: str) -> str:
-    return response.removesuffix("$").removesuffix("<eos>")
 
 
 def _describe_training(checkpoint: CheckpointFolder) -> str:
@@ -293,7 +244,7 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
 
 def _limits(checkpoint: CheckpointFolder) -> list[str]:
     """What the model cannot do or was not shown to do, from its configuration, results and certificate."""
-    task, config, recipe = checkpoint.task, checkpoint.config, checkpoint.recipe
+    task = checkpoint.task
     form = ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
     limits = [
         f"It reads and writes one format of one task (`{task.name}`: {form}) and knows no language: other text is "
@@ -316,14 +267,25 @@ def _limits(checkpoint: CheckpointFolder) -> list[str]:
         )
     else:
         limits.append("It has no certificate: that it is right at a size where it was not tested is not proved.")
+        if checkpoint.recipe.get("until_certified"):
+            limits.append("Its training was to end with a certificate and did not.")
+    return [*limits, *_limits_of_family(checkpoint)]
+
+
+def _limits_of_family(checkpoint: CheckpointFolder) -> list[str]:
+    config, limits = checkpoint.config, []
+    if isinstance(checkpoint.task, EncoderTask):
+        if config.absolute_positions != "none":
+            limits.append(f"Its table of positions ends at inputs of {config.max_position_embeddings:,} tokens.")
+        if not config.windowed:
+            limits.append("It has no window: time and memory grow with the square of the input's length.")
+        return limits
     if config.position_encoding == "learned":
         longest = COUPLING_RULES[config.coupling].capacity(config.max_position_ids)
         table = f"Its learned table has {config.max_position_ids:,} position ids"
         limits.append(f"{table}: the longest that fits is {longest}; more is refused.")
     if not (config.position_encoding == "pairwise" and config.windowed):
         limits.append("It has no window: time and memory grow with the product of response and sequence length.")
-    if recipe.get("until_certified") and not certified:
-        limits.append("Its training was to end with a certificate and did not.")
     return limits
 
 
@@ -392,8 +354,8 @@ def render_dataset_card(
     first = _task_of(task, arguments)
     data = DatasetCardData(
         license=LICENSE,
-        task_categories=["text-generation"],
-        tags=[TAG, "arithmetic", "length-generalization", "position-coupling", "synthetic"],
+        task_categories=[_pipeline(first)],
+        tags=[TAG, "arithmetic", "length-generalization", _idea(first), "synthetic"],
         size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
         configs=[
             {
@@ -416,8 +378,8 @@ def render_dataset_card(
         configurations=listed,
         columns=columns,
         partitioned_digits=first.partitioned_digits,
-        coupling=first.coupling,
-        drawing=draw_ids(first, first.coupling),
+        coupling=None if isinstance(first, EncoderTask) else first.coupling,
+        drawing=draw_labels(first) if isinstance(first, EncoderTask) else draw_ids(first, first.coupling),
         call=f'load_task_dataset("{task}", split="train", num_samples={num_samples.get("train", 1)}{given})',
         citation=citations(),
     )
@@ -446,6 +408,23 @@ def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
     return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
 
 
+def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
+    """Looks, before there are results, whether `update_card` would find a card that it may change.
+
+    Raises:
+        ValueError, CannotPush: see `update_card`.
+    """
+    if Path(target).is_dir():
+        _read_card(Path(target), str(target))
+        return
+    repo_id, api = str(target), api or HfApi()
+    check_push(repo_id, "model", api)
+    with tempfile.TemporaryDirectory() as place:
+        patterns = [CARD_FILE]
+        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns), repo_id)
+        _read_card(Path(place), repo_id)
+
+
 def update_card(
     target: str | Path,
     rows: list[Row],
@@ -460,7 +439,8 @@ def update_card(
     Args:
         target: a checkpoint's folder, or a repository `user/name` on the Hub, where all is one commit.
         rows: of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of the dataset that was evaluated on; with it, `.eval_results` gets the results too.
+        dataset: Hub id of the dataset that was evaluated on, by default the one that the card names; with it,
+            `.eval_results` gets the results too.
         revision: branch on the Hub.
 
     Returns:
@@ -515,6 +495,8 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     checkpoint = read_checkpoint(folder, own)
     if (task := rows[0]["task"]) != checkpoint.task.name:
         raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")
+    card = _read_card(folder, called)
+    dataset = dataset or (card.data.datasets or [None])[0]
     merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
@@ -527,7 +509,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
         )
         _plot(checkpoint, scratch / PLOT_FILE)
         files = {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
-        files[CARD_FILE] = _updated_card(folder, checkpoint, called, dataset).encode()
+        files[CARD_FILE] = _updated_card(card, checkpoint, dataset).encode()
     if dataset is not None:
         entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
         name = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
@@ -535,19 +517,22 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     return files
 
 
-def _updated_card(folder: Path, checkpoint: CheckpointFolder, called: str, dataset: str | None) -> str:
+def _updated_card(card: ModelCard, checkpoint: CheckpointFolder, dataset: str | None) -> str:
+    card.data.eval_results = eval_results(checkpoint, dataset)
+    card.data.model_name = card.data.model_name or checkpoint.name
+    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
+    return str(card).rstrip() + "\n"
+
+
+def _read_card(folder: Path, called: str) -> ModelCard:
     file = folder / CARD_FILE
     card = ModelCard(file.read_text(encoding="utf-8")) if file.is_file() else None
     if card is None or not RESULTS_BLOCK.search(card.text):
         raise ValueError(
-            f"{file if card else folder} has no card with a results block: write one with "
-            f"`python -m longhand.hub_cards.cards`"
+            f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "
+            "checkpoint's folder and push that"
         )
-    known = (card.data.datasets or [None])[0]
-    card.data.eval_results = eval_results(checkpoint, dataset or known)
-    card.data.model_name = card.data.model_name or checkpoint.name
-    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
-    return str(card).rstrip() + "\n"
+    return card
 
 
 def _plot(checkpoint: CheckpointFolder, file: Path) -> None:

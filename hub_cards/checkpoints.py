@@ -7,13 +7,12 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.results import RESULTS_FILE, Row, read_results
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 CERTIFICATE_FILE = "certificate.json"
 PLOT_FILE = "accuracy.png"
@@ -36,7 +35,7 @@ class CheckpointFolder:
 
     folder: Path
     name: str
-    config: CoupledGPTConfig
+    config: PreTrainedConfig
     task: Task
     parameters: int
     recipe: dict[str, Any]
@@ -74,12 +73,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         raise ValueError(f"{folder / RECIPE_FILE}: task must be one of {', '.join(TASKS)}, got {recipe.get('task')!r}")
     kind = TASKS[recipe["task"]]
     task = kind(**{field.name: recipe[field.name] for field in fields(kind) if field.name in recipe})
-    model = _load_model(folder)
-    if model.config.vocab_size < task.vocab_size:
-        raise ValueError(
-            f"{folder} has a vocabulary of {model.config.vocab_size} tokens, "
-            f"but the task {task.name!r} of its recipe needs {task.vocab_size}"
-        )
+    model = _load_model(folder, task)
     name = name or folder.resolve().name
     rows = _read_rows(folder, task, name)
     return CheckpointFolder(
@@ -108,12 +102,15 @@ def check_pickles(folder: Path) -> None:
         raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
 
 
-def _load_model(folder: Path) -> CoupledGPTForCausalLM:
+def _load_model(folder: Path, task: Task) -> PreTrainedModel:
     try:
-        model_type = AutoConfig.from_pretrained(folder).model_type
-        if model_type != CoupledGPTConfig.model_type:
-            raise ValueError(f"it is a {model_type!r} model, not a {CoupledGPTConfig.model_type!r} one")
-        model, loading = CoupledGPTForCausalLM.from_pretrained(folder, output_loading_info=True)
+        config, own = AutoConfig.from_pretrained(folder), task.model_class.config_class
+        if not isinstance(config, own):
+            raise ValueError(
+                f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
+            )
+        task.check_config(config)
+        model, loading = task.model_class.from_pretrained(folder, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ValueError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
     if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
@@ -137,7 +134,7 @@ def _read_rows(folder: Path, task: Task, name: str) -> list[Row]:
     return rows
 
 
-def _read_certificate(folder: Path, model: CoupledGPTForCausalLM, task: Task) -> dict[str, Any] | None:
+def _read_certificate(folder: Path, model: PreTrainedModel, task: Task) -> dict[str, Any] | None:
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None

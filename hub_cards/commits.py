@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -57,6 +57,11 @@ class Push:
     changed: list[str]
     removed: list[str]
 
+    def __str__(self) -> str:
+        if not self.changed and not self.removed:
+            return f"{self.url}: holds all this already, nothing was changed"
+        return f"{self.url}: wrote {len(self.changed)} files and removed {len(self.removed)} in one commit"
+
 
 def check_repo_id(repo_id: str) -> None:
     """Raises ValueError for a name that no repository can have."""
@@ -66,6 +71,38 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
     if repo_id.count("/") != 1:
         raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
+
+
+def own_repo_id(name: str, api: HfApi) -> str:
+    """`USER/NAME`: a name without a user is one of the token's user.
+
+    Raises:
+        CannotPush: there is no token, or the Hub refuses it or stays away.
+        ValueError: the name is not legal.
+    """
+    if "/" not in name:
+        name = f"{repeat(api.whoami, name)['name']}/{name}"
+    check_repo_id(name)
+    return name
+
+
+def check_push(repo_id: str, kind: str, api: HfApi | None = None) -> None:
+    """Looks, before there is anything to push, whether the Hub would take it; changes nothing.
+
+    Raises:
+        CannotPush, ValueError: see `commit_files`.
+    """
+    check_repo_id(repo_id)
+    api = api or HfApi()
+
+    def look() -> None:
+        _check_rights(api, repo_id, kind)
+        try:
+            _check_ours(api.repo_info(repo_id, repo_type=kind), repo_id)
+        except RepositoryNotFoundError:
+            return
+
+    repeat(look, repo_id)
 
 
 def commit_files(
@@ -192,6 +229,14 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
+def _check_ours(main: ModelInfo | DatasetInfo, repo_id: str) -> None:
+    """Raises CannotPush for a repository that this package has not made."""
+    tags = (main.card_data.get("tags") if main.card_data else None) or []
+    foreign = [file.rfilename for file in main.siblings if file.rfilename not in (".gitattributes", "README.md")]
+    if foreign and TAG not in tags:
+        raise CannotPush(f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name")
+
+
 def _open(
     api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool
 ) -> tuple[str, dict[str, tuple[bool, str]]]:
@@ -207,10 +252,7 @@ def _open(
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True)
         main = api.repo_info(repo_id, repo_type=kind)
-    tags = (main.card_data.get("tags") if main.card_data else None) or []
-    foreign = [file.rfilename for file in main.siblings if file.rfilename not in (".gitattributes", "README.md")]
-    if foreign and TAG not in tags:
-        raise CannotPush(f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name")
+    _check_ours(main, repo_id)
     try:
         head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:

@@ -6,6 +6,7 @@ python -m longhand.hub_cards.push dataset addition user/addition-problems --max_
 """
 
 import argparse
+import re
 import sys
 import tempfile
 from fnmatch import fnmatch
@@ -21,7 +22,7 @@ from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.cards import CARD_FILE, render_dataset_card, render_model_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
-from longhand.hub_cards.commits import Files, Push, check_repo_id, commit_files
+from longhand.hub_cards.commits import Files, Push, check_push, check_repo_id, commit_files
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.results import CERTIFICATES_FILE, RESULTS_FILE
 
@@ -69,6 +70,19 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
     return files | {CARD_FILE: card.encode()}
 
 
+def check_dataset(
+    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int
+) -> None:
+    """Raises ValueError where the arguments of `dataset_files` are not legal, without making anything."""
+    check_repo_id(repo_id)
+    if not configurations:
+        raise ValueError("configurations must name at least one, got none")
+    for name, arguments in configurations.items():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise ValueError(f"a configuration's name must be of letters, digits, `.`, `_` and `-`, got {name!r}")
+        load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
+
+
 def dataset_files(
     task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int, place: Path
 ) -> Files:
@@ -82,9 +96,7 @@ def dataset_files(
     Raises:
         ValueError: a name, task, argument or number is not legal; nothing has been made yet.
     """
-    check_repo_id(repo_id)
-    if not configurations:
-        raise ValueError("configurations must name at least one, got none")
+    check_dataset(task, repo_id, configurations, num_samples, seed)
     files: Files = {}
     for name, arguments in configurations.items():
         made = load_task_dataset(
@@ -136,6 +148,12 @@ def push_model(
     )
 
 
+def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
+    """What a person types to push a checkpoint's folder."""
+    options = f"{' --private' if private else ''}{f' --revision {revision}' if revision else ''}"
+    return f"python -m longhand.hub_cards.push model {folder} {repo_id}{options} --yes"
+
+
 def push_dataset(
     task: str,
     repo_id: str,
@@ -148,7 +166,9 @@ def push_dataset(
     commit_message: str | None = None,
     api: HfApi | None = None,
 ) -> Push:
-    """Generates a dataset and publishes it; see `dataset_files` and `push_model`."""
+    """Generates a dataset and publishes it; see `dataset_files` and `push_model`. What the Hub refuses is not generated."""
+    check_dataset(task, repo_id, configurations, num_samples, seed)
+    check_push(repo_id, "dataset", api)
     with tempfile.TemporaryDirectory() as place:
         return commit_files(
             dataset_files(task, repo_id, configurations, num_samples, seed, Path(place)),
@@ -225,6 +245,9 @@ def run(options: argparse.Namespace) -> None:
             num_samples = dict(
                 zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
             )
+            check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
+            if options.yes:
+                check_push(options.repo_id, "dataset")
             files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
             is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
         print(describe_files(files))
@@ -234,8 +257,7 @@ def run(options: argparse.Namespace) -> None:
             return
         publishing["commit_message"] = options.commit_message or f"Push {made_of}"
         push = commit_files(files, options.repo_id, options.kind, is_ours=is_ours, **publishing)
-    done = f"wrote {len(push.changed)} files and removed {len(push.removed)} in one commit"
-    print(f"{push.url}: {done if push.changed or push.removed else 'holds all this already, nothing was changed'}")
+    print(push)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,12 +12,16 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
-from longhand.data import TASKS
+from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
 from longhand.data.certificates import hash_weights
+from longhand.data.decoder_task import DecoderTask
+from longhand.data.encoder_task import EncoderTask
+from longhand.eval import load_checkpoint
 from longhand.hub_cards import cards
-from longhand.hub_cards.cards import draw_ids, render_model_card, update_card, write_card, write_snippet
+from longhand.hub_cards.cards import render_dataset_card, render_model_card, update_card, write_card
 from longhand.hub_cards.commits import CannotPush
 from longhand.hub_cards.construct import construct
+from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
 from longhand.hub_cards.push import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.results import read_results, write_results
@@ -142,7 +146,14 @@ def test_drawing_has_a_column_for_each_token_with_its_ids():
     )
 
 
-@pytest.mark.parametrize("name", TASKS)
+def test_drawing_of_an_encoder_s_problem_has_its_labels_below():
+    assert draw_labels(EncoderAddition()) == "    input   1 0 8 + 4 0 4\n    label   . . . _ 5 1 2"
+    assert draw_labels(EncoderAddition(field_width=50, varied_field=True, sampling="shifted", text_tokens=9)) == draw_labels(
+        EncoderAddition()
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if issubclass(TASKS[name], DecoderTask)])
 def test_every_task_can_be_drawn(name):
     task = TASKS[name]()
     blocks = draw_ids(task, task.coupling).split("\n\n")
@@ -151,16 +162,40 @@ def test_every_task_can_be_drawn(name):
         assert len(block.splitlines()) == 1 + COUPLING_RULES[task.coupling].levels
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name]().writes_whole_response])
+ENCODER_FORMATS = [
+    EncoderAddition(),
+    EncoderAddition(field_width=9, varied_field=True, sampling="shifted", text_tokens=2),
+    EncoderAddition(field_width=6, sampling="cascades"),
+    EncoderMultiplication(multiplier_length=2),
+    EncoderMultiplication(multiplier_length=3, field_width=7, spill=True),
+]
+
+
+@pytest.mark.parametrize("task", ENCODER_FORMATS, ids=str)
+def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
+    code = write_snippet(task, "user/name")
+    compile(code, "snippet", "exec")
+    prompt, sign, field, width, right = re.search(
+        r'tokenizer\("(.*([+*])(.*))", .*logits\[0, -(\d+):\].*# right is (\d+)$', code, re.DOTALL
+    ).groups()
+    assert prompt == task.for_evaluation.prompt(prompt.replace("_", "")) or task.field_width is None
+    assert int(width) == task.answer_width(len(field))
+    first, second = (int(number.strip("_")) for number in prompt.split(sign))
+    assert int(right) == (first + second if sign == "+" else first * second)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TASKS if TASKS[name]().answers_questions and issubclass(TASKS[name], DecoderTask)]
+)
 def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(name):
     task = TASKS[name]()
     code = write_snippet(task, "user/name")
     compile(code, "snippet", "exec")
     reader = re.search(r"print\((.*)\)  # right is (.*)$", code)
     for length in range(2, 12):
-        response = cards._without_end(cards._example(task, length)[1])
+        response = _without_end(_example(task, length)[1])
         assert eval(reader[1], {"re": re, "response": response}) == task.read_answer(response)
-    assert reader[2] == task.read_answer(cards._without_end(cards._example(task)[1]))
+    assert reader[2] == task.read_answer(_without_end(_example(task)[1]))
 
 
 def test_citations_name_both_papers():
@@ -174,6 +209,28 @@ def test_the_card_has_no_holes(folder):
     card = render_model_card(folder, "user/adder")
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
     assert card == render_model_card(folder, "user/adder")
+
+
+def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_encoder):
+    card = render_model_card(small_encoder, "user/reader", "user/sums")
+    data = ModelCard(card).data
+    assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
+    assert {result.task_type for result in data.eval_results} == {"token-classification"}
+    assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card
+    assert "| 4 | 0.2500 |" in card and "every label of the answer" in card
+    assert "trained on operands of 1 to 4 digits only" in card and "square of the input's length" in card
+    for word in ("position ids", "decoding", "response", "decoder", "generate"):
+        assert word not in card.partition("## Training")[0]
+    assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_card_of_every_dataset_has_no_holes(name):
+    card = render_dataset_card(name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"tokens": "list"}, 0)
+    text = card.partition("## Citation")[0]
+    assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
+    assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
+    assert ("coupling rule" in text) == issubclass(TASKS[name], DecoderTask)
 
 
 def test_the_command_writes_the_card(folder, capsys):
@@ -283,7 +340,7 @@ def run_alone(hub, place: Path, code: str, **variables: str) -> str:
 MORE = """
 from transformers import pipeline
 generator = pipeline("text-generation", model="user/adder", revision="first", trust_remote_code=True)
-print(generator("12+34=", return_full_text=False, do_sample=False)[0]["generated_text"])
+print([answer["generated_text"] for (answer,) in generator(["12+34=", "99+01="], return_full_text=False)])
 try:
     AutoModelForCausalLM.from_pretrained("user/adder", revision="other", trust_remote_code=True)
 except Exception as error:
@@ -291,17 +348,28 @@ except Exception as error:
 """
 
 
-def test_the_snippet_runs_as_it_stands_without_this_package_online_and_then_offline(hub, api, folder, tmp_path):
+def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_offline(
+    hub, api, folder, small_encoder, tmp_path
+):
     push_model(folder, "user/adder", api=api)
+    push_model(small_encoder, "user/reader", api=api)
     api.create_tag("user/adder", tag="first")
     repository = hub.repositories["model", "user/adder"]
-    snippet = SNIPPET.search(repository.head.files["README.md"].decode())[1]
+    snippet, encoder_snippet = (
+        SNIPPET.search(hub.repositories["model", name].head.files["README.md"].decode())[1]
+        for name in ("user/adder", "user/reader")
+    )
     other = repository.commit("other", "other", {**repository.head.files, "model.safetensors": b"other" * 1000})
     hub.fail("GET", f"/resolve/{repository.head.sha}/model.safetensors", kind="cut")
     hub.fail("GET", f"/resolve/{other.sha}/model.safetensors", kind="truncated", times=10_000)
     right = re.search(r"# right is (\d+)", snippet)[1]
-    assert run_alone(hub, tmp_path, f"{snippet}\n{MORE}") == f"{right}\n640\nFile is truncated: True\n"
+    # This encoder has learned nothing: right is what the package reads from it.
+    question = re.search(r'tokenizer\("(.*)", return', encoder_snippet)[1].replace("_", "")
+    read = load_checkpoint(str(small_encoder)).answer(question)
+    code = f"{encoder_snippet}\n{snippet}\n"
+    printed = f"{read}\n{right}\n"
+    assert run_alone(hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
     assert hub.faults[0].times == 0
     hub.requests.clear()
-    assert run_alone(hub, tmp_path, snippet, HF_HUB_OFFLINE="1") == f"{right}\n"
+    assert run_alone(hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
     assert hub.requests == []

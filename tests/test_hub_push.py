@@ -14,6 +14,7 @@ from loopback_hub import LARGE_SUFFIXES, LoopbackHub, port_of_nobody
 from safetensors.torch import load_file, save_file
 
 from longhand.data import load_task_dataset
+from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import commits, push
 from longhand.hub_cards.commits import WAITS, CannotPush, commit_files
@@ -28,11 +29,20 @@ WITH_OTHER_LIBRARIES = """
 import json
 from datasets import load_dataset
 from longhand import eval
-eval.main(["user/adder", "--lengths", "4", "--num_samples", "10", "--output_dir", "results"])
-for configuration in (None, "plain"):
-    stream = load_dataset("user/sums", configuration, split="test", streaming=True)
-    with open(f"{configuration}.jsonl", "w") as file:
+from longhand.data import collate_rows
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+for name, model_class in (("adder", AutoModelForCausalLM), ("reader", AutoModelForTokenClassification)):
+    eval.main([f"user/{name}", "--lengths", "4", "--num_samples", "10", "--output_dir", name])
+    model = model_class.from_pretrained(f"user/{name}", revision="main")
+    assert type(model).__module__.startswith("longhand.modeling."), type(model)
+    assert AutoConfig.from_pretrained(f"user/{name}").to_dict() == model.config.to_dict()
+    assert AutoTokenizer.from_pretrained(f"user/{name}")("12+34").input_ids
+for repository, configuration in (("sums", None), ("sums", "plain"), ("labelled", "all")):
+    stream = load_dataset(f"user/{repository}", configuration, split="test", streaming=True)
+    with open(f"{repository}-{configuration}.jsonl", "w") as file:
         file.writelines(json.dumps(row) + "\\n" for row in stream)
+loss = model(**collate_rows(list(stream))).loss
+assert loss > 0
 """
 CONFIGURATIONS = {"short": {"max_length": 6}, "plain": {"max_length": 9, "order": "plain"}}
 NUM_SAMPLES = {"train": 40, "validation": 10, "test": 10}
@@ -420,6 +430,17 @@ def test_a_dataset_is_one_commit_and_the_same_bytes_again(hub, api):
     assert fewer.changed == ["README.md"] and set(fewer.removed) == {path for path in paths if path.startswith("plain")}
 
 
+def test_what_the_hub_refuses_is_not_generated(hub, api, monkeypatch):
+    monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
+    hub.add_repository("user/sums", {"data.csv": b"1,2"}, "dataset")
+    with pytest.raises(CannotPush, match="holds something else already"):
+        push_sums(api)
+    hub.tokens.clear()
+    with pytest.raises(CannotPush, match="refuses the token"):
+        push_sums(api)
+    assert written(hub) == []
+
+
 def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, tmp_path):
     monkeypatch.setattr(push, "ROWS_PER_FILE", 15)
     push_sums(api)
@@ -438,11 +459,14 @@ def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, t
     [
         ({"configurations": {}}, "at least one"),
         ({"configurations": {"a": {"max_length": 5, "colour": "red"}}}, "has no field 'colour'"),
+        ({"configurations": {"a": {"max_length": 5}, "b": {"max_length": 5, "order": "up"}}}, "order 'up' is unknown"),
+        ({"configurations": {"a/b": {"max_length": 5}}}, "a configuration's name must be of letters"),
         ({"num_samples": {"train": 0}}, "num_samples"),
         ({"num_samples": {"all": 5}}, "split 'all' is unknown"),
     ],
 )
-def test_a_dataset_that_cannot_be_made(hub, api, changes, message):
+def test_a_dataset_that_cannot_be_made(hub, api, changes, message, monkeypatch):
+    monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
     with pytest.raises(ValueError, match=message):
         push_sums(api, **changes)
     assert hub.requests == []
@@ -474,14 +498,23 @@ def test_a_truncated_download_is_an_error_and_leaves_no_half_file(hub, api, file
     assert Path(file).read_bytes() == files["model.safetensors"]
 
 
-def test_eval_and_load_dataset_read_what_was_pushed(hub, api, files, tmp_path):
+def test_eval_and_load_dataset_read_what_was_pushed(hub, api, files, small_encoder, tmp_path):
     send(api, files)
+    push_model(small_encoder, "user/reader", api=api)
     push_sums(api)
+    labelled = {"max_length": 4, "field_width": 6, "sampling": "shifted"}
+    push_dataset("encoder_addition", "user/labelled", {"all": labelled}, num_samples=NUM_SAMPLES, seed=3, api=api)
     environment = os.environ | hub.environment(tmp_path / "home")
     subprocess.run([sys.executable, "-c", WITH_OTHER_LIBRARIES], env=environment, cwd=tmp_path, check=True)
-    (result,) = read_results(tmp_path / "results" / "results.jsonl")
-    assert (result["model"], result["exact_match"]) == ("user/adder", 1.0)
-    for written, name in (("None", "short"), ("plain", "plain")):
-        made = load_task_dataset("addition", split="test", num_samples=10, seed=3, streaming=True, **CONFIGURATIONS[name])
-        read = [json.loads(line) for line in (tmp_path / f"{written}.jsonl").read_text().splitlines()]
+    for name, exact_match in (("adder", 1.0), ("reader", 0.0)):
+        (result,) = read_results(tmp_path / name / "results.jsonl")
+        assert (result["model"], result["exact_match"]) == (f"user/{name}", exact_match)
+    written = {
+        "sums-None": ("addition", CONFIGURATIONS["short"]),
+        "sums-plain": ("addition", CONFIGURATIONS["plain"]),
+        "labelled-all": ("encoder_addition", labelled),
+    }
+    for file, (task, arguments) in written.items():
+        made = load_task_dataset(task, split="test", num_samples=10, seed=3, streaming=True, **arguments)
+        read = [json.loads(line) for line in (tmp_path / f"{file}.jsonl").read_text().splitlines()]
         assert read == [json.loads(json.dumps(row)) for row in made] and len(read) == 10

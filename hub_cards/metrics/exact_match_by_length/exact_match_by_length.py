@@ -7,6 +7,8 @@ import datasets
 import evaluate
 import numpy as np
 
+from .counting import summarize
+
 IGNORED = -100
 """A reference token of this id does not count."""
 
@@ -41,16 +43,6 @@ Examples:
 """
 
 
-def wilson_interval(right: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """95% intervals of the proportions `right / count` (Wilson, 1927); sound at 0 and 1 too."""
-    z = 1.959964
-    share = right / count
-    center = share + z * z / (2 * count)
-    spread = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    scale = 1 + z * z / count
-    return np.maximum(0.0, (center - spread) / scale), np.minimum(1.0, (center + spread) / scale)
-
-
 class ExactMatchByLength(evaluate.Metric):
     """See `_DESCRIPTION` and `_INPUTS_DESCRIPTION`, which a loaded metric shows."""
 
@@ -64,8 +56,6 @@ class ExactMatchByLength(evaluate.Metric):
         )
 
     def _compute(self, predictions, references, lengths) -> dict[str, Any]:
-        if len(lengths) == 0:
-            return {"exact_match": None, "token_accuracy": None, "count": 0, "by_length": []}
         sizes, predicted_sizes = (np.fromiter(map(len, rows), np.int64) for rows in (references, predictions))
         if (different := np.flatnonzero(sizes != predicted_sizes)).size:
             row = different[0]
@@ -80,24 +70,4 @@ class ExactMatchByLength(evaluate.Metric):
         if (nothing := np.flatnonzero(tokens == 0)).size:
             raise ValueError(f"references must have tokens that count (not {IGNORED}), got none in sequence {nothing[0]}")
         wrong = np.bincount(row[counted & (predicted != right)], minlength=len(sizes))
-
-        names, place = np.unique(lengths, return_inverse=True)
-        count, exact, wrong_tokens, all_tokens = (
-            np.bincount(place, weights) for weights in (None, wrong == 0, wrong, tokens)
-        )
-        low, high = wilson_interval(exact, count)
-        columns = {
-            "length": names,
-            "count": count,
-            "exact_match": exact / count,
-            "low": low,
-            "high": high,
-            "token_accuracy": 1 - wrong_tokens / all_tokens,
-        }
-        by_length = zip(*(column.tolist() for column in columns.values()), strict=True)
-        return {
-            "exact_match": float((wrong == 0).mean()),
-            "token_accuracy": float(1 - wrong.sum() / tokens.sum()),
-            "count": len(sizes),
-            "by_length": [dict(zip(columns, values, strict=True)) for values in by_length],
-        }
+        return summarize(wrong == 0, tokens - wrong, tokens, np.asarray(lengths))
