@@ -31,6 +31,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.cards import check_card, update_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, PLOT_FILE
+from longhand.hub_cards.commits import check_repo_id
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
@@ -437,6 +438,8 @@ def check_update(options: argparse.Namespace) -> None:
     given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
     if conflicts := [option for option, is_given in given.items() if is_given]:
         raise ValueError(f"--update_card adds accuracy on the task's own problems to a card: leave out {conflicts[0]}")
+    if options.dataset is not None:
+        check_repo_id(options.dataset)
     for source in options.checkpoints:
         check_card(_card_place(source), options.revision)
 
