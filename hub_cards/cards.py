@@ -148,6 +148,7 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
         library_name="transformers",
         pipeline_tag=_pipeline(task),
         tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", _idea(task), "custom_code"],
+        base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
         model_name=title if results else None,
@@ -182,7 +183,7 @@ def results_block(checkpoint: CheckpointFolder) -> str:
         parts.append("Not evaluated.")
     if checkpoint.rows:
         parts.append(accuracy_table(checkpoint.rows, _size_name(checkpoint)))
-        parts.append(_describe_samples(checkpoint.rows, checkpoint.task))
+        parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
     if checkpoint.best_rows:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
         parts.append(accuracy_table(checkpoint.best_rows, _size_name(checkpoint)))
@@ -221,6 +222,14 @@ def _describe_samples(rows: list[Row], task: Task) -> str:
     )
 
 
+def _describe_sizes(checkpoint: CheckpointFolder) -> str:
+    sizes = [row["length"] for row in checkpoint.rows]
+    tested = f"The model was tested at {len(sizes)} {'size' if len(sizes) == 1 else 'sizes'}"
+    tested += f" from {min(sizes):,} to {max(sizes):,}" if len(set(sizes)) > 1 else f", {sizes[0]:,}"
+    certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
+    return f"{tested}; for others {'only the certificate speaks' if certified else 'nothing was measured'}."
+
+
 def _size_name(checkpoint: CheckpointFolder) -> str:
     """What the sizes of the results are: one name where all have one size."""
     names = checkpoint.task.size_names
@@ -237,8 +246,12 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
     for name, meaning in TRAINED_ON:
         if recipe.get(name) is not None:
             lines.append(f"| {meaning} | `{recipe[name]}` |")
-    fresh = recipe.get("num_train_samples") is None
-    source = "Every batch is drawn anew" if fresh else "A fixed set of problems is drawn once"
+    if (base := recipe.get("base_model")) is not None:
+        source = f"Fine-tuned from `{base}` on problems drawn"
+    elif recipe.get("num_train_samples") is None:
+        source = "Every batch is drawn anew"
+    else:
+        source = "A fixed set of problems is drawn once"
     return f"{source} from the training split of the generated task; no text was collected.\n\n" + "\n".join(lines)
 
 
@@ -254,12 +267,6 @@ def _limits(checkpoint: CheckpointFolder) -> list[str]:
         shortest, longest = checkpoint.trained_lengths
         limits.append(f"It was trained on operands of {shortest} to {longest} digits only.")
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
-    if checkpoint.rows:
-        sizes = [row["length"] for row in checkpoint.rows]
-        tested = f"It was tested at {len(checkpoint.rows)} sizes from {min(sizes):,} to {max(sizes):,}"
-        limits.append(f"{tested}; for others {'only the certificate speaks' if certified else 'nothing was measured'}.")
-    elif not certified:
-        limits.append("It was not evaluated.")
     if certified:
         limits.append(
             "The certificate speaks of this format, of these weights and of rounding as far as it was measured, not of "
@@ -289,7 +296,10 @@ def _limits_of_family(checkpoint: CheckpointFolder) -> list[str]:
     return limits
 
 
-def _reproduce(checkpoint: CheckpointFolder) -> str:
+def _reproduce(checkpoint: CheckpointFolder) -> str | None:
+    """The command that makes the model again; None where it was fine-tuned by code that is not known here."""
+    if "base_model" in checkpoint.recipe:
+        return None
     description = checkpoint.recipe.get("description", "")
     if checkpoint.trained_lengths is not None:
         return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"

@@ -133,6 +133,14 @@ def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(fol
     assert "trained on operands of 2 to 19 digits only" in card and "longhand.train recipe.yaml" in card
 
 
+def test_a_fine_tuned_model_names_its_base_and_no_command_that_did_not_make_it(folder):
+    recipe = read_recipe(folder / "recipe.yaml") | {"base_model": "user/base", "min_length": 1, "max_length": 9}
+    write_recipe(recipe, folder / "recipe.yaml")
+    card = render_model_card(folder)
+    assert "Fine-tuned from `user/base`" in card and "## Reproduce" not in card
+    assert ModelCard(card).data.base_model == "user/base"
+
+
 def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
     command = re.search(r"longhand\.hub_cards\.construct (\S+) --max_length (\d+)", render_model_card(folder))
     construct(command[1], int(command[2]), tmp_path / "again")
@@ -254,6 +262,7 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     ]  # fmt: skip
     updated = (folder / "README.md").read_text()
     assert "| 90 | 0.1250 |" in updated and "0.8125" not in updated and "By hand.\n" in updated
+    assert "tested at 3 sizes from 5 to 90" in updated and "tested at 2 sizes" not in updated
     values = [result.metric_value for result in ModelCard(updated).data.eval_results if result.metric_type == "exact_match"]
     assert values == [1.0, 0.5, 0.125]
     assert updated.partition("<!-- end -->")[2] == text.partition("<!-- end -->")[2]
