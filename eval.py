@@ -112,7 +112,9 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
             own = task.model_class.config_class.model_type
             raise ValueError(f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own!r} ones")
         task.check_config(config)
-        model, loading = task.auto_class.from_pretrained(source, revision=revision, output_loading_info=True)
+        model, loading = task.auto_class.from_pretrained(
+            source, revision=revision, use_safetensors=True, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
     except (OSError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error

@@ -110,7 +110,7 @@ def _load_model(folder: Path, task: Task) -> PreTrainedModel:
                 f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
             )
         task.check_config(config)
-        model, loading = task.model_class.from_pretrained(folder, output_loading_info=True)
+        model, loading = task.model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ValueError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
     if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):

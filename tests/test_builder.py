@@ -169,6 +169,15 @@ def test_fields_of_random_width_are_drawn_for_every_row_and_tested_without():
     assert set(fields(load_format(task, split="validation"))) == {6}
 
 
+@pytest.mark.parametrize("kind", [EncoderAddition, EncoderMultiplication])
+def test_appended_zeros_fit_into_fields_of_random_width(kind):
+    task, widths = kind(field_width=12, varied_field=True, sampling="shifted"), set()
+    for seed in range(40):
+        examples = task.examples(make_generator(seed), np.full((50, 1), 3), "train")
+        widths.add(examples.tokens.shape[1])
+    assert len(widths) == 12 - task.needed_field(3) + 1
+
+
 def test_training_rows_are_sampled_as_asked_and_test_rows_as_they_are_evaluated():
     def cascades(sampling, split):
         return [

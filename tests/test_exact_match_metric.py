@@ -1,11 +1,15 @@
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import evaluate
 import numpy as np
 import pytest
 import torch
+from loopback_hub import LoopbackHub
 
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.results import wilson_interval
@@ -146,4 +150,25 @@ def test_the_snippet_of_the_card_prints_what_it_says(monkeypatch, capsys):
 
 
 def test_imports_nothing_of_the_package():
-    assert "longhand" not in (FOLDER / "exact_match_by_length.py").read_text()
+    for file in FOLDER.glob("*.py"):
+        assert "longhand" not in file.read_text()
+
+
+FROM_THE_HUB = """
+import sys
+sys.modules["longhand"] = None
+import evaluate
+metric = evaluate.load("user/exact_match_by_length")
+print(metric.compute(predictions=[[4, 1]], references=[[-100, 1]], lengths=[2])["by_length"][0]["exact_match"])
+"""
+
+
+def test_loads_from_a_space_of_the_hub(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    files = {file.name: file.read_bytes() for file in FOLDER.iterdir() if file.is_file()}
+    with LoopbackHub() as hub:
+        hub.add_repository("user/exact_match_by_length", files, "space")
+        environment = os.environ | hub.environment(tmp_path / "home")
+        command = [sys.executable, "-c", FROM_THE_HUB]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "1.0\n", done.stderr
