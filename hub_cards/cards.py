@@ -235,6 +235,9 @@ def _size_name(checkpoint: CheckpointFolder) -> str:
     names = checkpoint.task.size_names
     if any(row["length"] != row["length_b"] for row in (*checkpoint.rows, *checkpoint.best_rows)):
         return ", ".join(names)
+    if isinstance(checkpoint.task, EncoderTask):
+        # Its second size is a class of equally hard problems, where there is one.
+        return names[0]
     return " = ".join(dict.fromkeys(names))
 
 

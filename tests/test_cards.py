@@ -225,7 +225,7 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
     assert {result.task_type for result in data.eval_results} == {"token-classification"}
     assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card
-    assert "| 4 | 0.2500 |" in card and "every label of the answer" in card
+    assert "| digits | exact match |" in card and "| 4 | 0.2500 |" in card and "every label of the answer" in card
     assert "trained on operands of 1 to 4 digits only" in card and "square of the input's length" in card
     for word in ("position ids", "decoding", "response", "decoder", "generate"):
         assert word not in card.partition("## Training")[0]
