@@ -3,6 +3,7 @@
 python eval.py outputs/addition --lengths 10:200:10
 python eval.py user/name --ask "653+49"
 python eval.py outputs/addition --certify
+python eval.py user/name --lengths 300,400 --update_card
 """
 
 import argparse
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, StrictDataclassError
@@ -27,6 +29,10 @@ from longhand.data import TASKS, EvaluationBatches, Task
 from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.hub_cards.cards import check_card, update_card
+from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, PLOT_FILE
+from longhand.hub_cards.commits import check_repo_id
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
 from longhand.hub_cards.results import (
@@ -41,7 +47,6 @@ from longhand.hub_cards.results import (
 )
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
-CERTIFICATE_FILE = "certificate.json"
 PLACES_FILE = "places.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
@@ -106,7 +111,9 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
             own = task.model_class.config_class.model_type
             raise ValueError(f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own!r} ones")
         task.check_config(config)
-        model, loading = task.auto_class.from_pretrained(source, revision=revision, output_loading_info=True)
+        model, loading = task.auto_class.from_pretrained(
+            source, revision=revision, use_safetensors=True, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
     except (OSError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
@@ -125,7 +132,7 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
 
 def _run_seconds(folder: Path) -> float | None:
     """As noted by train.py, for a run's folder or the `best` folder in it."""
-    file = (folder.parent if folder.name == "best" else folder) / RESULTS_FILE
+    file = (folder.parent if folder.name == BEST_FOLDER else folder) / RESULTS_FILE
     rows = read_results(file) if file.is_file() else []
     return rows[0].get("run_seconds") if rows else None
 
@@ -135,7 +142,7 @@ def _name(source: str) -> str:
     folder = Path(source)
     if not folder.is_dir():
         return source
-    return "/".join(folder.resolve().parts[-2:]) if folder.name == "best" else folder.resolve().name
+    return "/".join(folder.resolve().parts[-2:]) if folder.name == BEST_FOLDER else folder.resolve().name
 
 
 def check_weights(folder: Path) -> None:
@@ -196,8 +203,9 @@ def evaluate_lengths(
         answer_length = task.answer_length(operands)
         with torch.inference_mode():
             matches = [measure(model, batches[index], answer_length) for index in range(len(batches))]
-        matches = torch.cat(matches).double()
-        answer = {} if answer_length is None else {"answer_match": matches[:, 3].mean().item()}
+        matches = torch.cat(matches).numpy()
+        accuracy = summarize(*matches[:, :3].T, np.zeros(len(matches)))
+        answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
         rows.append(
             {
                 "model": name,
@@ -207,9 +215,9 @@ def evaluate_lengths(
                 "num_samples": num_samples,
                 "seed": seed,
                 "decode": decode,
-                "exact_match": matches[:, 0].mean().item(),
+                "exact_match": accuracy["exact_match"],
                 **answer,
-                "token_accuracy": (matches[:, 1].sum() / matches[:, 2].sum()).item(),
+                "token_accuracy": accuracy["token_accuracy"],
                 "seconds": round(time.perf_counter() - began, 3),
                 "hardware": hardware(model.device),
             }
@@ -346,9 +354,9 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
     task = TASKS[rows[0]["task"]]
     pairs = {(row["length"], row["length_b"]) for row in rows}
     if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, folder / "accuracy.png", trained_lengths, task.size_names, seeds)
+        plot_accuracy(rows, folder / PLOT_FILE, trained_lengths, task.size_names, seeds)
     else:
-        plot_grid(rows, folder / "accuracy.png", trained_lengths, task.size_names)
+        plot_grid(rows, folder / PLOT_FILE, trained_lengths, task.size_names)
     write_results(rows, folder / RESULTS_FILE)
     print(format_table(rows))
     if seeds:
@@ -405,6 +413,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--decode", choices=("teacher_forced", "generate"), default="teacher_forced")
     parser.add_argument("--seed", type=int, default=0, help="seed of the test problems (default %(default)s)")
     parser.add_argument("--output_dir", type=Path, help="default: outputs/evaluation/NAME")
+    parser.add_argument(
+        "--update_card", action="store_true", help="add the results to the checkpoint's card, in its folder or on the Hub"
+    )
+    parser.add_argument(
+        "--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub"
+    )
     parser.add_argument("--ask", metavar="QUESTION", help='print the answer to one question, such as "653+49"')
     parser.add_argument(
         "--certify",
@@ -420,9 +434,28 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def check_update(options: argparse.Namespace) -> None:
+    """Raises ValueError where --update_card cannot end well, before any time is spent."""
+    given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
+    if conflicts := [option for option, is_given in given.items() if is_given]:
+        raise ValueError(f"--update_card adds accuracy on the task's own problems to a card: leave out {conflicts[0]}")
+    if options.dataset is not None:
+        check_repo_id(options.dataset)
+    for source in options.checkpoints:
+        check_card(_card_place(source), options.revision)
+
+
+def _card_place(source: str) -> str:
+    """Where a checkpoint's card is: `best` is described by that of its run."""
+    folder = Path(source)
+    return str(folder.parent) if folder.is_dir() and folder.name == BEST_FOLDER else source
+
+
 def run(options: argparse.Namespace) -> None:
     lengths = parse_lengths(options.lengths)
     others = parse_lengths(options.lengths_b) if options.lengths_b else None
+    if options.dataset is not None and not options.update_card:
+        raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
     if options.num_samples < 1:
         raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
     if others is not None and len(options.checkpoints) > 1:
@@ -437,6 +470,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         warn_of_certificate(Path(source), checkpoint.model)
+    if options.update_card:
+        check_update(options)
     if options.ask is not None:
         for checkpoint in checkpoints:
             print(checkpoint.answer(options.ask))
@@ -485,6 +520,11 @@ def run(options: argparse.Namespace) -> None:
             measured = [{**row, "run_seconds": checkpoint.run_seconds} for row in measured]
         rows += measured
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
+    if options.update_card:
+        for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
+            own = [row for row in rows if row["model"] == checkpoint.name]
+            updated = update_card(_card_place(source), own, dataset=options.dataset, revision=options.revision)
+            print(f"updated {updated}")
     if options.output_places:
         places = [
             row for checkpoint in checkpoints for row in measure_places(checkpoint, pairs, options.num_samples, options.seed)

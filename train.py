@@ -3,6 +3,7 @@
 python train.py                                     the main job: the recipe "addition"
 python train.py addition-absolute --learning_rate 2e-3
 python train.py --list                              all recipes
+python train.py addition --push_to_hub              publishes the finished run as USER/addition (--hub_model_id USER/NAME)
 accelerate launch --num_processes 2 train.py        several processes, the same global batches
 """
 
@@ -14,6 +15,8 @@ import time
 import zipfile
 from pathlib import Path
 
+import numpy as np
+from huggingface_hub import HfApi
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
@@ -24,10 +27,13 @@ from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_ge
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
+from longhand.hub_cards.cards import write_card
+from longhand.hub_cards.checkpoints import BEST_FOLDER
+from longhand.hub_cards.commits import check_push, own_repo_id
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
+from longhand.hub_cards.push import push_command, push_model
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
 from longhand.hub_cards.results import RESULTS_FILE
-
-BEST_FOLDER = "best"
 
 
 class BatchTrainer(Trainer):
@@ -190,8 +196,9 @@ def make_trainer(run: Run) -> BatchTrainer:
 
 
 def _mean_matches(prediction) -> dict[str, float]:
-    exact, right, supervised = prediction.predictions.astype(float).T
-    return {"exact_match": exact.mean(), "token_accuracy": right.sum() / supervised.sum()}
+    exact, right, supervised = prediction.predictions.T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(exact)))
+    return {name: accuracy[name] for name in ("exact_match", "token_accuracy")}
 
 
 def claim_folder(run: Run) -> Path | None:
@@ -326,6 +333,7 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
     if trainer.is_world_process_zero():
         save_final(trainer, run)
         certified = evaluate_final(run, began)
+        write_card(run.folder)
         for path in (run.folder / CHECKPOINTS_FOLDER).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
             shutil.rmtree(path)
         if not any((run.folder / CHECKPOINTS_FOLDER).iterdir()):
@@ -335,6 +343,32 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
             print(f"  python eval.py {run.folder} {options}")
         return certified
     return True
+
+
+def check_publishing(run: Run) -> str | None:
+    """The repository that the run is to be pushed to, after a look whether the Hub would take it; None without one.
+
+    Raises:
+        CannotPush, ValueError: it would not, see `commit_files`.
+    """
+    if run.publishing is None:
+        return None
+    api = HfApi(token=run.publishing.token)
+    repo_id = own_repo_id(run.publishing.name, api)
+    check_push(repo_id, "model", api)
+    return repo_id
+
+
+def publish(run: Run, repo_id: str) -> None:
+    """Pushes the finished run; where that fails, the run stays as it is and the error says how to push it later."""
+    place = {"private": run.publishing.private, "revision": run.publishing.revision}
+    try:
+        print(f"\n{push_model(run.folder, repo_id, **place, api=HfApi(token=run.publishing.token))}")
+    except (ValueError, OSError, RuntimeError) as error:
+        by_hand = push_command(run.folder, repo_id, **place)
+        reason = " ".join(str(error).split())
+        print(f"error: {run.folder} is complete but was not pushed: {reason}; push it by: {by_hand}", file=sys.stderr)
+        raise SystemExit(1) from error
 
 
 def what_next(model: PreTrainedModel, run: Run) -> list[str]:
@@ -371,6 +405,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         run = parse_run(arguments)
         checkpoint = claim_folder(run)
+        repo_id = check_publishing(run)
         trainer = make_trainer(run)
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         # Other types are how the libraries below refuse arguments: a schedule's, a reporter's, a folder's.
@@ -378,9 +413,13 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2) from error
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
-    if not train(run, trainer, checkpoint):
-        print(f"error: not certified after {trainer.state.global_step} steps", file=sys.stderr)
+    certified = train(run, trainer, checkpoint)
+    if not certified:
+        unpushed = f"; it was not pushed: {push_command(run.folder, repo_id)} does it all the same" if repo_id else ""
+        print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
         raise SystemExit(1)
+    if repo_id and trainer.is_world_process_zero():
+        publish(run, repo_id)
 
 
 if __name__ == "__main__":

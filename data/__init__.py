@@ -3,6 +3,7 @@
 from longhand.data.addition import Addition
 from longhand.data.addition_scratchpad import AdditionScratchpad
 from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
+from longhand.data.builder import collate_rows, load_task_dataset
 from longhand.data.collator import CouplingCollator
 from longhand.data.encoder_arithmetic import EncoderAddition, EncoderMultiplication
 from longhand.data.formatting import Examples, LabelledTokens
@@ -42,5 +43,7 @@ __all__ = [
     "Task",
     "build_tokenizer",
     "check_characters",
+    "collate_rows",
+    "load_task_dataset",
     "make_generator",
 ]

@@ -73,6 +73,12 @@ class EncoderAddition(EncoderTask):
             )
         return (length, other)
 
+    def sample_lengths(self, generator, count, min_length, max_length):
+        lengths = super().sample_lengths(generator, count, min_length, max_length)
+        if self.sampling not in CLASS_SAMPLINGS:
+            return lengths
+        return np.concatenate([lengths, generator.integers(0, max_length + 1, size=(count, 1))], axis=1)
+
     @property
     def for_evaluation(self):
         task = super().for_evaluation

@@ -151,13 +151,27 @@ class EncoderTask(Task):
     def solve(self, digits: np.ndarray) -> np.ndarray:
         """Answers (count, width), ones first, to problems (count, 2, width)."""
 
+    def field_widths(self, length: int) -> tuple[int, int]:
+        """Fewest and most tokens of a field for numbers below 10^length.
+
+        Raises:
+            ValueError: the numbers and their answers do not fit into `field_width`.
+        """
+        needed = self.needed_field(length)
+        widest = self._field(needed)
+        return needed if self.varied_field else widest, widest
+
+    def with_field(self, width: int) -> "EncoderTask":
+        """The task with fields of this width alone."""
+        return replace(self, field_width=width, varied_field=False)
+
     def examples(self, generator, lengths, split):
-        bound = int(lengths[:, 0].max())
-        needed = self.needed_field(bound)
-        width = self._field(needed)
-        if self.varied_field:
-            width = int(generator.integers(needed, width + 1))
-        return self.write(self.draw(generator, lengths, split), width, generator)
+        fewest, most = self.field_widths(int(lengths[:, 0].max()))
+        if not self.varied_field:
+            return self.write(self.draw(generator, lengths, split), most, generator)
+        # Drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
+        task = self.with_field(int(generator.integers(fewest, most + 1)))
+        return task.write(task.draw(generator, lengths, split), task.field_width, generator)
 
     def _field(self, needed: int) -> int:
         if self.field_width is None:

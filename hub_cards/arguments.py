@@ -120,6 +120,24 @@ class RunArguments(TrainingArguments):
     save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
 
 
+@dataclass(frozen=True)
+class Publishing:
+    """Where a finished run goes on the Hub, from the arguments that Trainer would push by.
+
+    Attributes:
+        name: `user/name`, or a name of the token's user.
+        token: if not the one that is logged in.
+    """
+
+    name: str
+    private: bool
+    revision: str | None
+    token: str | None
+
+
+_HUB_ARGUMENTS = ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision", "hub_token")
+"""Say where a run goes and not what it is, so that no recipe holds them, least of all the token."""
+
 _DERIVED = {
     "per_device_train_batch_size": "batch_size",
     "per_device_eval_batch_size": "validation_samples",
@@ -130,6 +148,8 @@ _DERIVED = {
     "metric_for_best_model": "validation_lengths (the loss at the longest)",
     "greater_is_better": "validation_lengths (the loss at the longest)",
     "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
+    "hub_strategy": "push_to_hub: the finished run is pushed, once",
+    "hub_always_push": "push_to_hub: the finished run is pushed, once",
 }
 """Arguments of `TrainingArguments` that a run sets by itself, and what from."""
 
@@ -165,6 +185,7 @@ class Run:
     data: DataArguments
     positions: PositionArguments | None
     training: RunArguments
+    publishing: Publishing | None
     recipe: dict[str, Any]
 
     def training_collator(self) -> Callable[..., dict[str, Any]]:
@@ -234,11 +255,25 @@ def parse_run(arguments: list[str]) -> Run:
             raise ValueError(f"{derived} cannot be set: it follows from {instead}")
     folder = Path(changed.pop("output_dir") or Path("outputs", name))
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
-    for harmless in ("resume", "disable_tqdm", "report_to"):
+    for harmless in ("resume", "disable_tqdm", "report_to", *_HUB_ARGUMENTS):
         changed.pop(harmless, None)
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     resolved = {"recipe": name, "description": description, **task.describe(), **own, **changed}
-    return Run(name, folder, task, config, data, positions, training, json.loads(json.dumps(resolved)))
+    publishing = _take_publishing(training, folder.resolve().name)
+    return Run(name, folder, task, config, data, positions, training, publishing, json.loads(json.dumps(resolved)))
+
+
+def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
+    """Takes from Trainer what it would push by: every checkpoint, with optimizer states and a card of its own."""
+    chosen = [argument for argument in _HUB_ARGUMENTS[1:] if getattr(training, argument) is not None]
+    if chosen and not training.push_to_hub:
+        raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
+    publishing = None
+    if training.push_to_hub:
+        private = bool(training.hub_private_repo)
+        publishing = Publishing(training.hub_model_id or name, private, training.hub_revision, training.hub_token)
+    training.push_to_hub, training.hub_token = False, None
+    return publishing
 
 
 def _as_arguments(recipe: dict[str, Any]) -> list[str]:

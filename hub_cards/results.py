@@ -1,29 +1,19 @@
 """Results of evaluations: rows of results.jsonl, their intervals, and the table that a terminal shows."""
 
 import json
-import math
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.recipes import replace_file
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
 
 Row = dict[str, Any]
-
-
-def wilson_interval(right: float, count: int) -> tuple[float, float]:
-    """95% interval of a proportion `right / count` (Wilson, 1927); sound at 0 and 1 too."""
-    z = 1.959964
-    share = right / count
-    center = share + z * z / (2 * count)
-    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    scale = 1 + z * z / count
-    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:

@@ -511,6 +511,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = CoupledGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        # Saved with the model: without it, the text-generation pipeline draws tokens at random.
+        self.generation_config.do_sample = False
         self.post_init()
 
     @can_return_tuple

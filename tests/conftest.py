@@ -1,10 +1,15 @@
-"""What several test files share: one run of the main job."""
+"""What several test files share: one run of the main job, and an encoder's checkpoint."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
 from longhand import train
+from longhand.data import EncoderAddition
+from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.results import write_results
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 
 @pytest.fixture(scope="session")
@@ -12,4 +17,20 @@ def main_job(tmp_path_factory) -> Path:
     """The finished folder of the default recipe, tested at fewer lengths than it names itself."""
     folder = tmp_path_factory.mktemp("runs") / "addition"
     train.main(["addition", "--test_lengths", "30", "200", "--test_samples", "50", "--output_dir", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_encoder(tmp_path_factory) -> Path:
+    """The folder of an encoder that has learned nothing, with results made up: what it says is the same everywhere."""
+    folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition(field_width=5)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)
+    PairwiseBertForTokenClassification(config).save_pretrained(folder)
+    task.tokenizer().save_pretrained(folder)
+    write_recipe({"recipe": "reader", **task.describe(), "min_length": 1, "max_length": 4}, folder / "recipe.yaml")
+    row = {"model": "reader", "task": task.name, "length": 4, "length_b": 4, "num_samples": 1234, "seed": 7, "seconds": 0.1}
+    row |= {"decode": "teacher_forced", "exact_match": 0.25, "token_accuracy": 0.875, "hardware": "some CPU"}
+    write_results([row], folder / "results.jsonl")
     return folder

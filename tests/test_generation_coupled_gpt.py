@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
+from transformers import DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
@@ -54,6 +54,19 @@ def greedy(model, tokens, count) -> torch.LongTensor:
         logits[:, BOS] = -torch.inf
         tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
     return tokens
+
+
+def test_the_pipeline_of_a_saved_model_decodes_greedily(tmp_path):
+    model = build()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    generator = pipeline("text-generation", model=str(tmp_path))
+    for text in TEXTS:
+        (answer,) = generator(text, **SIX_TOKENS)
+        assert answer["generated_text"] == tokenizer.decode(
+            model.generate(**tokenizer(text, return_tensors="pt"), do_sample=False, **SIX_TOKENS)[0],
+            skip_special_tokens=True,
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"prefill_chunk_size": 4}], ids=str)

@@ -1,0 +1,310 @@
+"""Datasets of formatted problems: rows in Arrow tables, on disk or streamed, the same for the same seed."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets.builder import Key
+
+from longhand.data.collator import IGNORED
+from longhand.data.columns import example_columns, planned_position_ids, reorder
+from longhand.data.encoder_task import EncoderTask
+from longhand.data.sampling import SPLITS, make_generator
+from longhand.data.task import TASKS, Task
+from longhand.modeling.vocabulary import PAD
+
+VERSION = "1.0.0"
+"""Changes whenever the same arguments give other rows: without that, the cache would go on giving the old ones."""
+
+_SHARD_ROWS = 2**16
+_SHARD_TOKENS = 2**25
+"""Most rows, and most tokens, of a shard: the unit that one process makes, all in memory."""
+
+
+@dataclass(eq=False)
+class TaskDatasetConfig(datasets.BuilderConfig):
+    """What a dataset is made of. The name is made of the task and of the fields that are not its defaults.
+
+    Attributes:
+        task: a name of `TASKS`.
+        task_fields: the task's fields, those that are not given being the defaults.
+        max_length: digits of the longest operand.
+        num_samples: rows of each split.
+        min_length: digits of the shortest operand.
+        seed: of everything that is drawn.
+
+    Raises:
+        ValueError: an argument is not legal.
+    """
+
+    task: str = "addition"
+    task_fields: Mapping[str, Any] = field(default_factory=dict)
+    max_length: int = 30
+    num_samples: Mapping[str, int] = field(default_factory=dict)
+    min_length: int = 1
+    seed: int = 0
+
+    def __post_init__(self):
+        default, task = build_task(self.task), build_task(self.task, **self.task_fields)
+        self.task_fields = {option.name: getattr(task, option.name) for option in fields(task)}
+        changed = [f"{name}={value}" for name, value in self.task_fields.items() if value != getattr(default, name)]
+        self.name = ",".join([self.task, *changed])
+        super().__post_init__()
+        for name, least in (("min_length", 1), ("max_length", self.min_length), ("seed", 0)):
+            _check_integer(name, getattr(self, name), least)
+        if not self.num_samples:
+            raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")
+        for split, count in self.num_samples.items():
+            if split not in SPLITS:
+                raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
+            _check_integer("num_samples", count, 1)
+            _check_split(task, split, self.min_length, self.max_length)
+
+    def create_config_id(self, config_kwargs, custom_features=None):
+        """Covers every argument, given or not: it names the folder of the cache."""
+        made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed]
+        return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
+
+
+def build_task(name: str, **task_fields: Any) -> Task:
+    """The task of a name and a format.
+
+    Raises:
+        ValueError: there is no such task or field, or a value is not legal.
+    """
+    if name not in TASKS:
+        raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
+    legal = [option.name for option in fields(TASKS[name])]
+    if unknown := [given for given in task_fields if given not in legal]:
+        raise ValueError(f"the task {name!r} has no field {unknown[0]!r}: choose one of {', '.join(legal)}")
+    return TASKS[name](**task_fields)
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def _check_split(task: Task, split: str, min_length: int, max_length: int) -> None:
+    """Raises ValueError where a split holds none of the shortest problems, of which there are few; says where it does."""
+    if isinstance(task, EncoderTask):
+        # Shorter numbers come by chance: only the problems as a whole may have no place in a split.
+        generator = make_generator("shortest", max_length)
+        task.draw(generator, task.sample_lengths(generator, 1, min_length, max_length), split)
+        return
+    for length in range(min_length, max_length + 1):
+        generator = make_generator("shortest", length)
+        try:
+            task.draw(generator, task.sample_lengths(generator, 1, length, length), split)
+        except ValueError:
+            continue
+        if length == min_length:
+            return
+        raise ValueError(
+            f"min_length {min_length} is too short: none of the few such problems of {task.name!r} is in "
+            f"the {split} split, take {length}"
+        )
+    raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
+
+
+def _largest(task: Task, min_length: int, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
+    """What the problem with the most tokens tells: all columns' types, its tokens, and the type of position ids."""
+    generator = make_generator("longest")
+    position_id_type = np.dtype(np.int16)
+    if isinstance(task, EncoderTask):
+        lengths = task.sample_lengths(generator, 1, min_length, max_length)
+        _, field_width = task.field_widths(max_length)
+        task = task.with_field(field_width)
+        digits = task.draw_operands(generator, lengths)
+        most_tokens = task.write(digits, field_width, generator).tokens.shape[1] + 3 * task.text_tokens
+    else:
+        lengths = task.sample_lengths(generator, 1, max_length, max_length)
+        lengths = np.where(lengths > 0, lengths, max_length)
+        digits = task.draw_operands(make_generator("longest"), lengths)
+        examples = task.format(digits, lengths)
+        most_tokens = examples.tokens.shape[1]
+        if planned_position_ids(task, examples, lengths).max() > np.iinfo(np.int16).max:
+            position_id_type = np.dtype(np.int32)
+    return example_columns(task, digits, lengths, position_id_type, generator).schema, most_tokens, position_id_type
+
+
+def _groups(task: Task, generator: np.random.Generator, lengths: np.ndarray) -> list[tuple[Task, np.ndarray]]:
+    """Rows of `lengths` that are written at once, and the task that writes them: an encoder's fields have one width."""
+    if isinstance(task, EncoderTask):
+        fewest, most = task.field_widths(int(lengths[:, 0].max()))
+        group = generator.integers(fewest, most + 1, size=len(lengths)) if fewest < most else np.full(len(lengths), most)
+    else:
+        group = task.group(lengths)
+    values, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    rows = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
+    tasks = [task.with_field(int(width)) if isinstance(task, EncoderTask) else task for width in values]
+    return list(zip(tasks, rows, strict=True))
+
+
+class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
+    """Makes splits of the problems of a task in shards whose boundaries and seeds do not depend on how many processes work.
+
+    Lengths are drawn as the task does for training. Index hints begin with the first one in every row. Fields of random
+    width have their own in every row. Validation and test hold the problems that a task is evaluated on
+    (`Task.for_evaluation`), where training draws others.
+    """
+
+    BUILDER_CONFIG_CLASS = TaskDatasetConfig
+    VERSION = datasets.Version(VERSION)
+
+    def _info(self):
+        config = self.config
+        self.task = build_task(config.task, **config.task_fields)
+        schema, most_tokens, self.position_id_type = _largest(self.task, config.min_length, config.max_length)
+        self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
+        return datasets.DatasetInfo(
+            description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
+            f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
+            features=datasets.Features.from_arrow_schema(schema),
+            license="apache-2.0",
+        )
+
+    def _split_generators(self, dl_manager):
+        return [
+            datasets.SplitGenerator(
+                name=split,
+                gen_kwargs={"split": split, "shards": list(range(-(-self.config.num_samples[split] // self.shard_rows)))},
+            )
+            for split in SPLITS
+            if split in self.config.num_samples
+        ]
+
+    def _generate_tables(self, split: str, shards: list[int]) -> Iterator[tuple[Key, pa.Table]]:
+        for place, shard in enumerate(shards):
+            count = min(self.shard_rows, self.config.num_samples[split] - shard * self.shard_rows)
+            generator = make_generator(self.config.seed, split, "dataset", shard)
+            yield Key(place, 0), self._table(generator, count, split)
+
+    def _table(self, generator: np.random.Generator, count: int, split: str) -> pa.Table:
+        """Problems are made group by group and put back into the order in which their lengths were drawn."""
+        task = self.task if split == "train" else self.task.for_evaluation
+        lengths = task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
+        groups = _groups(task, generator, lengths)
+        by_group = np.concatenate([rows for _, rows in groups])
+        tables = []
+        # A forked process must not use the threads of the one that it was forked from.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            for member, rows in groups:
+                digits = member.draw(generator, lengths[rows], split)
+                tables.append(example_columns(member, digits, lengths[rows], self.position_id_type, generator))
+        finally:
+            torch.set_num_threads(threads)
+        place = np.empty_like(by_group)
+        place[by_group] = np.arange(count)
+        return pa.table(
+            {
+                name: reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
+                for name in tables[0].column_names
+            }
+        )
+
+
+def load_task_dataset(
+    task: str,
+    *,
+    split: str | None = "train",
+    max_length: int,
+    num_samples: int | Mapping[str, int],
+    min_length: int = 1,
+    seed: int = 0,
+    streaming: bool = False,
+    num_proc: int | None = None,
+    cache_dir: str | None = None,
+    **task_fields: Any,
+) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
+    """Problems of a task as a dataset, see `example_columns` for its columns.
+
+    The rows are the same for the same arguments, however many processes make them, and streamed or not. No problem is in
+    two splits if it is short; of longer ones there are so many that practically none is (see `sampling.PARTITIONED_DIGITS`).
+
+        load_task_dataset("addition", max_length=30, num_samples=1_000_000, zero_padding=False)
+
+    Args:
+        task: a name of `TASKS`.
+        split: `"train"`, `"validation"` or `"test"`; None for a dictionary of splits.
+        max_length: digits of the longest operand.
+        num_samples: rows; without `split`, of all three splits each, or a mapping from splits to their rows.
+        min_length: digits of the shortest operand.
+        seed: of everything that is drawn.
+        streaming: make rows as they are asked for, and write nothing.
+        num_proc: processes that make shards of a dataset on disk.
+        cache_dir: folder of datasets on disk; default, that of `datasets`.
+        task_fields: the task's format, such as `zero_padding` of `Addition`.
+
+    Raises:
+        ValueError: an argument is not legal; nothing has been made yet.
+    """
+    if num_proc is not None:
+        _check_integer("num_proc", num_proc, 1)
+        if streaming:
+            raise ValueError(f"num_proc is for datasets on disk, got {num_proc} with streaming=True")
+    if split is not None and split not in SPLITS:
+        raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
+    if not isinstance(num_samples, Mapping):
+        num_samples = dict.fromkeys(SPLITS if split is None else (split,), num_samples)
+    elif split is not None:
+        raise ValueError(f"num_samples must be an integer with split={split!r}, got {num_samples!r}")
+    builder = TaskDatasetBuilder(
+        cache_dir=cache_dir,
+        dataset_name="longhand",
+        task=task,
+        task_fields=task_fields,
+        max_length=max_length,
+        num_samples=num_samples,
+        min_length=min_length,
+        seed=seed,
+    )
+    if streaming:
+        return builder.as_streaming_dataset(split)
+    builder.download_and_prepare(num_proc=num_proc)
+    return builder.as_dataset(split)
+
+
+def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """A batch for `CoupledGPTForCausalLM` or `PairwiseBertForTokenClassification`, as a `data_collator` of Trainer.
+
+    Trainer needs `remove_unused_columns=False` to leave the rows whole. Ids are those of the columns, nothing random; for
+    that, see `CouplingCollator`.
+
+    Args:
+        rows: of a dataset, see `example_columns`.
+
+    Returns:
+        `input_ids` and `labels` (count, columns), -100 where not supervised; `attention_mask` (count, columns); for a
+        decoder also `position_ids` (count, levels, columns) and `logits_to_keep`. Padding is on the right.
+    """
+
+    def pad(name: str, value: int) -> torch.Tensor:
+        values = [torch.as_tensor(row[name]).long() for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=value)
+
+    input_ids = pad("tokens", PAD)
+    attention_mask = (input_ids != PAD).long()
+    if "labels" in rows[0]:
+        return {"input_ids": input_ids, "labels": pad("labels", IGNORED), "attention_mask": attention_mask}
+    query_lengths = torch.tensor([row["query_length"] for row in rows])
+    labels = input_ids.masked_fill(torch.arange(input_ids.shape[1]) < query_lengths[:, None], IGNORED)
+    labels = labels.masked_fill(input_ids == PAD, IGNORED)
+    if "supervised" in rows[0]:
+        labels = labels.masked_fill(pad("supervised", 0) == 0, IGNORED)
+    levels = [name for name in rows[0] if name.startswith("position_ids")]
+    return {
+        "input_ids": input_ids,
+        "labels": labels,
+        "position_ids": torch.stack([pad(name, 0) for name in levels], dim=1),
+        "attention_mask": attention_mask,
+        "logits_to_keep": int(input_ids.shape[1] - query_lengths.min()) + 1,
+    }

@@ -1,0 +1,276 @@
+"""Publishes checkpoints and generated datasets on the Hub, each push as one commit. Without --yes, shows what it would do.
+
+python -m longhand.hub_cards.push model outputs/addition user/addition
+python -m longhand.hub_cards.push model outputs/addition user/addition --yes
+python -m longhand.hub_cards.push dataset addition user/addition-problems --max_length 10 30 --num_samples 100000 --yes
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import datasets
+import yaml
+from huggingface_hub import HfApi
+from transformers.utils import logging
+
+from longhand.data import SPLITS, TASKS, load_task_dataset
+from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
+from longhand.hub_cards.cards import CARD_FILE, render_dataset_card, render_model_card
+from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
+from longhand.hub_cards.commits import Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.recipes import RECIPE_FILE
+from longhand.hub_cards.results import CERTIFICATES_FILE, RESULTS_FILE
+
+MODEL_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "*.py",
+    "*.png",
+    RECIPE_FILE,
+    RESULTS_FILE,
+    CERTIFICATE_FILE,
+    CERTIFICATES_FILE,
+    CARD_FILE,
+)
+"""What of a checkpoint's folder, and of `best` in it, is published. Training states and all else stay at home."""
+
+ROWS_PER_FILE = 500_000
+
+
+def is_model_file(path: str) -> bool:
+    """Whether a path in a repository is one that pushing a model writes."""
+    folder, _, name = path.rpartition("/")
+    return folder in ("", BEST_FOLDER) and any(fnmatch(name, pattern) for pattern in MODEL_FILES)
+
+
+def is_dataset_file(path: str) -> bool:
+    """Whether a path in a repository is one that pushing a dataset writes."""
+    return path == CARD_FILE or path.endswith(".parquet")
+
+
+def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
+    """What of a checkpoint's folder is published, by its path, the card rendered anew for the repository.
+
+    Raises:
+        ValueError: see `render_model_card`.
+    """
+    check_repo_id(repo_id)
+    card = render_model_card(folder, repo_id, dataset)
+    found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
+    files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
+    return files | {CARD_FILE: card.encode()}
+
+
+def check_dataset(
+    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int
+) -> None:
+    """Raises ValueError where the arguments of `dataset_files` are not legal, without making anything."""
+    check_repo_id(repo_id)
+    if not configurations:
+        raise ValueError("configurations must name at least one, got none")
+    for name, arguments in configurations.items():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise ValueError(f"a configuration's name must be of letters, digits, `.`, `_` and `-`, got {name!r}")
+        load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
+
+
+def dataset_files(
+    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int, place: Path
+) -> Files:
+    """Parquet files of every configuration and split, written to a folder, and their card.
+
+    Args:
+        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
+        num_samples: examples of each split.
+        place: an empty folder.
+
+    Raises:
+        ValueError: a name, task, argument or number is not legal; nothing has been made yet.
+    """
+    check_dataset(task, repo_id, configurations, num_samples, seed)
+    files: Files = {}
+    for name, arguments in configurations.items():
+        made = load_task_dataset(
+            task, split=None, num_samples=num_samples, seed=seed, cache_dir=str(place / "cache"), **arguments
+        )
+        for split, dataset in made.items():
+            parts = -(-len(dataset) // ROWS_PER_FILE)
+            for part in range(parts):
+                path = f"{name}/{split}-{part:05d}-of-{parts:05d}.parquet"
+                (place / path).parent.mkdir(parents=True, exist_ok=True)
+                dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
+                files[path] = place / path
+    card = render_dataset_card(task, repo_id, configurations, num_samples, dataset.features, seed)
+    return files | {CARD_FILE: card.encode()}
+
+
+def push_model(
+    folder: Path | str,
+    repo_id: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+    dataset: str | None = None,
+    api: HfApi | None = None,
+) -> Push:
+    """Publishes a checkpoint's folder, as train.py writes it, with a card for the repository.
+
+    Args:
+        repo_id: `user/name`; made if there is none.
+        private: for a repository that has to be made.
+        revision: branch, made if there is none; default `main`.
+        dataset: Hub id of a dataset of its task, for the card.
+        api: the Hub and its token, if not the environment's.
+
+    Raises:
+        ValueError: the folder is no checkpoint or holds what is not its own, or a name is not legal.
+        CannotPush: the Hub does not take it (see `commit_files`); it holds what it held before.
+    """
+    return commit_files(
+        model_files(Path(folder), repo_id, dataset),
+        repo_id,
+        "model",
+        is_ours=is_model_file,
+        commit_message=commit_message or f"Push {Path(folder).resolve().name}",
+        private=private,
+        revision=revision,
+        api=api,
+    )
+
+
+def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
+    """What a person types to push a checkpoint's folder."""
+    options = f"{' --private' if private else ''}{f' --revision {revision}' if revision else ''}"
+    return f"python -m longhand.hub_cards.push model {folder} {repo_id}{options} --yes"
+
+
+def push_dataset(
+    task: str,
+    repo_id: str,
+    configurations: dict[str, dict[str, Any]],
+    *,
+    num_samples: dict[str, int],
+    seed: int = 0,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+    api: HfApi | None = None,
+) -> Push:
+    """Generates a dataset and publishes it; see `dataset_files` and `push_model`. What the Hub refuses is not generated."""
+    check_dataset(task, repo_id, configurations, num_samples, seed)
+    check_push(repo_id, "dataset", api)
+    with tempfile.TemporaryDirectory() as place:
+        return commit_files(
+            dataset_files(task, repo_id, configurations, num_samples, seed, Path(place)),
+            repo_id,
+            "dataset",
+            is_ours=is_dataset_file,
+            commit_message=commit_message or f"Push {task}, seed {seed}",
+            private=private,
+            revision=revision,
+            api=api,
+        )
+
+
+def describe_files(files: Files) -> str:
+    """A line for each file: its size in bytes and its path."""
+    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()}
+    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
+    return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
+
+
+def parse_fields(words: list[str]) -> dict[str, Any]:
+    """Fields of a task's format from words such as `zero_padding=false`.
+
+    Raises:
+        ValueError: a word is not of this form.
+    """
+    values = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"--fields takes NAME=VALUE such as zero_padding=false, got {word!r}")
+        values[name] = yaml.safe_load(value)
+    return values
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m longhand.hub_cards.push", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    model = kinds.add_parser("model", help="a checkpoint's folder, without its training states")
+    model.add_argument("folder", type=Path, help=f"as train.py writes it; its {CHECKPOINTS_FOLDER} folder stays at home")
+    model.add_argument("repo_id", metavar="USER/NAME")
+    model.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the card")
+    dataset = kinds.add_parser("dataset", help="generated problems as Parquet, a configuration for each longest length")
+    dataset.add_argument("task", choices=TASKS)
+    dataset.add_argument("repo_id", metavar="USER/NAME")
+    dataset.add_argument(
+        "--max_length", type=int, nargs="+", default=[30], help="longest operand in digits of each configuration"
+    )
+    dataset.add_argument("--num_samples", type=int, default=100_000, help="training examples (default %(default)s)")
+    dataset.add_argument(
+        "--num_test_samples", type=int, default=1000, help="validation examples, and test examples (default %(default)s)"
+    )
+    dataset.add_argument("--seed", type=int, default=0)
+    dataset.add_argument("--fields", nargs="+", default=[], metavar="NAME=VALUE", help="the task's format")
+    for kind in (model, dataset):
+        kind.add_argument("--yes", action="store_true", help="do it")
+        kind.add_argument("--private", action="store_true", help="if the repository has to be made")
+        kind.add_argument("--revision", help="branch (default main)")
+        kind.add_argument("--commit_message")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    publishing = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
+    with tempfile.TemporaryDirectory() as place:
+        if options.kind == "model":
+            files, is_ours = model_files(options.folder, options.repo_id, options.dataset), is_model_file
+            made_of = options.folder.resolve().name
+        else:
+            given = parse_fields(options.fields)
+            configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
+            num_samples = dict(
+                zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
+            )
+            check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
+            if options.yes:
+                check_push(options.repo_id, "dataset")
+            files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
+            is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
+        print(describe_files(files))
+        if not options.yes:
+            print(f"\n{CARD_FILE}:\n\n{files[CARD_FILE].decode()}")
+            print(f"nothing was pushed: --yes pushes these files to the {options.kind} {options.repo_id} in one commit")
+            return
+        publishing["commit_message"] = options.commit_message or f"Push {made_of}"
+        push = commit_files(files, options.repo_id, options.kind, is_ours=is_ours, **publishing)
+    print(push)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry: bad input and a Hub that does not take it end with one line and exit status 2."""
+    options = parse_arguments(arguments)
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    try:
+        run(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

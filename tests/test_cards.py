@@ -1,0 +1,384 @@
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import HfApi, ModelCard, constants
+from loopback_hub import LoopbackHub
+
+from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
+from longhand.data.certificates import hash_weights
+from longhand.data.decoder_task import DecoderTask
+from longhand.data.encoder_task import EncoderTask
+from longhand.eval import load_checkpoint
+from longhand.hub_cards import cards
+from longhand.hub_cards.cards import render_dataset_card, render_model_card, update_card, write_card
+from longhand.hub_cards.commits import CannotPush
+from longhand.hub_cards.construct import construct
+from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
+from longhand.hub_cards.push import push_model
+from longhand.hub_cards.recipes import read_recipe, write_recipe
+from longhand.hub_cards.results import read_results, write_results
+from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import COUPLING_RULES
+
+SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def row(length, exact_match, model="adder", **changes):
+    values = {"model": model, "task": "addition", "length": length, "length_b": length, "num_samples": 1234, "seed": 7}
+    values |= {"decode": "teacher_forced", "exact_match": exact_match, "token_accuracy": 0.987654, "seconds": 0.1}
+    return values | {"hardware": "some CPU", **changes}
+
+
+ROWS = [row(5, 1.0), row(40, 0.8125)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("built") / "adder"
+    construct("addition", 60, folder)
+    write_results(ROWS, folder / "results.jsonl")
+    return folder
+
+
+@pytest.fixture
+def folder(built, tmp_path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "adder"))
+
+
+def certify_by_hand(folder, certified=True):
+    model = CoupledGPTForCausalLM.from_pretrained(folder)
+    task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
+    numbers = {"problems": 30123, "predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
+    certificate = {"certified": certified, "statement": "A statement.", "proof": [], "task": task, **numbers}
+    certificate |= {"margin": 2.71828, "rounding": 1.5e-5, "failures": [], "weights": hash_weights(model)}
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    return certificate
+
+
+def test_metadata_has_the_results_by_length(folder):
+    data = ModelCard(render_model_card(folder, "user/adder", "user/sums")).data
+    assert (data.library_name, data.license, data.metrics) == ("transformers", "apache-2.0", ["exact_match"])
+    assert data.datasets == ["user/sums"] and {"longhand", "coupled_gpt"} <= set(data.tags)
+    found = [(result.dataset_config, result.metric_type, result.metric_value) for result in data.eval_results]
+    tested = [("length_5", 1.0), ("length_40", 0.8125)]
+    assert found == [
+        (length, *metric)
+        for length, exact_match in tested
+        for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
+    ]
+    assert {result.dataset_type for result in data.eval_results} == {"user/sums"}
+    assert data.model_name == "adder"
+
+
+def test_every_measured_number_is_that_of_the_files(folder):
+    card = render_model_card(folder)
+    assert "| 5 | 1.0000 | 0.9969 to 1.0000 | 0.987654 | 1,234 |\n" in card
+    assert "| 40 | 0.8125 | 0.7898 to 0.8333 | 0.987654 | 1,234 |\n" in card
+    assert "seed 7; decoding teacher forced; some CPU" in card
+    assert f"{CoupledGPTForCausalLM.from_pretrained(folder).num_parameters():,} parameters" in card
+    assert (folder / "recipe.yaml").read_text().strip() in card
+    write_results([row(6, 0.25)], folder / "results.jsonl")
+    assert "| 6 | 0.2500 |" in (card := render_model_card(folder)) and "0.8125" not in card
+
+
+def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_table(folder):
+    rows = [row(5, 0.5, answer_match=0.75), row(5, 0.625, model="adder/best")]
+    write_results(rows, folder / "results.jsonl")
+    card = render_model_card(folder)
+    assert "| exact match | 95% interval | answer alone | per token | problems |" in card and "| 0.7500 |" in card
+    assert "| 5 | 0.6250 |" in card.partition("lowest validation loss")[2]
+    assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
+
+
+def test_without_results_nothing_is_claimed(folder):
+    (folder / "results.jsonl").unlink()
+    card = render_model_card(folder)
+    assert "Not evaluated." in card and "model-index" not in card and "| exact match |" not in card
+
+
+def test_the_plot_is_shown_where_there_is_one(folder):
+    assert "accuracy.png" not in render_model_card(folder)
+    (folder / "accuracy.png").write_bytes(b"")
+    assert "![exact match by length](accuracy.png)" in render_model_card(folder)
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_the_certificate_is_shown_as_it_ended(folder, certified):
+    assert "## Certificate" not in (card := render_model_card(folder)) and "has no certificate" in card
+    certificate = certify_by_hand(folder, certified)
+    card = render_model_card(folder)
+    assert ("**Certified.** A statement." in card) == certified
+    assert ("**Not certified.** A statement." in card) == (not certified)
+    for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "1.5e-05", certificate["weights"]):
+        assert number in card
+    assert f"- wrong: {certificate['wrong']}\n" in card
+    assert ("is not proved" in card) == (not certified)
+
+
+def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(folder):
+    assert "tested at 2 sizes from 5 to 40" in (card := render_model_card(folder))
+    ids = CoupledGPTForCausalLM.from_pretrained(folder).config.max_position_ids
+    assert f"{ids} position ids: the longest that fits is {COUPLING_RULES['addition'].capacity(ids)}" in card
+    assert "built, not trained" in card and "construct addition --max_length" in card
+    write_recipe(read_recipe(folder / "recipe.yaml") | {"min_length": 2, "max_length": 19}, folder / "recipe.yaml")
+    card = render_model_card(folder)
+    assert "trained on operands of 2 to 19 digits only" in card and "longhand.train recipe.yaml" in card
+
+
+def test_a_fine_tuned_model_names_its_base_and_no_command_that_did_not_make_it(folder):
+    recipe = read_recipe(folder / "recipe.yaml") | {"base_model": "user/base", "min_length": 1, "max_length": 9}
+    write_recipe(recipe, folder / "recipe.yaml")
+    card = render_model_card(folder)
+    assert "Fine-tuned from `user/base`" in card and "## Reproduce" not in card
+    assert ModelCard(card).data.base_model == "user/base"
+
+
+def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
+    command = re.search(r"longhand\.hub_cards\.construct (\S+) --max_length (\d+)", render_model_card(folder))
+    construct(command[1], int(command[2]), tmp_path / "again")
+    hashes = [hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) for place in (folder, tmp_path / "again")]
+    assert hashes[0] == hashes[1]
+
+
+def test_drawing_has_a_column_for_each_token_with_its_ids():
+    assert draw_ids(TASKS["addition"](), "addition") == (
+        "    tokens  $ 1 6 6 + 4 7 7 = 3 4 6 0 $\n    ids     0 2 3 4 5 2 3 4 5 4 3 2 1 0"
+    )
+
+
+def test_drawing_of_an_encoder_s_problem_has_its_labels_below():
+    assert draw_labels(EncoderAddition()) == "    input   1 0 8 + 4 0 4\n    label   . . . _ 5 1 2"
+    assert draw_labels(EncoderAddition(field_width=50, varied_field=True, sampling="shifted", text_tokens=9)) == draw_labels(
+        EncoderAddition()
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if issubclass(TASKS[name], DecoderTask)])
+def test_every_task_can_be_drawn(name):
+    task = TASKS[name]()
+    blocks = draw_ids(task, task.coupling).split("\n\n")
+    for block in blocks:
+        assert len({len(line) for line in block.splitlines()}) == 1
+        assert len(block.splitlines()) == 1 + COUPLING_RULES[task.coupling].levels
+
+
+ENCODER_FORMATS = [
+    EncoderAddition(),
+    EncoderAddition(field_width=9, varied_field=True, sampling="shifted", text_tokens=2),
+    EncoderAddition(field_width=6, sampling="cascades"),
+    EncoderMultiplication(multiplier_length=2),
+    EncoderMultiplication(multiplier_length=3, field_width=7, spill=True),
+]
+
+
+@pytest.mark.parametrize("task", ENCODER_FORMATS, ids=str)
+def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
+    code = write_snippet(task, "user/name")
+    compile(code, "snippet", "exec")
+    prompt, sign, field, width, right = re.search(
+        r'tokenizer\("(.*([+*])(.*))", .*logits\[0, -(\d+):\].*# right is (\d+)$', code, re.DOTALL
+    ).groups()
+    assert prompt == task.for_evaluation.prompt(prompt.replace("_", "")) or task.field_width is None
+    assert int(width) == task.answer_width(len(field))
+    first, second = (int(number.strip("_")) for number in prompt.split(sign))
+    assert int(right) == (first + second if sign == "+" else first * second)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TASKS if TASKS[name]().answers_questions and issubclass(TASKS[name], DecoderTask)]
+)
+def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(name):
+    task = TASKS[name]()
+    code = write_snippet(task, "user/name")
+    compile(code, "snippet", "exec")
+    reader = re.search(r"print\((.*)\)  # right is (.*)$", code)
+    for length in range(2, 12):
+        response = _without_end(_example(task, length)[1])
+        assert eval(reader[1], {"re": re, "response": response}) == task.read_answer(response)
+    assert reader[2] == task.read_answer(_without_end(_example(task)[1]))
+
+
+def test_citations_name_both_papers():
+    bibtex = cards.citations()
+    assert bibtex.count("\n@") + 1 == 3 and "Cho, Hanseul" in bibtex and "Sabbaghi, Mahdi" in bibtex
+    assert bibtex.count("{") == bibtex.count("}")
+
+
+def test_the_card_has_no_holes(folder):
+    certify_by_hand(folder)
+    card = render_model_card(folder, "user/adder")
+    assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
+    assert card == render_model_card(folder, "user/adder")
+
+
+def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_encoder):
+    card = render_model_card(small_encoder, "user/reader", "user/sums")
+    data = ModelCard(card).data
+    assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
+    assert {result.task_type for result in data.eval_results} == {"token-classification"}
+    assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card
+    assert "| digits | exact match |" in card and "| 4 | 0.2500 |" in card and "every label of the answer" in card
+    assert "trained on operands of 1 to 4 digits only" in card and "square of the input's length" in card
+    for word in ("position ids", "decoding", "response", "decoder", "generate"):
+        assert word not in card.partition("## Training")[0]
+    assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_card_of_every_dataset_has_no_holes(name):
+    card = render_dataset_card(name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"tokens": "list"}, 0)
+    text = card.partition("## Citation")[0]
+    assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
+    assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
+    assert ("coupling rule" in text) == issubclass(TASKS[name], DecoderTask)
+
+
+def test_the_command_writes_the_card(folder, capsys):
+    cards.main([str(folder), "--repo_id", "user/other"])
+    text = (folder / "README.md").read_text()
+    assert text == render_model_card(folder, "user/other") and 'from_pretrained("user/other"' in text
+    assert not list(folder.glob(".*"))
+    for words in (["nowhere"], [str(folder), "--repo_id", "other"], [str(folder), "--dataset", "a/b/c"]):
+        with pytest.raises(SystemExit) as stop:
+            cards.main(words)
+        assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
+
+
+def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
+    write_card(folder)
+    text = (folder / "README.md").read_text().replace("## Limits\n", "## Limits\n\nBy hand.\n")
+    (folder / "README.md").write_text(text)
+    update_card(folder, [row(40, 0.5), row(90, 0.125)], dataset="user/sums")
+    assert [(r["length"], r["exact_match"]) for r in read_results(folder / "results.jsonl")] == [
+        (5, 1.0), (40, 0.5), (90, 0.125),
+    ]  # fmt: skip
+    updated = (folder / "README.md").read_text()
+    assert "| 90 | 0.1250 |" in updated and "0.8125" not in updated and "By hand.\n" in updated
+    assert "tested at 3 sizes from 5 to 90" in updated and "tested at 2 sizes" not in updated
+    values = [result.metric_value for result in ModelCard(updated).data.eval_results if result.metric_type == "exact_match"]
+    assert values == [1.0, 0.5, 0.125]
+    assert updated.partition("<!-- end -->")[2] == text.partition("<!-- end -->")[2]
+    assert (folder / "accuracy.png").stat().st_size > 1000
+    entries = yaml.safe_load((folder / ".eval_results" / "addition.yaml").read_text())
+    assert [entry["value"] for entry in entries] == [1.0, 0.5, 0.125]
+    assert entries[2]["dataset"] == {"id": "user/sums", "task_id": "length_90"}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    update_card(folder, [row(40, 0.5)], dataset="user/sums")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "rows must be of one checkpoint"),
+        ([row(5, 1.0), row(5, 1.0, model="other")], "rows must be of one checkpoint"),
+        ([row(5, 1.0, model="other")], "rows are of the checkpoint 'other'"),
+        ([row(5, 1.0, task="copy")], "rows are of the task 'copy'"),
+    ],
+)
+def test_rows_that_do_not_belong_are_refused(folder, rows, message):
+    write_card(folder)
+    before = (folder / "README.md").read_bytes()
+    with pytest.raises(ValueError, match=message):
+        update_card(folder, rows)
+    assert (folder / "README.md").read_bytes() == before
+
+
+def test_a_card_of_another_make_is_not_touched(folder):
+    for text in (None, "---\nlicense: mit\n---\nMine."):
+        if text is not None:
+            (folder / "README.md").write_text(text)
+        with pytest.raises(ValueError, match="no card with a results block"):
+            update_card(folder, [row(5, 0.5)])
+    assert read_results(folder / "results.jsonl") == ROWS
+
+
+@pytest.fixture
+def hub():
+    with LoopbackHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def api(hub, monkeypatch) -> HfApi:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+
+
+@pytest.mark.parametrize("fault", [None, "cut", "lost"])
+def test_new_results_reach_the_hub_in_one_commit(hub, api, folder, fault):
+    push_model(folder, "user/adder", api=api)
+    repository = hub.repositories["model", "user/adder"]
+    if fault:
+        hub.fail("POST", "/commit/", kind=fault)
+    done = update_card("user/adder", [row(90, 0.125, model="user/adder")], dataset="user/sums", api=api)
+    assert done.changed == [".eval_results/addition.yaml", "README.md", "accuracy.png", "results.jsonl"]
+    assert len(repository.commits) == 3
+    card = repository.head.files["README.md"].decode()
+    assert "| 90 | 0.1250 |" in card and 'from_pretrained("user/adder"' in card
+    assert {json.loads(line)["model"] for line in repository.head.files["results.jsonl"].splitlines()} == {"adder"}
+    again = update_card("user/adder", [row(90, 0.125, model="user/adder")], dataset="user/sums", api=api)
+    assert again.changed == [] and len(repository.commits) == 3
+
+
+def test_new_results_for_no_repository(hub, api):
+    with pytest.raises(CannotPush):
+        update_card("user/adder", [row(90, 0.125, model="user/adder")], api=api)
+    assert hub.repositories == {}
+
+
+def run_alone(hub, place: Path, code: str, **variables: str) -> str:
+    """What code prints in a process that cannot import this package and uses the Hub on loopback."""
+    script = place / "script.py"
+    script.write_text(f"import sys\nsys.modules['longhand'] = None\n{code}")
+    environment = os.environ | hub.environment(place / "home", **variables)
+    done = subprocess.run([sys.executable, "-I", script], env=environment, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+MORE = """
+from transformers import pipeline
+generator = pipeline("text-generation", model="user/adder", revision="first", trust_remote_code=True)
+print([answer["generated_text"] for (answer,) in generator(["12+34=", "99+01="], return_full_text=False)])
+try:
+    AutoModelForCausalLM.from_pretrained("user/adder", revision="other", trust_remote_code=True)
+except Exception as error:
+    print("File is truncated:", "should be of size 5000 but has size 2500" in str(error))
+"""
+
+
+def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_offline(
+    hub, api, folder, small_encoder, tmp_path
+):
+    push_model(folder, "user/adder", api=api)
+    push_model(small_encoder, "user/reader", api=api)
+    api.create_tag("user/adder", tag="first")
+    repository = hub.repositories["model", "user/adder"]
+    snippet, encoder_snippet = (
+        SNIPPET.search(hub.repositories["model", name].head.files["README.md"].decode())[1]
+        for name in ("user/adder", "user/reader")
+    )
+    other = repository.commit("other", "other", {**repository.head.files, "model.safetensors": b"other" * 1000})
+    hub.fail("GET", f"/resolve/{repository.head.sha}/model.safetensors", kind="cut")
+    hub.fail("GET", f"/resolve/{other.sha}/model.safetensors", kind="truncated", times=10_000)
+    right = re.search(r"# right is (\d+)", snippet)[1]
+    # This encoder has learned nothing: right is what the package reads from it.
+    question = re.search(r'tokenizer\("(.*)", return', encoder_snippet)[1].replace("_", "")
+    read = load_checkpoint(str(small_encoder)).answer(question)
+    code = f"{encoder_snippet}\n{snippet}\n"
+    printed = f"{read}\n{right}\n"
+    assert run_alone(hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
+    assert hub.faults[0].times == 0
+    hub.requests.clear()
+    assert run_alone(hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
+    assert hub.requests == []

@@ -1,0 +1,174 @@
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import evaluate
+import numpy as np
+import pytest
+import torch
+from loopback_hub import LoopbackHub
+
+from longhand.data.metrics import response_matches
+from longhand.hub_cards.results import wilson_interval
+
+FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch, tmp_path):
+    """Loading must not ask any server, and must not find what another test has left."""
+    monkeypatch.setattr("socket.socket.connect", None)
+    monkeypatch.setattr("evaluate.config.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("evaluate.config.HF_METRICS_CACHE", str(tmp_path / "metrics"))
+
+
+def load(**options):
+    return evaluate.load(str(FOLDER), **options)
+
+
+def drawn_batches(batches=3, count=40, tokens=12):
+    """Logits, labels and lengths such that some responses are wholly right and some are not."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(batches):
+        labels = torch.randint(0, 10, (count, tokens), generator=generator)
+        labels[:, :4] = -100
+        labels[torch.rand(labels.shape, generator=generator) < 0.2] = -100
+        labels[:, -1] = 7
+        logits = torch.nn.functional.one_hot(labels.clamp(min=0).roll(-1, 1), 10).float()
+        logits += 1.4 * torch.rand(logits.shape, generator=generator)
+        yield logits, labels, torch.randint(1, 5, (count,), generator=generator)
+
+
+def shifted(logits, labels, lengths):
+    return {"predictions": logits[:, :-1].argmax(-1), "references": labels[:, 1:], "lengths": lengths}
+
+
+def test_equals_the_metrics_of_the_package():
+    metric = load()
+    matches, lengths = [], []
+    for logits, labels, length in drawn_batches():
+        metric.add_batch(**shifted(logits, labels, length))
+        matches.append(response_matches(logits, labels))
+        lengths.append(length)
+    matches, lengths = torch.cat(matches).numpy(), torch.cat(lengths).numpy()
+    results = metric.compute()
+    assert 0.1 < results["exact_match"] < 0.9
+    exact, right, supervised = matches.sum(0)
+    assert results["count"] == len(matches) and results["exact_match"] == pytest.approx(exact / len(matches))
+    assert results["token_accuracy"] == pytest.approx(right / supervised)
+    assert [row["length"] for row in results["by_length"]] == [1, 2, 3, 4]
+    for row in results["by_length"]:
+        exact, right, supervised = matches[lengths == row["length"]].sum(0)
+        assert row["count"] == (lengths == row["length"]).sum()
+        assert row["exact_match"] == pytest.approx(exact / row["count"])
+        assert row["token_accuracy"] == pytest.approx(right / supervised)
+        assert (row["low"], row["high"]) == pytest.approx(wilson_interval(exact, row["count"]))
+
+
+def test_batches_and_their_order_do_not_matter():
+    batches = [shifted(*batch) for batch in drawn_batches()]
+    at_once = {name: torch.cat([batch[name] for batch in reversed(batches)]) for name in batches[0]}
+    metric = load()
+    for batch in batches:
+        metric.add_batch(**batch)
+    assert metric.compute() == load().compute(**at_once)
+
+
+def test_sequences_of_different_lengths_and_kinds():
+    expected = load().compute(predictions=[[1, 2], [3, 4, 5]], references=[[1, 2], [-100, 4, 6]], lengths=[1, 2])
+    assert expected["exact_match"] == 0.5 and expected["token_accuracy"] == 0.75
+    arrays = load()
+    arrays.add(predictions=np.array([1, 2]), references=np.array([1, 2]), lengths=1)
+    arrays.add(predictions=np.array([3, 4, 5]), references=np.array([-100, 4, 6]), lengths=2)
+    assert arrays.compute() == expected
+
+
+def test_an_empty_input_has_no_share():
+    assert load().compute(predictions=[], references=[], lengths=[]) == {
+        "exact_match": None,
+        "token_accuracy": None,
+        "count": 0,
+        "by_length": [],
+    }
+
+
+def test_results_can_be_written_as_json():
+    results = load().compute(predictions=[[1]], references=[[1]], lengths=np.array([30]))
+    assert json.loads(json.dumps(results)) == results
+
+
+def _process(process, cache, queue):
+    metric = load(num_process=2, process_id=process, experiment_id="two", cache_dir=cache)
+    for batch in list(drawn_batches())[process::2]:
+        metric.add_batch(**{name: values.tolist() for name, values in shifted(*batch).items()})
+    queue.put(metric.compute())
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    processes = [context.Process(target=_process, args=(process, str(tmp_path / "shared"), queue)) for process in (0, 1)]
+    for process in processes:
+        process.start()
+    results = [queue.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    metric = load()
+    for batch in drawn_batches():
+        metric.add_batch(**shifted(*batch))
+    assert [result for result in results if result is not None] == [metric.compute()]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            {"predictions": [[1, 2], [3]], "references": [[1, 2], [3, 4]], "lengths": [1, 1]},
+            "got 2 and 1 tokens in sequence 1",
+        ),
+        ({"predictions": [[1], [3]], "references": [[1], [-100]], "lengths": [1, 1]}, "got none in sequence 1"),
+        ({"predictions": [[1], []], "references": [[1], []], "lengths": [1, 1]}, "got none in sequence 1"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": []}, "Mismatch"),
+        ({"predictions": [[1]], "references": [[1]]}, "missing.*lengths"),
+    ],
+)
+def test_bad_inputs_are_named(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        load().compute(**inputs)
+
+
+def test_the_snippet_of_the_card_prints_what_it_says(monkeypatch, capsys):
+    snippet = (FOLDER / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(FOLDER.parent.parent.parent)
+    exec(snippet, {})
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == snippet.split("  # ")[2].splitlines()[0]
+    assert [row.split()[:2] for row in rows] == [["2", "1.0"], ["3", "0.0"]]
+
+
+def test_imports_nothing_of_the_package():
+    for file in FOLDER.glob("*.py"):
+        assert "longhand" not in file.read_text()
+
+
+FROM_THE_HUB = """
+import sys
+sys.modules["longhand"] = None
+import evaluate
+metric = evaluate.load("user/exact_match_by_length")
+print(metric.compute(predictions=[[4, 1]], references=[[-100, 1]], lengths=[2])["by_length"][0]["exact_match"])
+"""
+
+
+def test_loads_from_a_space_of_the_hub(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    files = {file.name: file.read_bytes() for file in FOLDER.iterdir() if file.is_file()}
+    with LoopbackHub() as hub:
+        hub.add_repository("user/exact_match_by_length", files, "space")
+        environment = os.environ | hub.environment(tmp_path / "home")
+        command = [sys.executable, "-c", FROM_THE_HUB]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "1.0\n", done.stderr

@@ -1,0 +1,158 @@
+"""What train.py and eval.py do on the Hub, and with the card of a checkpoint's folder."""
+
+import shutil
+import time
+
+import pytest
+import yaml
+from huggingface_hub import HfApi, ModelCard, constants
+from loopback_hub import LoopbackHub
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.hub_cards import push
+from longhand.hub_cards.push import model_files
+from longhand.hub_cards.results import read_results
+
+SMALL = ["addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3",
+         "--validation_lengths", "3", "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4",
+         "--max_steps", "2", "--eval_steps", "2", "--until_certified", "False"]  # fmt: skip
+PUSHED = [*SMALL, "--push_to_hub", "--hub_token", "secret"]
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A Hub that takes the place of huggingface.co in this process."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with LoopbackHub() as hub:
+        hub.add_token("secret", "user")
+        for module in ("train", "hub_cards.commits", "hub_cards.cards"):
+            monkeypatch.setattr(f"longhand.{module}.HfApi", lambda token=None: HfApi(endpoint=hub.endpoint, token=token))
+        yield hub
+
+
+def refusal(capsys, main, arguments, status=2):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == status
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    return message
+
+
+def test_a_finished_run_is_pushed_as_the_command_would(hub, tmp_path, capsys):
+    folder = tmp_path / "run"
+    train.main([*PUSHED, "--hub_private_repo", "True", "--output_dir", str(folder)])
+    repository = hub.repositories["model", "user/run"]
+    assert f"{hub.endpoint}/user/run: wrote" in capsys.readouterr().out
+    assert [commit.title for commit in repository.history(repository.head)] == ["Push run", "initial commit"]
+    expected = model_files(folder, "user/run")
+    assert repository.private and set(repository.head.files) - {".gitattributes"} == set(expected)
+    assert "best/model.safetensors" in expected and b'from_pretrained("user/run"' in repository.head.files["README.md"]
+    kept = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert kept and not any(b"secret" in content for content in (*kept, *repository.head.files.values()))
+    assert not {name for name in yaml.safe_load((folder / "recipe.yaml").read_text()) if name.startswith(("hub", "push"))}
+
+
+def test_the_folder_of_a_run_has_its_card(main_job):
+    card = ModelCard.load(main_job / "README.md")
+    rows = [row for row in read_results(main_job / "results.jsonl") if not row["model"].endswith("/best")]
+    values = [result.metric_value for result in card.data.eval_results if result.metric_type == "exact_match"]
+    assert values == [row["exact_match"] for row in rows] and "**Certified.**" in card.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hub_model_id", "other/run"], "may write to user only"),
+        (["--hub_model_id", "user/a--b"], "repository name 'user/a--b' is not legal"),
+        (["--hub_model_id", "a/b/c"], "repository name 'a/b/c'"),
+        (["--hub_model_id", "user/data"], "user/data is a dataset already"),
+        (["--hub_model_id", "user/novel"], "holds something else already"),
+        (["--hub_token", "unknown"], "refuses the token"),
+        (["--hub_token", "reader"], "can only read"),
+        (
+            ["--push_to_hub", "False", "--hub_model_id", "user/run", "--hub_token", "x"],
+            "is for push_to_hub, which is not set",
+        ),
+        (["--hub_strategy", "end"], "hub_strategy cannot be set"),
+    ],
+    ids=str,
+)
+def test_what_the_hub_will_not_take_is_not_trained(hub, tmp_path, capsys, monkeypatch, options, message):
+    hub.add_token("reader", "user", "read")
+    hub.add_repository("user/data", {"data.csv": b"1,2"}, "dataset")
+    hub.add_repository("user/novel", {"novel.txt": b"It was"})
+    before = set(hub.repositories)
+    monkeypatch.setattr(train, "make_trainer", None)
+    assert message in refusal(capsys, train.main, [*PUSHED, "--output_dir", tmp_path / "run", *options])
+    assert list(tmp_path.iterdir()) == [] and set(hub.repositories) == before
+
+
+def test_a_push_that_fails_leaves_the_finished_run_and_the_command_that_pushes_it(hub, tmp_path, capsys, monkeypatch):
+    hub.fail("POST", "/commit/", times=10_000)
+    folder = tmp_path / "run"
+    arguments = [*PUSHED, "--hub_private_repo", "True", "--hub_model_id", "user/adder", "--output_dir", folder]
+    message = refusal(capsys, train.main, arguments, status=1)
+    assert "is complete but was not pushed: gave up after" in message
+    assert set(model_files(folder, "user/adder")) <= {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    assert set(hub.repositories["model", "user/adder"].head.files) == {".gitattributes"}
+    hub.faults.clear()
+    by_hand = message.partition("python -m longhand.hub_cards.push ")[2]
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    push.main(by_hand.split())
+    assert "results.jsonl" in hub.repositories["model", "user/adder"].head.files
+
+
+def test_a_run_that_was_to_be_certified_and_is_not_is_not_pushed(hub, tmp_path, capsys):
+    arguments = [*PUSHED, "--until_certified", "True", "--output_dir", tmp_path / "run"]
+    message = refusal(capsys, train.main, arguments, status=1)
+    assert "not certified after 2 steps; it was not pushed: python -m longhand.hub_cards.push model" in message
+    assert hub.repositories == {} and (tmp_path / "run" / "README.md").is_file()
+
+
+@pytest.fixture
+def run(main_job, tmp_path):
+    return shutil.copytree(main_job, tmp_path / "addition")
+
+
+def update(*arguments):
+    evaluation.main([*map(str, arguments), "--num_samples", "20", "--update_card"])
+
+
+def test_eval_adds_results_to_the_card_of_a_folder(run, tmp_path, capsys):
+    before = read_results(run / "results.jsonl")
+    update(run, "--lengths", "7,30", "--output_dir", tmp_path / "seven", "--dataset", "user/sums")
+    assert f"updated {run / 'README.md'}" in capsys.readouterr().out
+    rows = read_results(run / "results.jsonl")
+    assert [(row["model"], row["length"], row["num_samples"]) for row in rows] == [
+        ("addition", 7, 20), ("addition", 30, 20), ("addition", 200, 50),
+        ("addition/best", 30, 50), ("addition/best", 200, 50),
+    ]  # fmt: skip
+    assert "| 7 | 1.0000 |" in (card := (run / "README.md").read_text()) and "**Certified.**" in card
+    entries = yaml.safe_load((run / ".eval_results" / "addition.yaml").read_text())
+    assert [entry["dataset"]["task_id"] for entry in entries] == ["length_7", "length_30", "length_200"]
+    update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
+    best = [row["length"] for row in read_results(run / "results.jsonl") if row["model"] == "addition/best"]
+    assert best == [8, 30, 200] and len(before) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ask", "1+1"], "leave out --ask"),
+        (["--certify"], "leave out --certify"),
+        (["--dataset", "sums"], "repository name 'sums' must be of the form USER/NAME"),
+    ],
+    ids=str,
+)
+def test_updates_that_cannot_end_well_are_refused_before_any_work(run, tmp_path, capsys, monkeypatch, options, message):
+    monkeypatch.setattr(evaluation, "evaluate_lengths", None)
+    arguments = [run, "--lengths", "7", "--update_card", "--output_dir", tmp_path / "out"]
+    assert message in refusal(capsys, evaluation.main, [*arguments, *options])
+    (run / "README.md").write_text("---\nlicense: mit\n---\nMine.")
+    assert "has no card with a results block" in refusal(capsys, evaluation.main, arguments)
+    assert "is for --update_card" in refusal(capsys, evaluation.main, [run, "--dataset", "user/sums"])
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,85 @@
+"""What README.md says of the Hub, run as it stands against one on loopback."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from huggingface_hub import HfApi, ModelCard, constants
+from loopback_hub import LoopbackHub
+
+from longhand.data.tokenization import build_tokenizer
+from longhand.hub_cards import readme
+from longhand.hub_cards.construct import construct
+from longhand.hub_cards.push import parse_arguments, push_model
+from longhand.hub_cards.recipes import write_recipe
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+
+SECTION = readme.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
+LOADING, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+SIZES = re.compile(r'(user, max_length, num_samples, max_steps, lengths = "user"), .*')
+"""The line that says how large all is: a test takes less."""
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with LoopbackHub() as hub:
+        hub.add_token("secret", "user")
+        yield hub
+
+
+def push_adder(hub, folder, **options):
+    return push_model(folder, "user/addition", api=HfApi(endpoint=hub.endpoint, token="secret"), **options)
+
+
+def run(hub, place, code):
+    (place / "script.py").write_text(code)
+    environment = os.environ | hub.environment(place / "home", token="secret")
+    done = subprocess.run([sys.executable, "script.py"], env=environment, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
+    construct("addition", 60, tmp_path / "addition")
+    push_adder(hub, tmp_path / "addition")
+    small = DATASETS.replace("1_000_000", "1_000")
+    assert small != DATASETS
+    printed = run(hub, tmp_path, f"{LOADING}\n{small}\nprint(len(rows), rows.column_names)").splitlines()
+    assert printed[0] == re.search(r"# (\d+), the ones first", LOADING)[1]
+    assert "'labels'" in printed[1] and "'longest_cascade'" in printed[1]
+    assert printed[2].startswith("1000 [") and all(
+        f"`{name}`" in SECTION for name in re.findall(r"'(\w+)'", printed[1].partition("prompt")[0] + printed[2])
+    )
+
+
+def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_path):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "relation_range": [0, 1], "windowed": True}
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(**sizes))
+    base = tmp_path / "addition"
+    model.save_pretrained(base)
+    build_tokenizer().save_pretrained(base)
+    write_recipe({"task": "addition"}, base / "recipe.yaml")
+    push_adder(hub, base)
+    code, replaced = SIZES.subn(r'\1, 3, 200, 2, "3,5"', FINE_TUNING)
+    assert replaced == 1
+    printed = run(hub, tmp_path, code)
+    assert "addition-of-three: wrote" in printed
+    repository = hub.repositories["model", "user/addition-of-three"]
+    assert [commit.title for commit in repository.history(repository.head)][:2] == ["New results", "Push addition-of-three"]
+    assert set(hub.repositories["dataset", "user/sums-of-three"].head.files) >= {"README.md"}
+    card = ModelCard(repository.head.files["README.md"].decode())
+    assert (card.data.base_model, card.data.datasets) == ("user/addition", ["user/sums-of-three"])
+    assert {result.dataset_config for result in card.data.eval_results} == {"length_3", "length_5"}
+    assert ".eval_results/multi_operand_addition.yaml" in repository.head.files
+    before = hub.repositories["model", "user/addition"].head.files["model.safetensors"]
+    assert repository.head.files["model.safetensors"] != before
+
+
+def test_commands_of_the_page_are_legal():
+    commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |$)", SECTION, re.MULTILINE)
+    assert [parse_arguments(command.split()).kind for command in commands] == ["model", "dataset"]
