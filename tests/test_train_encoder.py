@@ -31,6 +31,7 @@ MODELS = {
 TEXT = [
     *("--pair_maps", "coupled", "none", "--windowed", "False", "--text_tokens", "3", "--absolute_positions", "text"),
     *("--max_position_embeddings", "40", "--num_train_samples", "16"),
+    *("--varied_field", "False"),
 ]
 
 
