@@ -136,7 +136,9 @@ class EncoderMultiplication(EncoderTask):
         label    . . . 2 4 0 6 3 2        label    . 2 4 0 6 3 2
 
     The number is uniform below 10^length, the multiplier among the numbers of its length, 1 to 9 for one digit. Sampling
-    `"shifted"` appends zeros to the number, as many as fit into the field (Sec. 3.2, M3).
+    `"shifted"` appends zeros to the number, as many as fit into the field (Sec. 3.2, M3); `"sparse"` makes every digit but
+    the multiplier's first a zero with a probability that is itself uniform in 0..1 for every problem, so that products of
+    few digits are learned first.
     """
 
     name: ClassVar[str] = "encoder_multiplication"
@@ -147,7 +149,9 @@ class EncoderMultiplication(EncoderTask):
 
     multiplier_length: int = field(default=1, metadata={"help": "digits of the first number"})
     spill: bool = field(default=False, metadata={"help": "read the product's top digits at the operator and the multiplier"})
-    sampling: Literal["uniform", "shifted"] = field(default="uniform", metadata={"help": "which products are drawn"})
+    sampling: Literal["uniform", "shifted", "sparse"] = field(
+        default="uniform", metadata={"help": "which products are drawn, see EncoderMultiplication"}
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -167,6 +171,8 @@ class EncoderMultiplication(EncoderTask):
         digits = np.zeros((count, 2, max(bound, length)), dtype=np.uint8)
         digits[:, 1, :bound] = generator.integers(0, 10, size=(count, bound), dtype=np.uint8)
         digits[:, 0, :length] = generator.integers(0, 10, size=(count, length), dtype=np.uint8)
+        if self.sampling == "sparse":
+            digits[generator.random(digits.shape) < generator.random((count, 1, 1))] = 0
         digits[:, 0, length - 1] = generator.integers(1, 10, size=count, dtype=np.uint8)
         if self.sampling == "shifted":
             needed = self.needed_field(bound)

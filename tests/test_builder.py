@@ -62,6 +62,7 @@ ENCODER_FORMATS = [
     EncoderAddition(sampling="carry_runs"),
     EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=2),
     EncoderMultiplication(field_width=9, varied_field=True, sampling="shifted"),
+    EncoderMultiplication(multiplier_length=3, sampling="sparse"),
 ]
 
 
@@ -342,6 +343,7 @@ HASHES = {
     "encoder_addition,None,False,0,carry_runs": "6966ab32255a2aaa",
     "encoder_multiplication,None,False,2,3,True,uniform": "cc547570751b4fd7",
     "encoder_multiplication,9,True,0,1,False,shifted": "a97c358a51637fdb",
+    "encoder_multiplication,None,False,0,3,False,sparse": "1032d2fbfbc47645",
 }
 
 

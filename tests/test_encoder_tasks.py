@@ -1,6 +1,7 @@
 """Sums and products in the encoder's format."""
 
 import inspect
+import math
 import re
 from dataclasses import replace
 
@@ -36,6 +37,7 @@ MULTIPLICATIONS = [
     EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=3),
     EncoderMultiplication(field_width=12, multiplier_length=3, sampling="shifted"),
     EncoderMultiplication(field_width=12, spill=True, multiplier_length=3, sampling="shifted"),
+    EncoderMultiplication(multiplier_length=3, sampling="sparse"),
 ]
 
 
@@ -129,6 +131,17 @@ def test_shifting_appends_the_same_zeros_to_both_numbers():
     )
     assert (zeros[:, 0] == zeros[:, 1]).all()
     assert (abs(np.bincount(zeros[:, 0], minlength=8) / both.sum() - 1 / 8) < 0.01).all()
+
+
+def test_sparse_products_have_every_share_of_zeros_alike():
+    task = EncoderMultiplication(multiplier_length=3, sampling="sparse")
+    digits = task.draw_operands(make_generator(2), np.full((30_000, 1), 5))
+    assert (digits[:, 0, 2] > 0).all() and (digits[:, 0, 3:] == 0).all()
+    # A digit is 0 in a share p of a problem, p uniform in 0..1, and in a tenth of the rest: k of 7 digits that are not the
+    # multiplier's first are left with probability 1/8 before that tenth is taken off.
+    drawn = (digits[:, 1] > 0).sum(axis=1) + (digits[:, 0, :2] > 0).sum(axis=1)
+    expected = [sum(math.comb(kept, k) * 0.9**k * 0.1 ** (kept - k) / 8 for kept in range(8)) for k in range(8)]
+    assert (abs(np.bincount(drawn, minlength=8) / 30_000 - expected) < 0.01).all()
 
 
 @pytest.mark.parametrize("sampling", CLASS_SAMPLINGS)
@@ -279,7 +292,7 @@ def test_description_makes_the_same_task(task):
         (lambda: EncoderAddition(varied_field=1), "varied_field must be True or False, got 1"),
         (lambda: EncoderAddition(text_tokens=-1), "text_tokens must be at least 0, got -1"),
         (lambda: EncoderAddition(sampling="hard"), "sampling 'hard' is unknown: choose one of uniform, shifted"),
-        (lambda: EncoderMultiplication(sampling="mixed"), "sampling 'mixed' is unknown: choose one of uniform, shifted"),
+        (lambda: EncoderMultiplication(sampling="mixed"), "'mixed' is unknown: choose one of uniform, shifted, sparse"),
         (lambda: EncoderMultiplication(multiplier_length=0), "multiplier_length must be at least 1, got 0"),
         (
             lambda: examples_of(EncoderAddition(field_width=4)),
