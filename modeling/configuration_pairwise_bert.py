@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .encoder_maps import NO_MAP, PAIR_MAP_RULES
+from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
@@ -36,6 +36,7 @@ class PairwiseBertConfig(PreTrainedConfig):
         share_over_heads: whether heads with the same rule share their vectors in a layer.
         relation_range: smallest and largest difference of ids, query minus key, that are told apart. None takes all that
             fit into `max_position_embeddings`.
+        relation_init: vectors start `"normal"`, or `"one_per_head"`: each head's queries favour the vector of one relation.
         windowed: whether keys outside `relation_range`, and text, are not attended to at all; digits of a multiplier are,
             by the rule `"uniform"`.
         max_multiplier_length: most digits of a multiplier that the rule `"uniform"` has vectors for.
@@ -66,6 +67,7 @@ class PairwiseBertConfig(PreTrainedConfig):
     pair_maps: list[str] | None = None
     share_over_heads: bool = True
     relation_range: list[int] | None = None
+    relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = False
     max_multiplier_length: int = 3
     num_loops: int = 1
@@ -133,10 +135,13 @@ class PairwiseBertConfig(PreTrainedConfig):
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
             raise ValueError(f"a window is that of one rule for all heads, got pair_maps {self.pair_maps}")
-        if self.windowed and self.attention_probs_dropout_prob:
+        relations = [
+            num_relations(name, self.relation_range, self.max_multiplier_length) for name in self.pair_maps if name != NO_MAP
+        ]
+        if self.relation_init == "one_per_head" and max(relations, default=0) > self.head_dim:
             raise ValueError(
-                "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "
-                f"got {self.attention_probs_dropout_prob}"
+                f'relation_init "one_per_head" needs vectors at right angles, got {max(relations)} relations '
+                f"and {self.head_dim} dimensions per head"
             )
 
 

@@ -27,8 +27,8 @@ from .neighbourhoods import (
     attend_to_gathered,
     distinct_neighbourhoods,
 )
-from .pair_maps import Neighbours
-from .position_encodings import FAVOUR, POSITION_ENCODINGS, PairwiseBias, PositionEncoding, PositionTable
+from .pair_maps import FAVOUR, Neighbours
+from .position_encodings import POSITION_ENCODINGS, PairwiseBias, PositionEncoding, PositionTable
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "rms": nn.RMSNorm,

@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, num_relations, virtual_indices
 from .neighbourhoods import attend_to_columns
-from .pair_maps import NOT_RELATED, Neighbours
+from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT
 
 
@@ -60,6 +60,10 @@ class RelationVectors(nn.Module):
         return nn.functional.pad(scores, (0, 1))
 
 
+class QueryProjection(nn.Linear):
+    """The projection to queries, which has a class of its own because its biases may favour relations at the start."""
+
+
 class PairwiseBertAttention(nn.Module):
     """Multi-head attention with score q_i . (k_j + p[map[i, j]]) / sqrt(head_dim) (Shaw et al., 2018; paper 2, Eq. 2.1).
 
@@ -74,7 +78,7 @@ class PairwiseBertAttention(nn.Module):
         self.config = config
         self.head_dim = config.head_dim
         self.scaling = config.head_dim**-0.5
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.q_proj = QueryProjection(config.hidden_size, config.hidden_size)
         self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
@@ -190,8 +194,11 @@ class PairwiseBertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        # Only through the module that owns a parameter: transformers passes over the others in remote code.
         std = self.config.initializer_range
-        if isinstance(module, nn.Linear):
+        if self.config.relation_init == "one_per_head" and isinstance(module, (QueryProjection, RelationVectors)):
+            self._favour_one_relation_per_head(module)
+        elif isinstance(module, nn.Linear):
             init.normal_(module.weight, std=std)
             init.zeros_(module.bias)
         elif isinstance(module, (nn.Embedding, RelationVectors)):
@@ -199,6 +206,22 @@ class PairwiseBertPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+
+    def _favour_one_relation_per_head(self, module: nn.Module) -> None:
+        """Vectors at right angles, and on each head's queries a bias along one of them, so that its score gains `FAVOUR`."""
+        config = self.config
+        length = (FAVOUR * config.head_dim**0.5) ** 0.5
+        if isinstance(module, RelationVectors):
+            relations, tables, _ = module.weight.shape
+            init.copy_(module.weight, length * torch.eye(relations, config.head_dim).unsqueeze(1).expand(-1, tables, -1))
+            return
+        init.normal_(module.weight, std=config.initializer_range)
+        bias = torch.zeros(config.num_attention_heads, config.head_dim)
+        for name in {*config.head_maps} - {NO_MAP}:
+            heads = [head for head, own in enumerate(config.head_maps) if own == name]
+            relations = num_relations(name, config.relation_range, config.max_multiplier_length)
+            bias[heads, torch.arange(len(heads)) % relations] = length
+        init.copy_(module.bias, bias.flatten())
 
 
 class PairwiseBertModel(PairwiseBertPreTrainedModel):

@@ -17,6 +17,8 @@ import torch
 NOT_RELATED = -1
 """The value of a pair map where the query must not attend to the key."""
 
+FAVOUR = 6.0
+"""What the relation that a head favours adds to its scores at the start of training."""
 
 ONLY_KEY, ONLY_QUERY, NEITHER = "only key", "only query", "neither"
 """What a relation says of a level at which not both tokens have an id."""

@@ -159,10 +159,6 @@ class RotaryEncoding(PositionEncoding):
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
-FAVOUR = 6.0
-"""Bias of a head towards its own relation at the start of training."""
-
-
 class PairwiseBias(PositionEncoding):
     """One learned number per layer, head and relation of coupled ids, added to the scores.
 

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForTokenClassification, BertConfig,
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
-from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.pair_maps import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
 
 TEXTS = ["_12+_95", "a1+b_5c"]
@@ -389,6 +389,20 @@ def test_initial_weights_are_normal_biases_zero_and_norms_one():
             assert abs(parameter.std() / 0.07 - 1) < 0.08 and abs(parameter.mean()) < 0.01, name
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_each_head_starts_with_one_relation_to_which_its_scores_are_higher(share):
+    maps = ["coupled"] * 2 + ["none"] + ["uniform"] * 7
+    sizes = {"hidden_size": 80, "num_hidden_layers": 1, "num_attention_heads": 10, "relation_range": [-1, 1]}
+    config = PairwiseBertConfig(pair_maps=maps, relation_init="one_per_head", share_over_heads=share, **sizes)
+    attention = PairwiseBertForTokenClassification(config).model.layers[0].self_attn
+    queries = attention.q_proj.bias.view(1, 10, 1, 8) * attention.scaling
+    for relations, expected in zip(attention.relations, (3, 6), strict=True):
+        scores = relations.scores(queries[:, relations.heads])[0, :, 0, :-1]
+        favoured = torch.arange(len(relations.heads)) % expected
+        assert scores.shape[1] == expected
+        torch.testing.assert_close(scores, FAVOUR * functional.one_hot(favoured, expected).to(scores.dtype))
+
+
 @every_encoder
 def test_half_precision_stays_near_double_precision(name):
     model, inputs = build(name), encode("_12+_95", "1+5")
@@ -515,6 +529,7 @@ def test_training_does_not_stop_at_a_settled_state():
         ({"relation_range": [0]}, "low <= 0 <= high, got [0]"),
         ({"relation_range": [-1, 0, 1]}, "low <= 0 <= high, got [-1, 0, 1]"),
         ({"windowed": True, "pair_maps": ["none"]}, "a window is that of one rule for all heads, got pair_maps ['none']"),
+        ({"relation_init": "one_per_head"}, "needs vectors at right angles, got 201 relations and 96 dimensions per head"),
         ({"windowed": True, "pair_maps": ["relative", "coupled"] * 4}, "a window is that of one rule for all heads"),
         ({"absolute_positions": "some"}, "absolute_positions"),
         ({"hidden_size": 100, "num_attention_heads": 8}, "hidden_size 100 is not a multiple of num_attention_heads 8"),
