@@ -42,6 +42,8 @@ GENERATION_FILE = FOLDER / "generation.jsonl"
 STUDIES_FOLDER = FOLDER / "studies"
 TASKS_STUDY = "tasks"
 ENCODINGS_STUDY = "encodings"
+LABELS_STUDY = "multiplication-3"
+"""The study of encoders that is shown by labels too: no whole product is right past the trained length."""
 
 WINDOWED_RECIPES = {
     "addition": ["addition-short"],
@@ -220,18 +222,19 @@ def by_class(rows: list[Row]) -> list[Row]:
     return [{**row, "length": row["length_b"]} for row in rows]
 
 
-def encoder_table(rows: list[Row]) -> str:
-    """A line for each variant of an encoder: exact match by length, or by class where sums of one length were tested so."""
+def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
+    """A line for each variant of an encoder: a measure by length, or by class where sums of one length were tested so."""
     classes, digits = has_classes(rows), rows[0]["length"]
     rows = by_class(rows) if classes else rows
     variants, shown = group_variants(rows), sorted({row["length"] for row in rows})
-    lines = [["variant", *map(str, shown), *([] if classes else ["generalizable length"]), "seconds"]]
+    with_reach = measure == "exact_match" and not classes
+    lines = [["variant", *map(str, shown), *(["generalizable length"] if with_reach else []), "seconds"]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
     for variant, own in variants.items():
-        values = {length: [row["exact_match"] for row in own if row["length"] == length] for length in shown}
+        values = {length: [row[measure] for row in own if row["length"] == length] for length in shown}
         cells = [f"{median(values[length]):.3f}" if values[length] else "" for length in shown]
         seconds = f"{median(row['run_seconds'] for row in own):.0f}"
-        lines.append([variant, *cells, *([] if classes else [_reach(own)]), seconds])
+        lines.append([variant, *cells, *([_reach(own)] if with_reach else []), seconds])
     seeds = {len({row["model"] for row in own}) for own in variants.values()}
     runs = "one seed" if seeds == {1} else f"medians of {' or '.join(map(str, sorted(seeds)))} seeds"
     what = f"sums of {digits} digits by class" if classes else "problems per length"
@@ -378,6 +381,8 @@ def published_blocks() -> dict[str, str]:
         blocks[f"studies/{folder.name}"] = table
     for folder in sorted(ENCODER_STUDIES_FOLDER.glob("*")):
         blocks[f"encoders/{folder.name}"] = encoder_table(best_rows(read_results(folder / RESULTS_FILE)))
+    rows = best_rows(read_results(ENCODER_STUDIES_FOLDER / LABELS_STUDY / RESULTS_FILE))
+    blocks[f"encoders/{LABELS_STUDY}/labels"] = encoder_table(rows, "token_accuracy")
     blocks["encoder-places"] = places_table(read_results(PLACES_FILE))
     blocks["ring"] = ring_table(read_results(RING_FILE))
     blocks["complexity"] = complexity_table(read_results(COMPLEXITY_FILE))
