@@ -385,11 +385,11 @@ def hardware(device: torch.device) -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-def parse_lengths(text: str) -> list[int]:
+def parse_lengths(text: str, least: int = 1) -> list[int]:
     """`"10:200:10"` (both ends included) or `"30,60,100"` as a list.
 
     Raises:
-        ValueError: the text is neither, or a length is below 1.
+        ValueError: the text is neither, or a length is below `least`.
     """
     try:
         if ":" in text:
@@ -399,8 +399,10 @@ def parse_lengths(text: str) -> list[int]:
             lengths = [int(part) for part in text.split(",")]
     except (TypeError, ValueError):
         lengths = []
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100")
+    if not lengths or min(lengths) < least:
+        raise ValueError(
+            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more"
+        )
     return lengths
 
 
@@ -453,7 +455,8 @@ def _card_place(source: str) -> str:
 
 def run(options: argparse.Namespace) -> None:
     lengths = parse_lengths(options.lengths)
-    others = parse_lengths(options.lengths_b) if options.lengths_b else None
+    # A class of sums may be 0; `operand_lengths` of other tasks refuses it.
+    others = None if options.lengths_b is None else parse_lengths(options.lengths_b, least=0)
     if options.dataset is not None and not options.update_card:
         raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
     if options.num_samples < 1:

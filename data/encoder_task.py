@@ -16,6 +16,7 @@ from longhand.data.sampling import split_of
 from longhand.data.task import Task
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import virtual_indices
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, LABELS, PAD, PAD_LABEL
 
 
@@ -102,6 +103,8 @@ class EncoderTask(Task):
 
     def check_inputs(self, model, batch):
         model.model.check_inputs(batch["input_ids"])
+        # Other examples may have more text than these.
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * self.text_tokens)
 
     def check_generation(self):
         raise ValueError(f"a model of the task {self.name!r} is an encoder and generates nothing: leave out --decode")
@@ -134,6 +137,10 @@ class EncoderTask(Task):
     @property
     def for_evaluation(self):
         return replace(self, field_width=None, varied_field=False) if self.varied_field else self
+
+    @property
+    def widest(self):
+        return replace(self, varied_field=False)
 
     @abstractmethod
     def needed_field(self, length: int) -> int:

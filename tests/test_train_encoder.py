@@ -34,6 +34,9 @@ TEXT = [
     *("--varied_field", "False"),
 ]
 
+ABSOLUTE = ["--pair_maps", "none", "--windowed", "False", "--absolute_positions", "all"]
+SHORT = ["--validation_lengths", "5", "--test_lengths", "5"]
+
 
 @pytest.fixture(scope="module", params=MODELS)
 def finished(request, tmp_path_factory):
@@ -132,9 +135,9 @@ def test_sums_are_evaluated_by_the_length_of_their_cascade(addition, tmp_path, m
         return digits
 
     monkeypatch.setattr(EncoderAddition, "draw", recording)
-    options = ["--lengths", "6", "--lengths_b", "3:6:3", "--num_samples", "4", "--sampling", "cascades"]
+    options = ["--lengths", "6", "--lengths_b", "0:6:3", "--num_samples", "4", "--sampling", "cascades"]
     evaluation.main([str(addition), *options, "--output_dir", str(tmp_path)])
-    assert [(row["length"], row["length_b"]) for row in read_results(tmp_path / "results.jsonl")] == [(6, 3), (6, 6)]
+    assert [(row["length"], row["length_b"]) for row in read_results(tmp_path / "results.jsonl")] == [(6, 0), (6, 3), (6, 6)]
     assert drawn and all(wanted == found for wanted, found in drawn)
 
 
@@ -151,6 +154,25 @@ def test_heads_for_text_and_loops_learn_a_fixed_training_set(name, tmp_path):
         if torch.equal(after.cpu(), before.cpu())
     ]
     assert untrained == []
+
+
+def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
+    # Four loops always and nothing drawn: only rounding may differ.
+    arguments = ["encoder-addition", *SMALL, "--num_loops", "2", "--settle_weight", "0.3", "--max_steps", "1"]
+    arguments += ["--eval_steps", "1", "--learning_rate", "0.01"]
+    gradients = []
+    for parts in (1, 2):
+        options = ["--gradient_accumulation_steps", str(parts), "--output_dir", str(tmp_path / str(parts))]
+        trainer = train.make_trainer(parse_run([*arguments, *options]))
+        model = trainer.model.train()
+        model.model._num_loops = lambda tokens: 2
+        batches = [trainer.train_dataset[part] for part in range(parts)]
+        total = sum((batch["labels"] != -100).sum() for batch in batches)
+        for batch in batches:
+            trainer.training_step(model, batch, num_items_in_batch=total)
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for whole, accumulated in zip(*gradients, strict=True):
+        torch.testing.assert_close(accumulated, whole, rtol=1e-3, atol=1e-6)
 
 
 class Cut(BaseException):
@@ -203,6 +225,8 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
         (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
         (["encoder-addition-text", "--max_position_embeddings", "30"], "max_position_embeddings = 30 tokens"),
+        (["encoder-addition-text", "--pair_maps", "none", "--max_position_embeddings", "45"], "= 45 tokens, got 46"),
+        (["encoder-addition", *ABSOLUTE, *SHORT, "--max_position_embeddings", "24"], "= 24 tokens, got 25"),
         (["encoder-addition", "--min_length", "2"], "min_length must be 1, got 2"),
         (["encoder-addition", "--num_train_samples", "512"], "varied_field draws a field for every batch"),
         (["encoder-addition", "--attention_probs_dropout_prob", "0.1"], "attention_probs_dropout_prob must be 0, got 0.1"),
