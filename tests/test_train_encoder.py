@@ -17,7 +17,7 @@ from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, 
 from longhand.data.complexity import cascade_lengths
 from longhand.hub_cards.arguments import parse_run
 from longhand.hub_cards.results import read_results
-from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 SMALL = [
     *("--hidden_size", "16", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
@@ -89,11 +89,31 @@ def test_command_evaluates_the_checkpoint_as_the_run_did(finished, tmp_path, cap
     assert [[row[key] for key in measured] for row in read_results(tmp_path / "results.jsonl")] == expected
     for file in ("accuracy.png", f"attention-{folder.name}.png", f"positions-{folder.name}.png"):
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
+    assert [row["layer"] for row in read_results(tmp_path / "positions.jsonl")] == [1]
     places = read_results(tmp_path / "places.jsonl")
     for length in (2, 4):
         found = [row["place"] for row in places if row["length"] == length]
         assert found == list(range(1, len(found) + 1))
     assert "exact" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rule", ["relative", "uniform"])
+def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
+    options = {"relation_range": [-3, 6], "pair_maps": [rule], "num_hidden_layers": 1, "hidden_size": 8}
+    model = PairwiseBertForTokenClassification(PairwiseBertConfig(**options, intermediate_size=8))
+    checkpoint = evaluation.Checkpoint("name", model, None, EncoderAddition(), None, None)
+    weight = model.model.layers[0].self_attn.relations[0].weight
+    generator = torch.Generator().manual_seed(0)
+    for present in ([-1], [0, 6], range(-3, 7)):
+        with torch.no_grad():
+            weight.copy_(torch.nn.functional.normalize(torch.randn(weight.shape, generator=generator), dim=-1))
+            absent = [difference + 3 for difference in range(-3, 7) if difference not in present]
+            weight[absent] = 0
+            weight[10:] *= 100
+        (row,) = evaluation.measure_position_maps(checkpoint)
+        assert row["effective_relations"] == pytest.approx(len(present), rel=1e-5)
+        assert row["share"] == pytest.approx(1 / len(present), rel=1e-5) and row["strongest"] in present
+        assert (row["layer"], row["rule"], row["relations"]) == (1, rule, 10)
 
 
 def test_question_is_answered_with_the_predicted_labels(finished, capsys):
