@@ -31,6 +31,12 @@ class LabelCollator:
         return batch if present.all() else batch | {"attention_mask": present.long()}
 
 
+def check_count(name: str, value: int, least: int) -> None:
+    """Raises ValueError where an option is no integer from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer, at least {least}, got {value!r}")
+
+
 def number_lengths(digits: np.ndarray) -> np.ndarray:
     """How many digits numbers (..., width), ones first, are written with: 1 for zero."""
     place = np.arange(1, digits.shape[-1] + 1)
@@ -83,12 +89,11 @@ class EncoderTask(Task):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.field_width is not None and (isinstance(self.field_width, bool) or self.field_width < 1):
-            raise ValueError(f"field_width must be at least 1, got {self.field_width!r}")
+        if self.field_width is not None:
+            check_count("field_width", self.field_width, 1)
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
-        if isinstance(self.text_tokens, bool) or self.text_tokens < 0:
-            raise ValueError(f"text_tokens must be at least 0, got {self.text_tokens!r}")
+        check_count("text_tokens", self.text_tokens, 0)
 
     @property
     def config_options(self):
