@@ -432,7 +432,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eval.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help="folder or Hub id; several are seeds of one model")
     parser.add_argument("--lengths", default="10:100:10", help="digits: START:STOP:STEP or a list (default %(default)s)")
-    parser.add_argument("--lengths_b", help="digits of the second operand: evaluates all pairs, plotted as a heatmap")
+    parser.add_argument(
+        "--lengths_b", help="digits of the second operand, or class of sums: evaluates all pairs, plotted as a heatmap"
+    )
     parser.add_argument("--num_samples", type=int, default=200, help="problems per length (default %(default)s)")
     parser.add_argument("--decode", choices=("teacher_forced", "generate"), default="teacher_forced")
     parser.add_argument("--seed", type=int, default=0, help="seed of the test problems (default %(default)s)")
