@@ -41,6 +41,7 @@ from longhand.hub_cards.results import (
     Row,
     format_medians,
     format_places,
+    format_position_maps,
     format_table,
     read_results,
     write_results,
@@ -48,6 +49,7 @@ from longhand.hub_cards.results import (
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
 PLACES_FILE = "places.jsonl"
+POSITION_MAPS_FILE = "positions.jsonl"
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation; what is computed of so many tokens still fits into a processor's caches."""
@@ -339,13 +341,33 @@ def check_position_maps(checkpoint: Checkpoint) -> None:
         raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
 
 
-def draw_position_maps(checkpoint: Checkpoint, file: Path) -> None:
-    """Plots the vectors of every layer, those of all heads side by side (paper 2, App. C.3)."""
-    layers = [layer.self_attn.relations for layer in checkpoint.model.model.layers]
-    tables = [[rule.weight.detach().float().flatten(1).cpu().numpy() for rule in rules] for rules in layers]
-    low = checkpoint.model.config.relation_range[0]
-    names = [rule.name for rule in layers[0]]
-    plot_position_maps(tables, names, [low] * len(names), file)
+def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
+    """The vectors of every layer by rule, (relations, elements), those of all heads side by side."""
+    return [
+        {rule.name: rule.weight.detach().float().flatten(1).cpu().numpy() for rule in layer.self_attn.relations}
+        for layer in model.model.layers
+    ]
+
+
+def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
+    """How dispersed the relative vectors of every layer are over differences of ids, a row for each layer and rule.
+
+    A vector's share is that of its squared length in those of all. They are as dispersed as `effective_relations` vectors
+    of equal length: e to the entropy of the shares. Vectors of a multiplier's digits are left out, so that RPE and UPE
+    compare (paper 2, App. C.3, which judges by eye).
+    """
+    low, high = checkpoint.model.config.relation_range
+    rows = []
+    for layer, tables in enumerate(position_maps(checkpoint.model), 1):
+        for rule, table in tables.items():
+            lengths = np.square(table[: high - low + 1]).sum(1)
+            shares = lengths / lengths.sum()
+            entropy = -(shares * np.log(np.maximum(shares, np.finfo(np.float32).tiny))).sum()
+            strongest = int(shares.argmax())
+            measured = {"strongest": strongest + low, "share": float(shares[strongest])}
+            measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
+            rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
+    return rows
 
 
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
@@ -385,11 +407,11 @@ def hardware(device: torch.device) -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-def parse_lengths(text: str) -> list[int]:
+def parse_lengths(text: str, least: int = 1) -> list[int]:
     """`"10:200:10"` (both ends included) or `"30,60,100"` as a list.
 
     Raises:
-        ValueError: the text is neither, or a length is below 1.
+        ValueError: the text is neither, or a length is below `least`.
     """
     try:
         if ":" in text:
@@ -399,8 +421,10 @@ def parse_lengths(text: str) -> list[int]:
             lengths = [int(part) for part in text.split(",")]
     except (TypeError, ValueError):
         lengths = []
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100")
+    if not lengths or min(lengths) < least:
+        raise ValueError(
+            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more"
+        )
     return lengths
 
 
@@ -408,7 +432,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eval.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help="folder or Hub id; several are seeds of one model")
     parser.add_argument("--lengths", default="10:100:10", help="digits: START:STOP:STEP or a list (default %(default)s)")
-    parser.add_argument("--lengths_b", help="digits of the second operand: evaluates all pairs, plotted as a heatmap")
+    parser.add_argument(
+        "--lengths_b", help="digits of the second operand, or class of sums: evaluates all pairs, plotted as a heatmap"
+    )
     parser.add_argument("--num_samples", type=int, default=200, help="problems per length (default %(default)s)")
     parser.add_argument("--decode", choices=("teacher_forced", "generate"), default="teacher_forced")
     parser.add_argument("--seed", type=int, default=0, help="seed of the test problems (default %(default)s)")
@@ -427,7 +453,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
     parser.add_argument("--output_places", action="store_true", help="also accuracy of every digit of the answer")
-    parser.add_argument("--position_maps", action="store_true", help="also plot an encoder's pairwise vectors")
+    parser.add_argument(
+        "--position_maps", action="store_true", help="also plot an encoder's pairwise vectors, and how dispersed they are"
+    )
     parser.add_argument("--sampling", help="draw other test problems, where a task has the choice, such as cascades")
     parser.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
@@ -453,7 +481,8 @@ def _card_place(source: str) -> str:
 
 def run(options: argparse.Namespace) -> None:
     lengths = parse_lengths(options.lengths)
-    others = parse_lengths(options.lengths_b) if options.lengths_b else None
+    # A class of sums may be 0; `operand_lengths` of other tasks refuses it.
+    others = None if options.lengths_b is None else parse_lengths(options.lengths_b, least=0)
     if options.dataset is not None and not options.update_card:
         raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
     if options.num_samples < 1:
@@ -534,8 +563,11 @@ def run(options: argparse.Namespace) -> None:
     if options.position_maps:
         for checkpoint in checkpoints:
             file = folder / f"positions-{checkpoint.name.replace('/', '--')}.png"
-            draw_position_maps(checkpoint, file)
+            plot_position_maps(position_maps(checkpoint.model), *checkpoint.model.config.relation_range, file)
             print(f"wrote {file}")
+        measured = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
+        write_results(measured, folder / POSITION_MAPS_FILE)
+        print(f"\n{format_position_maps(measured)}\n\nwrote {folder / POSITION_MAPS_FILE}")
     if options.attentions:
         for checkpoint in checkpoints:
             file = folder / f"attention-{checkpoint.name.replace('/', '--')}.png"

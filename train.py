@@ -154,6 +154,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]
     tested = task.for_evaluation
     check_lengths(model, tested, [tested.operand_lengths(length) for length in used])
+    check_lengths(model, task.widest, [task.operand_lengths(data.max_length)])
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
     EvaluationBatches(task, task.operand_lengths(data.max_length), 1, training.data_seed, "train", 1, collator=collator)[0]
     until_certified = UntilCertified(run, model, batches) if training.until_certified else None

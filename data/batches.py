@@ -60,7 +60,8 @@ class Batches(Dataset):
         for name, value in batch.items():
             one_for_all = name == "position_ids" and len(value) == 1
             if isinstance(value, torch.Tensor) and not one_for_all:
-                batch[name] = value[share::shares]
+                # Losses of transformers view labels as one row.
+                batch[name] = value[share::shares].contiguous()
         return batch
 
     def global_batch(self, index: int) -> tuple[Examples, np.random.Generator]:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from longhand.data.complexity import draw_carry_runs, draw_cascades
-from longhand.data.encoder_task import EncoderTask, number_lengths, write_field
+from longhand.data.encoder_task import EncoderTask, check_count, number_lengths, write_field
 from longhand.data.multiplication import multiply_digits
 from longhand.data.sampling import add_digits
 from longhand.data.task import register_task
@@ -155,8 +155,7 @@ class EncoderMultiplication(EncoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.multiplier_length, bool) or self.multiplier_length < 1:
-            raise ValueError(f"multiplier_length must be at least 1, got {self.multiplier_length!r}")
+        check_count("multiplier_length", self.multiplier_length, 1)
 
     @property
     def example_question(self) -> str:
@@ -165,6 +164,12 @@ class EncoderMultiplication(EncoderTask):
     @property
     def for_evaluation(self):
         return replace(super().for_evaluation, sampling="uniform")
+
+    def _parse(self, question):
+        digits = super()._parse(question)
+        if (length := int(number_lengths(digits[:, 0])[0])) != self.multiplier_length:
+            raise ValueError(f"the first number must have multiplier_length = {self.multiplier_length} digits, got {length}")
+        return digits
 
     def draw_operands(self, generator, lengths):
         count, bound, length = len(lengths), int(lengths[:, 0].max()), self.multiplier_length

@@ -16,6 +16,7 @@ from longhand.data.sampling import split_of
 from longhand.data.task import Task
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import virtual_indices
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, LABELS, PAD, PAD_LABEL
 
 
@@ -28,6 +29,12 @@ class LabelCollator:
         batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
         present = input_ids != PAD
         return batch if present.all() else batch | {"attention_mask": present.long()}
+
+
+def check_count(name: str, value: int, least: int) -> None:
+    """Raises ValueError where an option is no integer from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer, at least {least}, got {value!r}")
 
 
 def number_lengths(digits: np.ndarray) -> np.ndarray:
@@ -82,12 +89,11 @@ class EncoderTask(Task):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.field_width is not None and (isinstance(self.field_width, bool) or self.field_width < 1):
-            raise ValueError(f"field_width must be at least 1, got {self.field_width!r}")
+        if self.field_width is not None:
+            check_count("field_width", self.field_width, 1)
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
-        if isinstance(self.text_tokens, bool) or self.text_tokens < 0:
-            raise ValueError(f"text_tokens must be at least 0, got {self.text_tokens!r}")
+        check_count("text_tokens", self.text_tokens, 0)
 
     @property
     def config_options(self):
@@ -102,6 +108,8 @@ class EncoderTask(Task):
 
     def check_inputs(self, model, batch):
         model.model.check_inputs(batch["input_ids"])
+        # Other examples may have more text than these.
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * self.text_tokens)
 
     def check_generation(self):
         raise ValueError(f"a model of the task {self.name!r} is an encoder and generates nothing: leave out --decode")
@@ -134,6 +142,10 @@ class EncoderTask(Task):
     @property
     def for_evaluation(self):
         return replace(self, field_width=None, varied_field=False) if self.varied_field else self
+
+    @property
+    def widest(self):
+        return replace(self, varied_field=False)
 
     @abstractmethod
     def needed_field(self, length: int) -> int:

@@ -81,6 +81,8 @@ class Minesweeper(DecoderTask):
 
     def operand_lengths(self, length, other=None):
         """Those of boards of width `length` and height `other`, or of square ones."""
+        if other is not None and other < 1:
+            raise ValueError(f"{self.size_names[1]} must be at least 1, got {other}")
         return (length,) * (other or length)
 
     def size(self, lengths):

@@ -121,6 +121,11 @@ class Task(ABC):
         """The task whose problems are validated and tested, where training draws others."""
         return self
 
+    @property
+    def widest(self) -> "Task":
+        """The task whose problems are as long as training draws them at most, where its format varies."""
+        return self
+
     def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
         """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).
 
@@ -131,6 +136,8 @@ class Task(ABC):
             return (length,) * self.operands
         if self.operands != 2:
             raise ValueError(f"problems of the task {self.name!r} have one size, {self.size_names[0]}, not two")
+        if other < 1:
+            raise ValueError(f"{self.size_names[1]} must be at least 1, got {other}")
         return (length, other)
 
     def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:

@@ -167,23 +167,26 @@ def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: 
     save_figure(figure, file)
 
 
-def plot_position_maps(tables: list[list[np.ndarray]], names: list[str], first_relations: list[int], file: Path) -> None:
+def plot_position_maps(maps: list[dict[str, np.ndarray]], low: int, high: int, file: Path) -> None:
     """The vectors that the heads of every layer add to keys, as in paper 2's Figs. 11 and 12.
 
     Args:
-        tables: per layer, per rule (relations, elements).
-        names: the rules.
-        first_relations: the difference of ids that each rule's first vector stands for.
+        maps: per layer, by rule (relations, elements): of differences of ids from `low` to `high`, then of the digits of a
+            multiplier, if the rule has any; these are drawn under a line.
     """
-    layers, rules = len(tables), len(names)
+    layers, rules = len(maps), len(maps[0])
     figure, grid = plt.subplots(rules, layers, figsize=(2.4 * layers + 1, 4 * rules), squeeze=False, layout="constrained")
     for layer, column in enumerate(grid.T):
-        for rule, axes in enumerate(column):
-            table = tables[layer][rule]
+        for axes, (rule, table) in zip(column, maps[layer].items(), strict=True):
             largest = max(float(np.abs(table).max()), 1e-9)
-            edges = (-0.5, table.shape[1] - 0.5, first_relations[rule] + len(table) - 0.5, first_relations[rule] - 0.5)
+            edges = (-0.5, table.shape[1] - 0.5, low + len(table) - 0.5, low - 0.5)
             axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
-            axes.set_title(f"{names[rule]}, layer {layer + 1}", fontsize="small")
+            axes.set_title(f"{rule}, layer {layer + 1}", fontsize="small")
+            ticks = {difference: str(difference) for difference in range(low, high + 1) if difference % (high // 5 + 1) == 0}
+            if len(table) > high - low + 1:
+                axes.axhline(high + 0.5, color="black", linewidth=1)
+                ticks[high + 1] = "multiplier"
+            axes.set_yticks(list(ticks), list(ticks.values()), fontsize=6)
     figure.supxlabel("element")
     figure.supylabel("query id - key id")
     save_figure(figure, file)

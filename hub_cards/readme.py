@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from longhand.hub_cards.plots import plot_comparison, plot_cost
 from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, load_recipe, replace_file
@@ -36,6 +36,7 @@ COMPARISONS = FOLDER / "COMPARISONS.md"
 ENCODERS = FOLDER / "ENCODERS.md"
 ENCODER_STUDIES_FOLDER = FOLDER / "encoders"
 PLACES_FILE = FOLDER / "encoder_places" / "places.jsonl"
+POSITIONS_FILE = PLACES_FILE.with_name("positions.jsonl")
 RING_FILE = FOLDER / "linear_attention.jsonl"
 COMPLEXITY_FILE = FOLDER / "complexity.jsonl"
 GENERATION_FILE = FOLDER / "generation.jsonl"
@@ -254,6 +255,18 @@ def places_table(rows: list[Row]) -> str:
     return _markdown(lines) + f"\n\n{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}.\n"
 
 
+def positions_table(rows: list[Row]) -> str:
+    """A line for each variant: how dispersed the relative vectors of every layer are, means over seeds."""
+    layers = sorted({row["layer"] for row in rows})
+    lines = [["variant", *(f"layer {layer}" for layer in layers), "each run", "relations"]]
+    lines.append(["---", *["---:"] * (len(layers) + 2)])
+    for variant, own in group_variants(rows).items():
+        values = [[row["effective_relations"] for row in own if row["layer"] == layer] for layer in layers]
+        runs = ", ".join(f"{mean(run):.1f}" for run in zip(*values, strict=True))
+        lines.append([variant, *(f"{mean(run):.1f}" for run in values), runs, str(own[0]["relations"])])
+    return _markdown(lines) + f"\n\nBest checkpoints, {len(values[0])} seeds.\n"
+
+
 def ring_table(rows: list[Row]) -> str:
     """A line for each setting and method of linear attention on the ring: losses, beside what theory says."""
     lines = [["window", "neighbours", "method", "training loss", "test loss in the window", "outside", "theory, outside"]]
@@ -384,6 +397,7 @@ def published_blocks() -> dict[str, str]:
     rows = best_rows(read_results(ENCODER_STUDIES_FOLDER / LABELS_STUDY / RESULTS_FILE))
     blocks[f"encoders/{LABELS_STUDY}/labels"] = encoder_table(rows, "token_accuracy")
     blocks["encoder-places"] = places_table(read_results(PLACES_FILE))
+    blocks["encoder-positions"] = positions_table(read_results(POSITIONS_FILE))
     blocks["ring"] = ring_table(read_results(RING_FILE))
     blocks["complexity"] = complexity_table(read_results(COMPLEXITY_FILE))
     if GENERATION_FILE.exists():

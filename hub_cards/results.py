@@ -74,6 +74,18 @@ def format_places(rows: list[Row]) -> str:
     return "\n".join(text)
 
 
+def format_position_maps(rows: list[Row]) -> str:
+    """A line for each model, layer and rule of a pair map: the strongest relation, and how dispersed the vectors are."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    lines = [f"{'model':<{width}}  layer  rule      strongest query id - key id  its share  as many as so many equal ones"]
+    lines += [
+        f"{row['model']:<{width}}  {row['layer']:5d}  {row['rule']:<8}  {row['strongest']:27d}  {row['share']:9.3f}"
+        f"  {row['effective_relations']:.1f} of {row['relations']}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
 def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
     """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
     reached = 0

@@ -110,9 +110,9 @@ class PairwiseBertConfig(PreTrainedConfig):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in 0..1, below 1, got {getattr(self, name)}")
         for name in ("layer_norm_eps", "initializer_range", "settle_tolerance"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {value}")
-        if self.settle_weight < 0 or (self.settle_weight and self.num_loops == 1):
+        if not 0 <= self.settle_weight < float("inf") or (self.settle_weight and self.num_loops == 1):
             raise ValueError(
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
                 f"with num_loops {self.num_loops}"

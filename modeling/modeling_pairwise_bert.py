@@ -21,6 +21,14 @@ from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT
 
 
+def hiding_bias(dtype: torch.dtype) -> float:
+    """What hides a key when added to its score: half of the lowest value, so that the sum is still finite in half precision.
+
+    A query from which all keys are hidden would otherwise have weights of nan, and spoil those who read it with weight 0.
+    """
+    return torch.finfo(dtype).min / 2
+
+
 def eager_attention_forward(
     module: nn.Module,
     query: torch.Tensor,
@@ -98,7 +106,7 @@ class PairwiseBertAttention(nn.Module):
         Args:
             hidden_states: (batch, tokens, hidden).
             pair_maps: the map of each rule, (batch or 1, tokens, tokens), -1 where a pair is not related.
-            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: the lowest value at hidden keys.
+            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: `hiding_bias` at hidden keys.
             neighbours: in place of both, the keys that each query sees.
         """
         query, key, value = (
@@ -139,10 +147,10 @@ class PairwiseBertAttention(nn.Module):
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
     def _bias_of_neighbours(self, query: torch.Tensor, relations: torch.LongTensor) -> torch.Tensor:
-        """(batch, queries, neighbours, heads), the lowest value where there is no neighbour."""
+        """(batch, queries, neighbours, heads), `hiding_bias` where there is no neighbour."""
         scores = self.relations[0].scores(query)
         index = relations.clamp(min=0).long().unsqueeze(1).expand(*scores.shape[:-1], -1)
-        bias = scores.gather(-1, index).masked_fill((relations < 0).unsqueeze(1), torch.finfo(query.dtype).min)
+        bias = scores.gather(-1, index).masked_fill((relations < 0).unsqueeze(1), hiding_bias(query.dtype))
         return bias.permute(0, 2, 3, 1)
 
 
@@ -171,7 +179,7 @@ class PairwiseBertModelOutput(BaseModelOutput):
     """Output of `PairwiseBertModel`.
 
     Attributes:
-        last_change: mean squared change of the state in the last loop, a scalar.
+        last_change: mean squared change of the state in the last loop, padding apart, a scalar.
         num_loops: how often the layers were applied.
     """
 
@@ -251,10 +259,15 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if input_ids is not None and (input_ids.ndim != 2 or input_ids.numel() == 0):
+            raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         tokens = embeddings.shape[1]
         if attention_mask is not None and attention_mask.shape != embeddings.shape[:2]:
             raise ValueError(f"attention_mask must be {tuple(embeddings.shape[:2])}, got {tuple(attention_mask.shape)}")
+        for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
+            if given is not None and len(given) not in (1, len(embeddings)):
+                raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, tokens)
         hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
@@ -267,9 +280,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **attention, **kwargs)
-            if loop == most or self._settled(before, state):
+            change = state - before if hidden is None else (state - before)[~hidden]
+            if loop == most or self._settled(change):
                 break
-        return PairwiseBertModelOutput(last_hidden_state=state, last_change=(state - before).square().mean(), num_loops=loop)
+        return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().mean(), num_loops=loop)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
         """The map of each rule, (batch or 1, tokens, tokens) int64."""
@@ -307,7 +321,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def _windowed_attention(self, pair_maps, hidden, recorded, dtype) -> dict:
         """What the layers need to know of who sees whom, the same for all of them."""
-        lowest = torch.finfo(dtype).min
+        lowest = hiding_bias(dtype)
         mask = None if hidden is None else hidden[:, None, None, :] * torch.tensor(lowest, dtype=dtype, device=hidden.device)
         if not self.config.windowed:
             return {"pair_maps": pair_maps, "attention_mask": mask}
@@ -322,9 +336,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def check_inputs(self, input_ids: torch.LongTensor) -> None:
         """Raises ValueError for inputs (batch, tokens) that do not fit the tables or are not of the rules' form."""
         self._pair_maps(input_ids, None, None, input_ids.shape[1])
-        self._check_tokens(input_ids.shape[1])
+        self.check_tokens(input_ids.shape[1])
 
-    def _check_tokens(self, tokens: int) -> None:
+    def check_tokens(self, tokens: int) -> None:
+        """Raises ValueError for inputs of more tokens than the table of absolute embeddings has room for."""
         longest = self.config.max_position_embeddings
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
@@ -332,7 +347,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.LongTensor | None) -> torch.Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
-        self._check_tokens(embeddings.shape[1])
+        self.check_tokens(embeddings.shape[1])
         positions = self.embed_positions(torch.arange(embeddings.shape[1], device=embeddings.device))
         if self.config.absolute_positions == "all":
             return embeddings + positions
@@ -346,9 +361,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return int(torch.randint((most + 1) // 2, most + 1, ()))
         return most if self.config.settle_tolerance is None else tokens + most
 
-    def _settled(self, before: torch.Tensor, state: torch.Tensor) -> bool:
+    def _settled(self, change: torch.Tensor) -> bool:
         tolerance = self.config.settle_tolerance
-        return not self.training and tolerance is not None and bool((state - before).abs().max() <= tolerance)
+        return not self.training and tolerance is not None and bool((change.abs() <= tolerance).all())
 
 
 class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
@@ -403,10 +418,14 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
             if self.training and self.config.settle_weight:
-                loss = loss + self.config.settle_weight * outputs.last_change
+                loss = loss + self.config.settle_weight * self._share_of_step(labels, **kwargs) * outputs.last_change
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def _share_of_step(self, labels: torch.LongTensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
+        """What this batch counts in an optimizer step: Trainer gives the number of labels of all accumulated batches."""
+        return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
 
 
 PairwiseBertModel.register_for_auto_class("AutoModel")

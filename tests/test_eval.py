@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
-from longhand.data import Addition
+from longhand.data import TASKS, Addition
 from longhand.hub_cards.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
@@ -104,6 +104,14 @@ def test_attention_maps_are_drawn_and_leave_the_model_as_it_was(main_job, tmp_pa
 )
 def test_lengths_include_both_ends(text, lengths):
     assert evaluation.parse_lengths(text) == lengths
+
+
+def test_classes_of_problems_may_be_0_and_sizes_may_not():
+    assert evaluation.parse_lengths("0:4:2", least=0) == [0, 2, 4]
+    assert TASKS["encoder_addition"](sampling="carry_runs").operand_lengths(5, 0) == (5, 0)
+    for task in TASKS.values():
+        with pytest.raises(ValueError):
+            task().operand_lengths(5, 0)
 
 
 @pytest.mark.parametrize("text", ["", "ten", "0:5", "5:1", "1:9:0", "-3", "1:2:3:4", "3,,4"])

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise, product
+from itertools import cycle, pairwise, product
 from math import sqrt
 
 import pytest
@@ -415,6 +415,17 @@ def test_half_precision_stays_near_double_precision(name):
         assert (logits - expected).abs().max() < 0.1 * expected.abs().max()
 
 
+@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_tokens_that_see_nobody_do_not_spoil_half_precision(name, recorded):
+    model, inputs = build(name, attn_implementation="eager"), encode("ab_12+_95", "1+5")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                projection.weight *= 8
+    assert model.half()(**inputs, output_attentions=recorded).logits.isfinite().all()
+
+
 @pytest.mark.parametrize("name", ["mixed", "loops"])
 def test_gradient_checkpointing_recomputes_and_gives_equal_gradients(name):
     gradients, calls = [], []
@@ -482,6 +493,19 @@ def test_change_of_the_last_loop_is_part_of_the_loss_in_training_only():
     losses[1].backward()
 
 
+def test_change_of_the_last_loop_counts_as_its_labels_do_among_accumulated_batches():
+    input_ids = tokens_of("_12+_95")
+    labels = input_ids.clamp(max=10)
+    model = build("loops", settle_weight=0.7).train()
+    losses = []
+    for items in (None, 7, 28):
+        torch.manual_seed(0)
+        losses.append(model(input_ids, labels=labels, num_items_in_batch=items).loss)
+    torch.testing.assert_close(
+        torch.stack(losses), losses[0] * torch.tensor([1, 1, 0.25]), rtol=1e-6, atol=0, check_dtype=False
+    )
+
+
 def contraction(**options) -> PairwiseBertForTokenClassification:
     """A looped model whose state converges: what its layers add is small."""
     model = build("windowed", num_hidden_layers=1, **options)
@@ -503,6 +527,20 @@ def test_loops_stop_when_the_state_has_settled_and_more_of_them_change_nothing(t
     assert settled.num_loops == expected < input_ids.shape[1] + 2
     assert torch.equal(settled.last_hidden_state, states[expected - 1])
     torch.testing.assert_close(settled.last_hidden_state, states[-1], rtol=0, atol=10 * tolerance)
+
+
+def test_padding_need_not_settle():
+    model, inputs = contraction(num_loops=2, settle_tolerance=0.01), encode("_12+_95", "1+5")
+    expected = model.model(**inputs)
+    present = inputs.attention_mask.unsqueeze(-1) > 0
+    signs = cycle([1.0, -1.0])
+    model.model.layers[0].register_forward_hook(
+        lambda module, arguments, state: torch.where(present, state, torch.full_like(state, next(signs)))
+    )
+    swinging = model.model(**inputs)
+    assert swinging.num_loops == expected.num_loops < 9
+    assert_close(swinging.last_change, expected.last_change)
+    assert_close(swinging.last_hidden_state[present[..., 0]], expected.last_hidden_state[present[..., 0]])
 
 
 def test_state_that_does_not_settle_ends_after_so_many_loops_as_tokens_and_loops():
@@ -541,6 +579,8 @@ def test_training_does_not_stop_at_a_settled_state():
         ({"settle_tolerance": 0.0}, "settle_tolerance must be above 0, got 0.0"),
         ({"settle_weight": 0.1}, "settle_weight must be 0, or above it with num_loops of at least 2, got 0.1"),
         ({"settle_weight": -0.1, "num_loops": 2}, "settle_weight must be 0, or above it"),
+        ({"settle_weight": float("inf"), "num_loops": 2}, "settle_weight must be 0, or above it"),
+        ({"initializer_range": float("inf")}, "initializer_range must be above 0, got inf"),
         ({"num_hidden_layers": 2.0}, "num_hidden_layers"),
         *(
             ({name: 0}, f"{name} must be at least 1, got 0")
@@ -588,6 +628,22 @@ def test_illegal_config_value_is_refused_by_name(options, message):
             "relative",
             {"input_ids": tokens_of("1+5"), "position_ids": torch.ones(1, 4).long()},
             "position_ids must be (batch or 1, 3 tokens), got (1, 4)",
+        ),
+        ("coupled", {"input_ids": tokens_of("1+5")[0]}, "input_ids must be (batch, tokens), at least one of both, got (3,)"),
+        (
+            "coupled",
+            {"input_ids": tokens_of("1+5")[:0]},
+            "input_ids must be (batch, tokens), at least one of both, got (0, 3)",
+        ),
+        (
+            "coupled",
+            {"input_ids": tokens_of("1+5", "2+6"), "pair_map": torch.zeros(3, 3, 3).int()},
+            "pair_map must have 1 row or 2, got 3",
+        ),
+        (
+            "relative",
+            {"input_ids": tokens_of("1+5", "2+6"), "position_ids": torch.ones(3, 3).long()},
+            "position_ids must have 1 row or 2, got 3",
         ),
         ("coupled", {"input_ids": tokens_of("125")}, "row 0 of input_ids must have one '+' or '*'"),
         ("uniform", {"input_ids": tokens_of("1257*7")}, "max_multiplier_length = 3 digits, got 4"),

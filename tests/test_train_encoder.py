@@ -17,7 +17,7 @@ from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, 
 from longhand.data.complexity import cascade_lengths
 from longhand.hub_cards.arguments import parse_run
 from longhand.hub_cards.results import read_results
-from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 SMALL = [
     *("--hidden_size", "16", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
@@ -33,6 +33,9 @@ TEXT = [
     *("--max_position_embeddings", "40", "--num_train_samples", "16"),
     *("--varied_field", "False"),
 ]
+
+ABSOLUTE = ["--pair_maps", "none", "--windowed", "False", "--absolute_positions", "all"]
+SHORT = ["--validation_lengths", "5", "--test_lengths", "5"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -86,11 +89,31 @@ def test_command_evaluates_the_checkpoint_as_the_run_did(finished, tmp_path, cap
     assert [[row[key] for key in measured] for row in read_results(tmp_path / "results.jsonl")] == expected
     for file in ("accuracy.png", f"attention-{folder.name}.png", f"positions-{folder.name}.png"):
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
+    assert [row["layer"] for row in read_results(tmp_path / "positions.jsonl")] == [1]
     places = read_results(tmp_path / "places.jsonl")
     for length in (2, 4):
         found = [row["place"] for row in places if row["length"] == length]
         assert found == list(range(1, len(found) + 1))
     assert "exact" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rule", ["relative", "uniform"])
+def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
+    options = {"relation_range": [-3, 6], "pair_maps": [rule], "num_hidden_layers": 1, "hidden_size": 8}
+    model = PairwiseBertForTokenClassification(PairwiseBertConfig(**options, intermediate_size=8))
+    checkpoint = evaluation.Checkpoint("name", model, None, EncoderAddition(), None, None)
+    weight = model.model.layers[0].self_attn.relations[0].weight
+    generator = torch.Generator().manual_seed(0)
+    for present in ([-1], [0, 6], range(-3, 7)):
+        with torch.no_grad():
+            weight.copy_(torch.nn.functional.normalize(torch.randn(weight.shape, generator=generator), dim=-1))
+            absent = [difference + 3 for difference in range(-3, 7) if difference not in present]
+            weight[absent] = 0
+            weight[10:] *= 100
+        (row,) = evaluation.measure_position_maps(checkpoint)
+        assert row["effective_relations"] == pytest.approx(len(present), rel=1e-5)
+        assert row["share"] == pytest.approx(1 / len(present), rel=1e-5) and row["strongest"] in present
+        assert (row["layer"], row["rule"], row["relations"]) == (1, rule, 10)
 
 
 def test_question_is_answered_with_the_predicted_labels(finished, capsys):
@@ -132,9 +155,9 @@ def test_sums_are_evaluated_by_the_length_of_their_cascade(addition, tmp_path, m
         return digits
 
     monkeypatch.setattr(EncoderAddition, "draw", recording)
-    options = ["--lengths", "6", "--lengths_b", "3:6:3", "--num_samples", "4", "--sampling", "cascades"]
+    options = ["--lengths", "6", "--lengths_b", "0:6:3", "--num_samples", "4", "--sampling", "cascades"]
     evaluation.main([str(addition), *options, "--output_dir", str(tmp_path)])
-    assert [(row["length"], row["length_b"]) for row in read_results(tmp_path / "results.jsonl")] == [(6, 3), (6, 6)]
+    assert [(row["length"], row["length_b"]) for row in read_results(tmp_path / "results.jsonl")] == [(6, 0), (6, 3), (6, 6)]
     assert drawn and all(wanted == found for wanted, found in drawn)
 
 
@@ -151,6 +174,25 @@ def test_heads_for_text_and_loops_learn_a_fixed_training_set(name, tmp_path):
         if torch.equal(after.cpu(), before.cpu())
     ]
     assert untrained == []
+
+
+def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
+    # Four loops always and nothing drawn: only rounding may differ.
+    arguments = ["encoder-addition", *SMALL, "--num_loops", "2", "--settle_weight", "0.3", "--max_steps", "1"]
+    arguments += ["--eval_steps", "1", "--learning_rate", "0.01"]
+    gradients = []
+    for parts in (1, 2):
+        options = ["--gradient_accumulation_steps", str(parts), "--output_dir", str(tmp_path / str(parts))]
+        trainer = train.make_trainer(parse_run([*arguments, *options]))
+        model = trainer.model.train()
+        model.model._num_loops = lambda tokens: 2
+        batches = [trainer.train_dataset[part] for part in range(parts)]
+        total = sum((batch["labels"] != -100).sum() for batch in batches)
+        for batch in batches:
+            trainer.training_step(model, batch, num_items_in_batch=total)
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for whole, accumulated in zip(*gradients, strict=True):
+        torch.testing.assert_close(accumulated, whole, rtol=1e-3, atol=1e-6)
 
 
 class Cut(BaseException):
@@ -198,11 +240,13 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
         (["encoder-addition", "--absolute_positions", "some"], "invalid choice: 'some'"),
         (["encoder-addition", "--sampling", "hard"], "invalid choice: 'hard'"),
         (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
-        (["encoder-addition", "--field_width", "0"], "field_width must be at least 1, got 0"),
+        (["encoder-addition", "--field_width", "0"], "field_width must be an integer, at least 1, got 0"),
         (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
         (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
         (["encoder-addition-text", "--max_position_embeddings", "30"], "max_position_embeddings = 30 tokens"),
+        (["encoder-addition-text", "--pair_maps", "none", "--max_position_embeddings", "45"], "= 45 tokens, got 46"),
+        (["encoder-addition", *ABSOLUTE, *SHORT, "--max_position_embeddings", "24"], "= 24 tokens, got 25"),
         (["encoder-addition", "--min_length", "2"], "min_length must be 1, got 2"),
         (["encoder-addition", "--num_train_samples", "512"], "varied_field draws a field for every batch"),
         (["encoder-addition", "--attention_probs_dropout_prob", "0.1"], "attention_probs_dropout_prob must be 0, got 0.1"),
