@@ -135,6 +135,11 @@ class PairwiseBertConfig(PreTrainedConfig):
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
             raise ValueError(f"a window is that of one rule for all heads, got pair_maps {self.pair_maps}")
+        if self.windowed and self.attention_probs_dropout_prob:
+            raise ValueError(
+                "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "
+                f"got {self.attention_probs_dropout_prob}"
+            )
         relations = [
             num_relations(name, self.relation_range, self.max_multiplier_length) for name in self.pair_maps if name != NO_MAP
         ]
