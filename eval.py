@@ -29,7 +29,7 @@ from longhand.data import TASKS, EvaluationBatches, Task
 from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
-from longhand.hub_cards.cards import check_card, update_card
+from longhand.hub_cards.card_updates import check_card, update_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, PLOT_FILE
 from longhand.hub_cards.commits import check_repo_id
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize

@@ -20,9 +20,10 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
-from longhand.hub_cards.cards import CARD_FILE, render_dataset_card, render_model_card
+from longhand.hub_cards.cards import CARD_FILE, render_model_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.commits import Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.results import CERTIFICATES_FILE, RESULTS_FILE
 

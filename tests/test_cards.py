@@ -18,9 +18,11 @@ from longhand.data.decoder_task import DecoderTask
 from longhand.data.encoder_task import EncoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import cards
-from longhand.hub_cards.cards import render_dataset_card, render_model_card, update_card, write_card
+from longhand.hub_cards.card_updates import update_card
+from longhand.hub_cards.cards import render_model_card, write_card
 from longhand.hub_cards.commits import CannotPush
 from longhand.hub_cards.construct import construct
+from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
 from longhand.hub_cards.push import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
