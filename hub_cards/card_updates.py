@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entri
 
 from longhand.hub_cards.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
 from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.commits import Push, check_push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, repeat
 from longhand.hub_cards.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
 EVALUATION_FOLDER = ".eval_results"
+
+ATTEMPTS = 5
+"""Times that results are merged anew because others commit at the same moment."""
 
 
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
@@ -31,10 +35,12 @@ def check_card(target: str | Path, revision: str | None = None, api: HfApi | Non
         ValueError, CannotPush: see `update_card`.
     """
     if Path(target).is_dir():
+        read_checkpoint(Path(target), _own_name(Path(target), Path(target).resolve().name))
         _read_card(Path(target), str(target))
         return
     repo_id, api = str(target), api or HfApi()
     check_push(repo_id, "model", api)
+    _head(api, repo_id, revision)
     with tempfile.TemporaryDirectory() as place:
         patterns = [CARD_FILE]
         repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns), repo_id)
@@ -63,11 +69,14 @@ def update_card(
         The card's file, or how the push ended.
 
     Raises:
-        ValueError: there are no rows, they are of another task or several checkpoints, or the card has no results block.
+        ValueError: there are no rows, they are of another task, of other weights or of several checkpoints, the card has no
+            results block, or `revision` is no branch.
         CannotPush: the Hub does not take it; nothing was changed there.
     """
-    if not rows or len({row["model"] for row in rows}) > 1:
+    if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
         raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
+    if rows[0].get("weights") is None:
+        raise ValueError("rows must have the hash of the weights that they were measured on, `weights`: see `hash_weights`")
     if dataset is not None:
         check_repo_id(dataset)
     if Path(target).is_dir():
@@ -81,20 +90,53 @@ def update_card(
     repo_id = str(target)
     check_repo_id(repo_id)
     api = api or HfApi()
+    arguments = (repo_id, rows, dataset, revision, commit_message, api)
+    for _ in range(ATTEMPTS - 1):
+        # What others wrote meanwhile may be results, to be kept, or weights, of which these are not.
+        with suppress(BranchMoved):
+            return _update_on_hub(*arguments)
+    return _update_on_hub(*arguments)
+
+
+def _update_on_hub(
+    repo_id: str, rows: list[Row], dataset: str | None, revision: str | None, commit_message: str, api: HfApi
+) -> Push:
+    """One attempt, on top of what the branch holds now."""
+    head = _head(api, repo_id, revision)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=folder), repo_id)
-        files = _updated_files(folder, rows, repo_id, dataset)
+        repeat(lambda: api.snapshot_download(repo_id, revision=head, local_dir=folder), repo_id)
         return commit_files(
-            dict(files),
+            dict(_updated_files(folder, rows, repo_id, dataset)),
             repo_id,
             "model",
             is_ours=lambda path: False,
             commit_message=commit_message,
             revision=revision,
             create=False,
+            onto=head,
             api=api,
         )
+
+
+def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
+    """Sha of a branch's last commit.
+
+    Raises:
+        ValueError: `revision` is no branch: results cannot be added to a tag or a commit.
+        CannotPush: there is no such repository, or the Hub stays away.
+    """
+    branches = repeat(lambda: api.list_repo_refs(repo_id), repo_id).branches
+    commits = {branch.name: branch.target_commit for branch in branches}
+    if (name := revision or "main") not in commits:
+        raise ValueError(f"revision must be a branch of {repo_id} ({', '.join(commits)}) to add results to it, got {name!r}")
+    return commits[name]
+
+
+def _own_name(folder: Path, called: str) -> str:
+    """How the results in a folder refer to its checkpoint; `called` where it has none yet."""
+    rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+    return next((row["model"] for row in rows), called).removesuffix(f"/{BEST_FOLDER}")
 
 
 def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
@@ -104,13 +146,18 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
         called: how the new rows may refer to the checkpoint, apart from the name that its results have already.
     """
     before = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
-    own = next((row["model"] for row in before), called).removesuffix(f"/{BEST_FOLDER}")
+    own = _own_name(folder, called)
     suffix = f"/{BEST_FOLDER}" if rows[0]["model"].endswith(f"/{BEST_FOLDER}") else ""
     if (given := rows[0]["model"].removesuffix(suffix)) not in (own, called):
         raise ValueError(f"rows are of the checkpoint {given!r}, {folder if given == own else called} is {own!r}")
     checkpoint = read_checkpoint(folder, own)
     if (task := rows[0]["task"]) != checkpoint.task.name:
         raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")
+    if rows[0]["weights"] != checkpoint.weights.get(f"{own}{suffix}"):
+        raise ValueError(
+            f"rows are of another checkpoint: {called}{suffix} has other weights or another configuration than what they "
+            "were measured on"
+        )
     card = _read_card(folder, called)
     dataset = dataset or (card.data.datasets or [None])[0]
     merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
