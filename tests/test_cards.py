@@ -3,8 +3,9 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 import time
+import venv
 from functools import partial
 from pathlib import Path
 
@@ -427,14 +428,38 @@ def test_new_results_for_no_repository(hub, api):
     assert hub.repositories == {}
 
 
-def run_alone(hub, place: Path, code: str, **variables: str) -> str:
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory) -> Path:
+    """The interpreter of an environment that has this one's packages, without longhand."""
+    place = tmp_path_factory.mktemp("stranger")
+    venv.create(place, with_pip=False, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
+    for folder in {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}:
+        for entry in folder.iterdir():
+            # One by one: a folder that is named in a .pth file would bring longhand along where it is installed in it.
+            # The .pth files here are left out, since an editable installation is made of one.
+            if "longhand" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    return place / "bin" / "python"
+
+
+def run_alone(stranger, hub, place: Path, code: str, **variables: str) -> str:
     """What code prints in a process that cannot import this package and uses the Hub on loopback."""
     script = place / "script.py"
-    script.write_text(f"import sys\nsys.modules['longhand'] = None\n{code}")
-    environment = os.environ | hub.environment(place / "home", **variables)
-    done = subprocess.run([sys.executable, "-I", script], env=environment, cwd=place, capture_output=True, text=True)
+    script.write_text(code)
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
+    environment = own | hub.environment(place / "home", **variables)
+    done = subprocess.run([stranger, script], env=environment, cwd=place, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+NOBODY_HAS_IT = """
+try:
+    import longhand
+except ModuleNotFoundError as error:
+    print(error)
+"""
 
 
 MORE = """
@@ -448,8 +473,17 @@ except Exception as error:
 """
 
 
-def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_offline(
-    hub, api, folder, small_encoder, tmp_path
+def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installed(hub, api, folder, stranger, tmp_path):
+    push_model(folder, "user/adder", api=api)
+    snippet = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]
+    first, second, right = map(int, re.search(r'tokenizer\("(\d+)\+(\d+)=".*# right is (\d+)', snippet, re.DOTALL).groups())
+    assert first + second == right
+    assert run_alone(stranger, hub, tmp_path, NOBODY_HAS_IT) == "No module named 'longhand'\n"
+    assert run_alone(stranger, hub, tmp_path, snippet) == f"{right}\n"
+
+
+def test_snippets_and_pipelines_run_online_through_faults_and_then_offline(
+    hub, api, folder, small_encoder, stranger, tmp_path
 ):
     push_model(folder, "user/adder", api=api)
     push_model(small_encoder, "user/reader", api=api)
@@ -468,8 +502,8 @@ def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_off
     read = load_checkpoint(str(small_encoder)).answer(question)
     code = f"{encoder_snippet}\n{snippet}\n"
     printed = f"{read}\n{right}\n"
-    assert run_alone(hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
+    assert run_alone(stranger, hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
     assert hub.faults[0].times == 0
     hub.requests.clear()
-    assert run_alone(hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
+    assert run_alone(stranger, hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
     assert hub.requests == []

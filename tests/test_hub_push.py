@@ -44,8 +44,9 @@ for repository, configuration in (("sums", None), ("sums", "plain"), ("labelled"
         file.writelines(json.dumps(row) + "\\n" for row in stream)
 loss = model(**collate_rows(list(stream))).loss
 assert loss > 0
-constants.HF_HUB_OFFLINE = True
-eval.main(["user/adder", "--ask", "12+34"])
+for offline in (False, True):
+    constants.HF_HUB_OFFLINE = offline
+    eval.main(["user/adder", "--ask", "12+34"])
 """
 CONFIGURATIONS = {"short": {"max_length": 6}, "plain": {"max_length": 9, "order": "plain"}}
 NUM_SAMPLES = {"train": 40, "validation": 10, "test": 10}
@@ -515,7 +516,7 @@ def test_eval_and_load_dataset_read_what_was_pushed(hub, api, files, small_encod
     environment = os.environ | hub.environment(tmp_path / "home", token="secret")
     command = [sys.executable, "-c", WITH_OTHER_LIBRARIES]
     done = subprocess.run(command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.endswith("\n46\n")
+    assert done.stdout.endswith("\n46\n46\n")
     for name, exact_match in (("adder", 1.0), ("reader", 0.0)):
         (result,) = read_results(tmp_path / name / "results.jsonl")
         assert (result["model"], result["exact_match"]) == (f"user/{name}", exact_match)
