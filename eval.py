@@ -18,8 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, StrictDataclassError
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    StrictDataclassError,
+)
 from safetensors import SafetensorError, safe_open
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -29,9 +37,9 @@ from longhand.data import TASKS, EvaluationBatches, Task
 from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
-from longhand.hub_cards.cards import check_card, update_card
+from longhand.hub_cards.card_updates import check_card, update_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, PLOT_FILE
-from longhand.hub_cards.commits import check_repo_id
+from longhand.hub_cards.commits import check_repo_id, is_passing
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
@@ -95,12 +103,13 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
         check_weights(folder)
         recipe_file = folder / RECIPE_FILE
     else:
+        check_repository(source, revision)
         try:
             recipe_file = Path(hf_hub_download(source, RECIPE_FILE, revision=revision))
         except RemoteEntryNotFoundError:
             recipe_file = None
-        except (HFValidationError, OSError) as error:
-            raise ValueError(f"{source!r} is neither a folder nor a repository that can be reached: {error}") from error
+        except OSError as error:
+            raise ValueError(f"MODEL {source!r} cannot be read from the Hub: {' '.join(str(error).split())}") from error
     recipe = read_recipe(recipe_file) if recipe_file and recipe_file.is_file() else {}
     chosen = task or recipe.get("task")
     if chosen not in TASKS:
@@ -130,6 +139,34 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
         trained_lengths=(recipe["min_length"], recipe["max_length"]) if known else None,
         run_seconds=_run_seconds(folder),
     )
+
+
+def check_repository(source: str, revision: str | None) -> None:
+    """Raises ValueError where what is not a folder is no repository either; asks the Hub once, as downloads do not."""
+    try:
+        check_repo_id(source)
+    except ValueError as error:
+        what = "it is a file" if Path(source).exists() else "there is no such folder"
+        raise ValueError(f"MODEL {source!r} is neither a folder nor a repository: {what}, and the {error}") from error
+    api = HfApi()
+    try:
+        api.model_info(source, revision=revision)
+    except RevisionNotFoundError as error:
+        raise ValueError(f"--revision {revision} is no branch, tag or commit of {source}") from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"MODEL {source!r} is neither a folder nor a repository: {api.endpoint} has no such model, or does not show it "
+            "to this token"
+        ) from error
+    except (HTTPError, OfflineModeIsEnabled) as error:
+        if isinstance(error, HfHubHTTPError) and is_passing(error.response.status_code):
+            return
+        if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+            return
+        raise ValueError(
+            f"MODEL {source!r} is neither a folder nor a repository in the cache, and {api.endpoint} cannot be asked: "
+            f"{' '.join(str(error).split())}"
+        ) from error
 
 
 def _run_seconds(folder: Path) -> float | None:
@@ -195,7 +232,7 @@ def evaluate_lengths(
     if decode == "generate":
         task.check_generation()
     collator = task.collator(model.config)
-    rows = []
+    rows, weights = [], hash_weights(model)
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
         one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
@@ -222,6 +259,7 @@ def evaluate_lengths(
                 "token_accuracy": accuracy["token_accuracy"],
                 "seconds": round(time.perf_counter() - began, 3),
                 "hardware": hardware(model.device),
+                "weights": weights,
             }
         )
     return rows

@@ -129,7 +129,7 @@ def _largest(task: Task, min_length: int, max_length: int) -> tuple[pa.Schema, i
         digits = task.draw_operands(make_generator("longest"), lengths)
         examples = task.format(digits, lengths)
         most_tokens = examples.tokens.shape[1]
-        if planned_position_ids(task, examples, lengths).max() > np.iinfo(np.int16).max:
+        if planned_position_ids(task, examples, lengths, np.dtype(np.int64)).max() > np.iinfo(np.int16).max:
             position_id_type = np.dtype(np.int32)
     return example_columns(task, digits, lengths, position_id_type, generator).schema, most_tokens, position_id_type
 

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.decoder_task import CoveringNeighbourhoods, CoveringProblems, DecoderTask
 from longhand.data.formatting import Examples
 from longhand.data.task import Task
-from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
@@ -411,10 +412,12 @@ def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False) ->
     )
 
 
-def hash_weights(model: CoupledGPTForCausalLM) -> str:
+def hash_weights(model: PreTrainedModel) -> str:
     """SHA-256 of all weights, of the configuration that gives them their meaning, and of the token that ends decoding."""
-    own = {name: getattr(model.config, name) for name in CoupledGPTConfig.__annotations__ if hasattr(model.config, name)}
-    own["generation_eos_token_id"] = model.generation_config.eos_token_id
+    names = type(model.config).__annotations__
+    own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
+    if model.can_generate():
+        own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

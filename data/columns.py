@@ -57,9 +57,9 @@ def _decoder_columns(task: DecoderTask, digits: np.ndarray, lengths: np.ndarray,
     tokens, query_lengths = examples.tokens, examples.query_lengths
     # Where all rows have one layout, one row of a mask stands for all.
     masked = slice(1) if examples.same_layout else slice(None)
-    column, query_ends = np.arange(tokens.shape[1]), query_lengths[masked, None]
+    column, query_ends = np.arange(tokens.shape[1], dtype=np.int32), query_lengths[masked, None].astype(np.int32)
     present = tokens[masked] != PAD
-    ends = present.sum(axis=1, keepdims=True)
+    ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
     columns = {
         "tokens": _lists(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
         "query_length": pa.array(query_lengths.astype(np.int32)),
@@ -67,7 +67,7 @@ def _decoder_columns(task: DecoderTask, digits: np.ndarray, lengths: np.ndarray,
     if examples.supervised is not None:
         columns["supervised"] = _lists(np.broadcast_to(examples.supervised, tokens.shape), present)
 
-    position_ids = planned_position_ids(task, examples, lengths).astype(position_id_type)
+    position_ids = planned_position_ids(task, examples, lengths, position_id_type)
     levels = position_ids.shape[1]
     for level in range(levels):
         name = f"position_ids_{level}" if levels > 1 else "position_ids"
@@ -105,35 +105,41 @@ def _encoder_columns(
     return pa.table(columns)
 
 
-def planned_position_ids(task: DecoderTask, examples: Examples, lengths: np.ndarray) -> np.ndarray:
-    """(1 or count, levels, columns), as `CouplingCollator` gives them."""
+def planned_position_ids(task: DecoderTask, examples: Examples, lengths: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """(1 or count, levels, columns), as `CouplingCollator` gives them, in an integer type that holds them."""
     # Operands of the same lengths make the same layout up to `=`, which is all that a rule reads: each is planned once.
     problems, same = slice(1), slice(None)
     if not examples.same_layout:
-        _, problems, same = np.unique(lengths, axis=0, return_index=True, return_inverse=True)
+        same = np.zeros(len(lengths), dtype=np.int64)
+        # Operand by operand: sorting whole rows takes ten times as long.
+        for operand in lengths.T:
+            _, problems, same = np.unique(same * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
     planned = torch.from_numpy(examples.tokens[problems]).long()
-    return plan_position_ids(task.coupling, planned, planned.shape[1]).numpy()[same]
+    return plan_position_ids(task.coupling, planned, planned.shape[1]).numpy().astype(dtype)[same]
 
 
 def _lists(values: np.ndarray, kept: np.ndarray) -> pa.ListArray:
     """Those values (count, columns) of each row that are `kept` (count or 1, columns)."""
-    first, last = np.flatnonzero(kept.any(axis=0))[[0, -1]]
-    values, kept = values[:, first : last + 1], kept[:, first : last + 1]
+    if len(kept) == 1:
+        first, last = np.flatnonzero(kept[0])[[0, -1]]
+        values, kept = values[:, first : last + 1], kept[:, first : last + 1]
     flat = values.reshape(-1) if kept.all() else values[np.broadcast_to(kept, values.shape)]
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(np.broadcast_to(kept.sum(axis=1), len(values)), out=offsets[1:])
+    np.cumsum(np.broadcast_to(kept.sum(axis=1, dtype=np.int32), len(values)), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
 
 
 def _texts(tokens: pa.ListArray, table: np.ndarray) -> pa.StringArray:
     """The text of each list of tokens whose characters are in a table, see `_characters`."""
     flat, offsets = tokens.values.to_numpy(), tokens.offsets.to_numpy()
-    characters = table[flat, 0]
     if table[:, 1].any() and flat.max(initial=0) >= FIRST_HINT:
         characters = table[flat]
         used = characters > 0
         characters = characters[used]
         offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])[offsets].astype(np.int32)
+    else:
+        # Byte by byte, which indexing takes five times as long for.
+        characters = flat.astype(np.uint8, copy=False).tobytes().translate(table[:, 0].tobytes().ljust(256, b"\0"))
     return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(characters))
 
 

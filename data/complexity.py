@@ -41,10 +41,10 @@ def cascade_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         ValueError: the numbers are not two arrays of one shape (count, width).
     """
     sums = _column_sums(first, second)
-    place = np.arange(1, sums.shape[1] + 1)
+    place = np.arange(1, sums.shape[1] + 1, dtype=np.int16 if sums.shape[1] < 2**14 - 1 else np.int64)
     # Whether a column is part of a cascade is decided by the last column, up to itself, that is not a nine.
-    decided = np.maximum.accumulate(np.where(sums == 9, 0, 2 * place + (sums > 9)), axis=1)
-    return np.where(decided & 1, place + 1 - (decided >> 1), 0).max(axis=1, initial=0)
+    decided = np.maximum.accumulate((2 * place + (sums > 9)) * (sums != 9), axis=1)
+    return ((place + 1 - (decided >> 1)) * (decided & 1)).max(axis=1, initial=0).astype(np.int64)
 
 
 def carry_run_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:

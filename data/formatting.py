@@ -69,12 +69,13 @@ def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
     present = tokens != PAD
     if present.all():
         return Examples(tokens, np.full(count, query_columns), same_layout=True)
-    lengths = present.sum(axis=1)
+    lengths = present.sum(axis=1, dtype=np.int32)
     closed = np.full((count, int(lengths.max())), PAD, dtype=np.uint8)
-    closed[np.arange(closed.shape[1]) < lengths[:, None]] = tokens[present]
+    closed[np.arange(closed.shape[1], dtype=np.int32) < lengths[:, None]] = tokens[present]
     return Examples(closed, present[:, :query_columns].sum(axis=1), same_layout=False)
 
 
 def pad_beyond(digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Digits (count, width) with `PAD` from each row's length on."""
-    return np.where(np.arange(digits.shape[1]) < lengths[:, None], digits, np.uint8(PAD))
+    columns = np.arange(digits.shape[1], dtype=np.int32)
+    return np.where(columns < lengths[:, None].astype(np.int32), digits, np.uint8(PAD))

@@ -36,11 +36,11 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.nd
     width = int(lengths.max())
     digits = generator.integers(0, 10, size=(*lengths.shape, width), dtype=np.uint8)
     leading = generator.integers(1, 10, size=lengths.shape, dtype=np.uint8)
-    top = lengths[..., None] - 1
-    leading = np.where(lengths > 1, leading, digits[..., 0])[..., None]
-    np.put_along_axis(digits, top, leading, axis=-1)
+    leading = np.where(lengths > 1, leading, digits[..., 0])
+    rows = digits.reshape(-1, width)
+    rows[np.arange(len(rows)), lengths.reshape(-1) - 1] = leading.reshape(-1)
     if lengths.min() < width:
-        digits *= np.arange(width) <= top
+        digits *= np.arange(width, dtype=np.int32) < lengths[..., None].astype(np.int32)
     return digits
 
 

@@ -1,4 +1,4 @@
-"""Model and dataset cards: metadata and text of which every number is read from the files beside them.
+"""Model cards: metadata and text of which every number is read from the files beside them.
 
 python -m longhand.hub_cards.cards outputs/addition
 python -m longhand.hub_cards.cards outputs/addition --repo_id user/name
@@ -7,41 +7,20 @@ python -m longhand.hub_cards.cards outputs/addition --repo_id user/name
 import argparse
 import re
 import sys
-import tempfile
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import (
-    DatasetCard,
-    DatasetCardData,
-    EvalResult,
-    EvalResultEntry,
-    HfApi,
-    ModelCard,
-    ModelCardData,
-    eval_result_entries_to_yaml,
-)
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers.utils import logging
 
 from longhand.data import Task
-from longhand.data.builder import build_task
 from longhand.data.encoder_task import EncoderTask
 from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.commits import TAG, Push, check_push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.commits import TAG, check_repo_id
 from longhand.hub_cards.examples import draw_ids, draw_labels, write_snippet
-from longhand.hub_cards.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.recipes import RECIPE_FILE, replace_file
-from longhand.hub_cards.results import (
-    RESULTS_FILE,
-    Row,
-    describe_length,
-    read_results,
-    wilson_interval,
-    write_results,
-)
+from longhand.hub_cards.results import Row, describe_length, wilson_interval
 from longhand.modeling.constructions import CONSTRUCTIONS
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -49,7 +28,6 @@ CARD_FILE = "README.md"
 TEMPLATES = Path(__file__).parent / "templates"
 CITATION_FILE = Path(__file__).parent.parent / "CITATION.cff"
 LICENSE = "apache-2.0"
-EVALUATION_FOLDER = ".eval_results"
 
 RESULTS_BLOCK = re.compile(r"<!-- results -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -132,11 +110,12 @@ def _describe_positions(checkpoint: CheckpointFolder) -> dict[str, Any]:
     }
 
 
-def _pipeline(task: Task) -> str:
+def pipeline_of(task: Task) -> str:
+    """What the Hub calls what the task's family of models does."""
     return "token-classification" if isinstance(task, EncoderTask) else "text-generation"
 
 
-def _idea(task: Task) -> str:
+def idea_of(task: Task) -> str:
     """Tag of the paper's idea that the task's family of models is about."""
     return "structural-symmetry" if isinstance(task, EncoderTask) else "position-coupling"
 
@@ -146,8 +125,8 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
-        pipeline_tag=_pipeline(task),
-        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", _idea(task), "custom_code"],
+        pipeline_tag=pipeline_of(task),
+        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", idea_of(task), "custom_code"],
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
@@ -163,7 +142,7 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
         common = {
-            "task_type": _pipeline(task),
+            "task_type": pipeline_of(task),
             "task_name": task.name,
             "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
@@ -340,235 +319,6 @@ def _sentence(text: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def render_dataset_card(
-    task: str,
-    repo_id: str,
-    configurations: dict[str, dict[str, Any]],
-    num_samples: dict[str, int],
-    columns: dict[str, Any],
-    seed: int,
-) -> str:
-    """The card of a generated dataset.
-
-    Args:
-        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split.
-        columns: type of every column.
-    """
-    listed = []
-    for name, arguments in configurations.items():
-        described = _task_of(task, arguments).describe()
-        form = ", ".join(f"{key} {value}" for key, value in described.items() if key != "task")
-        lengths = f"{arguments.get('min_length', 1)} to {arguments['max_length']}"
-        listed.append({"name": name, "format": form, "lengths": lengths})
-    (default, arguments), *_ = configurations.items()
-    first = _task_of(task, arguments)
-    data = DatasetCardData(
-        license=LICENSE,
-        task_categories=[_pipeline(first)],
-        tags=[TAG, "arithmetic", "length-generalization", _idea(first), "synthetic"],
-        size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
-        configs=[
-            {
-                "config_name": name,
-                "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in num_samples],
-                **({"default": True} if name == default else {}),
-            }
-            for name in configurations
-        ],
-    )
-    given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": seed}.items())
-    card = DatasetCard.from_template(
-        data,
-        template_path=str(TEMPLATES / "dataset_card.md"),
-        title=repo_id.partition("/")[2],
-        repo_id=repo_id,
-        task=task,
-        seed=seed,
-        num_samples=num_samples,
-        configurations=listed,
-        columns=columns,
-        partitioned_digits=first.partitioned_digits,
-        coupling=None if isinstance(first, EncoderTask) else first.coupling,
-        drawing=draw_labels(first) if isinstance(first, EncoderTask) else draw_ids(first, first.coupling),
-        call=f'load_task_dataset("{task}", split="train", num_samples={num_samples.get("train", 1)}{given})',
-        citation=citations(),
-    )
-    return str(card).rstrip() + "\n"
-
-
-def _task_of(name: str, arguments: dict[str, Any]) -> Task:
-    """The task with those of a configuration's arguments that are its format."""
-    lengths = ("min_length", "max_length")
-    return build_task(name, **{field: value for field, value in arguments.items() if field not in lengths})
-
-
-def _size_category(count: int) -> str:
-    bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B")
-    exponent = len(str(count)) - 1
-    if exponent < 3:
-        return "n<1K"
-    index = min(exponent - 3, len(bounds) - 2)
-    return f"{bounds[index]}<n<{bounds[index + 1]}"
-
-
-def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first; a new one takes the place of an old one."""
-    merged = {(row["model"], row["length"], row["length_b"]): row for row in (*old, *new)}
-    models = list(dict.fromkeys(row["model"] for row in merged.values()))
-    return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
-
-
-def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
-    """Looks, before there are results, whether `update_card` would find a card that it may change.
-
-    Raises:
-        ValueError, CannotPush: see `update_card`.
-    """
-    if Path(target).is_dir():
-        _read_card(Path(target), str(target))
-        return
-    repo_id, api = str(target), api or HfApi()
-    check_push(repo_id, "model", api)
-    with tempfile.TemporaryDirectory() as place:
-        patterns = [CARD_FILE]
-        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns), repo_id)
-        _read_card(Path(place), repo_id)
-
-
-def update_card(
-    target: str | Path,
-    rows: list[Row],
-    *,
-    dataset: str | None = None,
-    revision: str | None = None,
-    commit_message: str = "New results",
-    api: HfApi | None = None,
-) -> Path | Push:
-    """Merges new results into a checkpoint's results file, plot, card's table and metadata; all else of the card stays.
-
-    Args:
-        target: a checkpoint's folder, or a repository `user/name` on the Hub, where all is one commit.
-        rows: of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of the dataset that was evaluated on, by default the one that the card names; with it,
-            `.eval_results` gets the results too.
-        revision: branch on the Hub.
-
-    Returns:
-        The card's file, or how the push ended.
-
-    Raises:
-        ValueError: there are no rows, they are of another task or several checkpoints, or the card has no results block.
-        CannotPush: the Hub does not take it; nothing was changed there.
-    """
-    if not rows or len({row["model"] for row in rows}) > 1:
-        raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
-    if dataset is not None:
-        check_repo_id(dataset)
-    if Path(target).is_dir():
-        folder = Path(target)
-        for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
-            partial = folder / f".{Path(path).name}.partial"
-            partial.write_bytes(content)
-            (folder / path).parent.mkdir(exist_ok=True)
-            partial.replace(folder / path)
-        return folder / CARD_FILE
-    repo_id = str(target)
-    check_repo_id(repo_id)
-    api = api or HfApi()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=folder), repo_id)
-        files = _updated_files(folder, rows, repo_id, dataset)
-        return commit_files(
-            dict(files),
-            repo_id,
-            "model",
-            is_ours=lambda path: False,
-            commit_message=commit_message,
-            revision=revision,
-            create=False,
-            api=api,
-        )
-
-
-def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
-    """The files that new rows change, by their names; the folder stays as it is.
-
-    Args:
-        called: how the new rows may refer to the checkpoint, apart from the name that its results have already.
-    """
-    before = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
-    own = next((row["model"] for row in before), called).removesuffix(f"/{BEST_FOLDER}")
-    suffix = f"/{BEST_FOLDER}" if rows[0]["model"].endswith(f"/{BEST_FOLDER}") else ""
-    if (given := rows[0]["model"].removesuffix(suffix)) not in (own, called):
-        raise ValueError(f"rows are of the checkpoint {given!r}, {folder if given == own else called} is {own!r}")
-    checkpoint = read_checkpoint(folder, own)
-    if (task := rows[0]["task"]) != checkpoint.task.name:
-        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")
-    card = _read_card(folder, called)
-    dataset = dataset or (card.data.datasets or [None])[0]
-    merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
-    with tempfile.TemporaryDirectory() as place:
-        scratch = Path(place)
-        write_results(merged, scratch / RESULTS_FILE)
-        checkpoint = replace(
-            checkpoint,
-            folder=scratch,
-            rows=[row for row in merged if row["model"] == own],
-            best_rows=[row for row in merged if row["model"] != own],
-        )
-        _plot(checkpoint, scratch / PLOT_FILE)
-        files = {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
-        files[CARD_FILE] = _updated_card(card, checkpoint, dataset).encode()
-    if dataset is not None:
-        entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
-        name = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
-        files[name] = yaml.safe_dump(entries, sort_keys=False).encode()
-    return files
-
-
-def _updated_card(card: ModelCard, checkpoint: CheckpointFolder, dataset: str | None) -> str:
-    card.data.eval_results = eval_results(checkpoint, dataset)
-    card.data.model_name = card.data.model_name or checkpoint.name
-    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
-    return str(card).rstrip() + "\n"
-
-
-def _read_card(folder: Path, called: str) -> ModelCard:
-    file = folder / CARD_FILE
-    card = ModelCard(file.read_text(encoding="utf-8")) if file.is_file() else None
-    if card is None or not RESULTS_BLOCK.search(card.text):
-        raise ValueError(
-            f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "
-            "checkpoint's folder and push that"
-        )
-    return card
-
-
-def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
-    rows = [*checkpoint.rows, *checkpoint.best_rows]
-    pairs = {(row["length"], row["length_b"]) for row in rows}
-    names = checkpoint.task.size_names
-    if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, file, checkpoint.trained_lengths, names)
-    else:
-        plot_grid(checkpoint.rows or rows, file, checkpoint.trained_lengths, names)
-
-
-def _entries(checkpoint: CheckpointFolder, dataset: str) -> list[EvalResultEntry]:
-    """Exact match by size, as the Hub collects it for a dataset's leaderboard."""
-    return [
-        EvalResultEntry(
-            dataset_id=dataset,
-            task_id=f"length_{describe_length(row).replace(', ', 'x')}",
-            value=row["exact_match"],
-            notes=f"exact match, {row['num_samples']} problems, seed {row['seed']}, {row['decode']}",
-        )
-        for row in checkpoint.rows
-    ]
 
 
 def main(arguments: list[str] | None = None) -> None:

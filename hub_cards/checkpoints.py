@@ -31,6 +31,7 @@ class CheckpointFolder:
         rows: results of the last checkpoint; empty where it was not evaluated.
         best_rows: results of the checkpoint in `best`.
         certificate: the fields of `Certificate`; None where there is none.
+        weights: `hash_weights` of its model, and of that in `best` if there is one, by how results refer to them.
     """
 
     folder: Path
@@ -42,6 +43,7 @@ class CheckpointFolder:
     rows: list[Row]
     best_rows: list[Row]
     certificate: dict[str, Any] | None
+    weights: dict[str, str]
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -75,7 +77,10 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     task = kind(**{field.name: recipe[field.name] for field in fields(kind) if field.name in recipe})
     model = _load_model(folder, task)
     name = name or folder.resolve().name
-    rows = _read_rows(folder, task, name)
+    weights = {name: hash_weights(model)}
+    if (folder / BEST_FOLDER / "config.json").is_file():
+        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_model(folder / BEST_FOLDER, task))
+    rows = _read_rows(folder, task, weights)
     return CheckpointFolder(
         folder=folder,
         name=name,
@@ -85,7 +90,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         recipe=recipe,
         rows=[row for row in rows if not row["model"].endswith(f"/{BEST_FOLDER}")],
         best_rows=[row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")],
-        certificate=_read_certificate(folder, model, task),
+        certificate=_read_certificate(folder, weights[name], task),
+        weights=weights,
     )
 
 
@@ -118,8 +124,8 @@ def _load_model(folder: Path, task: Task) -> PreTrainedModel:
     return model
 
 
-def _read_rows(folder: Path, task: Task, name: str) -> list[Row]:
-    file = folder / RESULTS_FILE
+def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
+    file, (name, *_) = folder / RESULTS_FILE, weights
     if not file.is_file():
         return []
     rows = read_results(file)
@@ -131,15 +137,20 @@ def _read_rows(folder: Path, task: Task, name: str) -> list[Row]:
         )
     if other := sorted({row["task"] for row in rows} - {task.name}):
         raise ValueError(f"{file} is of another task ({', '.join(other)}), the recipe's is {task.name!r}")
+    if stale := sorted({row["model"] for row in rows if "weights" in row and row["weights"] != weights.get(row["model"])}):
+        raise ValueError(
+            f"{file} is of another checkpoint, what it calls {' and '.join(stale)} had other weights or another "
+            "configuration: remove it and evaluate again with eval.py"
+        )
     return rows
 
 
-def _read_certificate(folder: Path, model: PreTrainedModel, task: Task) -> dict[str, Any] | None:
+def _read_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
     certificate = json.loads(file.read_text(encoding="utf-8"))
-    if certificate["weights"] != hash_weights(model):
+    if certificate["weights"] != weights:
         raise ValueError(
             f"{file} is of another checkpoint, its weights or configuration differ: run eval.py {folder} --certify again"
         )

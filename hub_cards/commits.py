@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo, SpaceInfo
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -33,12 +33,19 @@ LONGEST_WAIT = 300
 
 KINDS = ("model", "dataset", "space")
 
+STATIC_FILES = ("index.html", "style.css")
+"""A page that the Hub puts into a new Space of this kind, besides its card."""
+
 Files = dict[str, Path | bytes]
 """What a repository is to hold: a file or its content by its path."""
 
 
 class CannotPush(ValueError):
     """The Hub does not take a push; says why. The repository's files are as they were."""
+
+
+class BranchMoved(CannotPush):
+    """Another commit has been made since the one that a push is made from."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ def check_push(repo_id: str, kind: str, api: HfApi | None = None) -> None:
     def look() -> None:
         _check_rights(api, repo_id, kind)
         try:
-            _check_ours(api.repo_info(repo_id, repo_type=kind), repo_id)
+            _check_ours(api, api.repo_info(repo_id, repo_type=kind), repo_id, kind)
         except RepositoryNotFoundError:
             return
 
@@ -115,6 +122,7 @@ def commit_files(
     private: bool = False,
     revision: str | None = None,
     create: bool = True,
+    onto: str | None = None,
     api: HfApi | None = None,
 ) -> Push:
     """Makes the repository hold exactly these files among those that are ours, by one commit or none.
@@ -123,15 +131,17 @@ def commit_files(
     that others made at the same moment.
 
     Args:
-        kind: `"model"` or `"dataset"`.
+        kind: one of `KINDS`.
         is_ours: whether a path in the repository is one that this kind of push writes; such a file is removed where `files`
             does not have it, others stay.
         private: for a repository that has to be made.
         revision: branch, made if there is none of the name; default `main`.
         create: whether to make the repository if there is none.
+        onto: sha of the commit that the files were made from, where they are for no other.
         api: the Hub and its token, if not the environment's.
 
     Raises:
+        BranchMoved: the branch is not at `onto`; nothing was changed.
         CannotPush: no token, no permission, the name is taken or refused, or the Hub stays away; nothing was changed, but
             for a new repository that may be left empty.
         ValueError: the name is not legal, or the Hub refuses the card's metadata.
@@ -150,6 +160,8 @@ def commit_files(
         if not changed and not removed:
             # All is there: since before, or by a commit of ours whose response was lost.
             return Push(url, head, *sent)
+        if onto not in (None, head):
+            raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
         operations = [CommitOperationAdd(path, files[path]) for path in changed]
         operations += [CommitOperationDelete(path) for path in removed]
         sent = (changed, removed)
@@ -189,6 +201,11 @@ def repeat(attempt: Callable, repo_id: str):
         time.sleep(delay)
 
 
+def is_passing(status: int) -> bool:
+    """Whether an answer of this status can be another one soon."""
+    return status in (408, 412, 429) or status >= 500
+
+
 def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
     """What happened, and the seconds that the Hub asks to wait.
 
@@ -209,7 +226,7 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
         raise CannotPush(f"the Hub refuses the token, or it may not see {repo_id}: {said}") from error
     if status == 403:
         raise CannotPush(f"no permission to write to {repo_id}: {said}") from error
-    if status in (408, 412, 429) or status >= 500:
+    if is_passing(status):
         asked = cause.response.headers.get("Retry-After", "")
         return f"the Hub answered {status}", float(asked) if asked.isdecimal() else 0.0
     raise CannotPush(f"the Hub refuses {repo_id} ({status}): {said}") from error
@@ -229,10 +246,12 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
-def _check_ours(main: ModelInfo | DatasetInfo, repo_id: str) -> None:
+def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: str, kind: str) -> None:
     """Raises CannotPush for a repository that this package has not made."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
     foreign = [file.rfilename for file in main.siblings if file.rfilename not in (".gitattributes", "README.md")]
+    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
+        return
     if foreign and TAG not in tags:
         raise CannotPush(f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name")
 
@@ -250,9 +269,11 @@ def _open(
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
-        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True)
+        # What is pushed to a Space is run where it is loaded, never there.
+        sdk = {"space_sdk": "static"} if kind == "space" else {}
+        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, **sdk)
         main = api.repo_info(repo_id, repo_type=kind)
-    _check_ours(main, repo_id)
+    _check_ours(api, main, repo_id, kind)
     try:
         head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:

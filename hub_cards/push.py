@@ -1,8 +1,10 @@
-"""Publishes checkpoints and generated datasets on the Hub, each push as one commit. Without --yes, shows what it would do.
+"""Publishes checkpoints, generated datasets and the metric on the Hub, each push as one commit. Without --yes, shows what it
+would do.
 
 python -m longhand.hub_cards.push model outputs/addition user/addition
 python -m longhand.hub_cards.push model outputs/addition user/addition --yes
 python -m longhand.hub_cards.push dataset addition user/addition-problems --max_length 10 30 --num_samples 100000 --yes
+python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
 """
 
 import argparse
@@ -20,9 +22,10 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
-from longhand.hub_cards.cards import CARD_FILE, render_dataset_card, render_model_card
+from longhand.hub_cards.cards import CARD_FILE, render_model_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
-from longhand.hub_cards.commits import Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.results import CERTIFICATES_FILE, RESULTS_FILE
 
@@ -45,6 +48,8 @@ MODEL_FILES = (
 
 ROWS_PER_FILE = 500_000
 
+METRIC_FOLDER = Path(__file__).parent / "metrics" / "exact_match_by_length"
+
 
 def is_model_file(path: str) -> bool:
     """Whether a path in a repository is one that pushing a model writes."""
@@ -55,6 +60,11 @@ def is_model_file(path: str) -> bool:
 def is_dataset_file(path: str) -> bool:
     """Whether a path in a repository is one that pushing a dataset writes."""
     return path == CARD_FILE or path.endswith(".parquet")
+
+
+def is_metric_file(path: str) -> bool:
+    """Whether a path in a repository is one that pushing the metric writes."""
+    return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
@@ -111,6 +121,47 @@ def dataset_files(
                 files[path] = place / path
     card = render_dataset_card(task, repo_id, configurations, num_samples, dataset.features, seed)
     return files | {CARD_FILE: card.encode()}
+
+
+def metric_files(repo_id: str) -> Files:
+    """What of the metric is published, by its path: `evaluate.load` runs the file that has the name of the repository.
+
+    Raises:
+        ValueError: the name is not legal, cannot be that of a Python file, or is that of another file of the metric.
+    """
+    check_repo_id(repo_id)
+    name = repo_id.partition("/")[2]
+    own, given = f"{METRIC_FOLDER.name}.py", f"{name}.py"
+    files: Files = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
+    if not re.fullmatch(r"[\w-]+", name) or (given in files and given != own):
+        raise ValueError(
+            f"repository name {repo_id!r} cannot be that of the metric, whose file is named after it: take one of letters, "
+            f"digits, `_` and `-`, such as {METRIC_FOLDER.name}"
+        )
+    card = files[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
+    files[given] = files.pop(own)
+    return files | {CARD_FILE: card.encode()}
+
+
+def push_metric(
+    repo_id: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+    api: HfApi | None = None,
+) -> Push:
+    """Publishes exact match by length as a Space, for `evaluate.load(repo_id)`; see `metric_files` and `push_model`."""
+    return commit_files(
+        metric_files(repo_id),
+        repo_id,
+        "space",
+        is_ours=is_metric_file,
+        commit_message=commit_message or f"Push {METRIC_FOLDER.name}",
+        private=private,
+        revision=revision,
+        api=api,
+    )
 
 
 def push_model(
@@ -225,7 +276,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     dataset.add_argument("--seed", type=int, default=0)
     dataset.add_argument("--fields", nargs="+", default=[], metavar="NAME=VALUE", help="the task's format")
-    for kind in (model, dataset):
+    metric = kinds.add_parser("metric", help="exact match by length, as a Space from which evaluate.load takes it")
+    metric.add_argument("repo_id", metavar="USER/NAME")
+    for kind in (model, dataset, metric):
         kind.add_argument("--yes", action="store_true", help="do it")
         kind.add_argument("--private", action="store_true", help="if the repository has to be made")
         kind.add_argument("--revision", help="branch (default main)")
@@ -235,10 +288,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     publishing = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
+    kind = "space" if options.kind == "metric" else options.kind
     with tempfile.TemporaryDirectory() as place:
         if options.kind == "model":
             files, is_ours = model_files(options.folder, options.repo_id, options.dataset), is_model_file
             made_of = options.folder.resolve().name
+        elif options.kind == "metric":
+            files, is_ours, made_of = metric_files(options.repo_id), is_metric_file, METRIC_FOLDER.name
         else:
             given = parse_fields(options.fields)
             configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
@@ -253,10 +309,10 @@ def run(options: argparse.Namespace) -> None:
         print(describe_files(files))
         if not options.yes:
             print(f"\n{CARD_FILE}:\n\n{files[CARD_FILE].decode()}")
-            print(f"nothing was pushed: --yes pushes these files to the {options.kind} {options.repo_id} in one commit")
+            print(f"nothing was pushed: --yes pushes these files to the {kind} {options.repo_id} in one commit")
             return
         publishing["commit_message"] = options.commit_message or f"Push {made_of}"
-        push = commit_files(files, options.repo_id, options.kind, is_ours=is_ours, **publishing)
+        push = commit_files(files, options.repo_id, kind, is_ours=is_ours, **publishing)
     print(push)
 
 

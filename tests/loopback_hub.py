@@ -317,8 +317,13 @@ class Handler(BaseHTTPRequestHandler):
         if wanted["name"].lower() == "reserved":
             raise Refusal(400, f"Invalid repo name: {wanted['name']} is reserved")
         private = bool(wanted.get("private")) or wanted.get("visibility") == "private"
+        files = {".gitattributes": b"*.safetensors filter=lfs\n"}
+        if kind == "space":
+            if wanted.get("sdk") not in ("static", "gradio", "docker"):
+                raise Refusal(400, "a Space needs an sdk")
+            files |= {"README.md": b"---\nsdk: static\n---\n", "index.html": b"<html></html>", "style.css": b""}
         repository = self.hub.repositories[kind, name] = Repository(kind, name, private)
-        repository.commit("main", "initial commit", {".gitattributes": b"*.safetensors filter=lfs\n"})
+        repository.commit("main", "initial commit", files)
         return as_json({"url": url, "name": name, "id": name})
 
     @route("DELETE", "/api/repos/delete")

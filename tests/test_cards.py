@@ -3,8 +3,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 import time
+import venv
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,11 @@ from longhand.data.decoder_task import DecoderTask
 from longhand.data.encoder_task import EncoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import cards
-from longhand.hub_cards.cards import render_dataset_card, render_model_card, update_card, write_card
+from longhand.hub_cards.card_updates import check_card, update_card
+from longhand.hub_cards.cards import render_model_card, write_card
 from longhand.hub_cards.commits import CannotPush
 from longhand.hub_cards.construct import construct
+from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
 from longhand.hub_cards.push import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
@@ -38,6 +42,11 @@ def row(length, exact_match, model="adder", **changes):
 
 
 ROWS = [row(5, 1.0), row(40, 0.8125)]
+
+
+def measured(length, exact_match, model, folder, **changes):
+    """A row as an evaluation of the folder's model gives it."""
+    return row(length, exact_match, model, weights=hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +265,8 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     write_card(folder)
     text = (folder / "README.md").read_text().replace("## Limits\n", "## Limits\n\nBy hand.\n")
     (folder / "README.md").write_text(text)
-    update_card(folder, [row(40, 0.5), row(90, 0.125)], dataset="user/sums")
+    new = [measured(length, share, "adder", folder) for length, share in ((40, 0.5), (90, 0.125))]
+    update_card(folder, new, dataset="user/sums")
     assert [(r["length"], r["exact_match"]) for r in read_results(folder / "results.jsonl")] == [
         (5, 1.0), (40, 0.5), (90, 0.125),
     ]  # fmt: skip
@@ -271,7 +281,7 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     assert [entry["value"] for entry in entries] == [1.0, 0.5, 0.125]
     assert entries[2]["dataset"] == {"id": "user/sums", "task_id": "length_90"}
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    update_card(folder, [row(40, 0.5)], dataset="user/sums")
+    update_card(folder, new[:1], dataset="user/sums")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -280,8 +290,12 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     [
         ([], "rows must be of one checkpoint"),
         ([row(5, 1.0), row(5, 1.0, model="other")], "rows must be of one checkpoint"),
-        ([row(5, 1.0, model="other")], "rows are of the checkpoint 'other'"),
-        ([row(5, 1.0, task="copy")], "rows are of the task 'copy'"),
+        ([row(5, 1.0, weights="0"), row(6, 1.0, weights="1")], "rows must be of one checkpoint"),
+        ([row(5, 1.0)], "rows must have the hash of the weights"),
+        ([row(5, 1.0, model="other", weights="0")], "rows are of the checkpoint 'other'"),
+        ([row(5, 1.0, task="copy", weights="0")], "rows are of the task 'copy'"),
+        ([row(5, 1.0, weights="0")], "rows are of another checkpoint: adder has other weights"),
+        ([row(5, 1.0, model="adder/best", weights="0")], "rows are of another checkpoint: adder/best has other"),
     ],
 )
 def test_rows_that_do_not_belong_are_refused(folder, rows, message):
@@ -292,12 +306,28 @@ def test_rows_that_do_not_belong_are_refused(folder, rows, message):
     assert (folder / "README.md").read_bytes() == before
 
 
+def test_results_of_weights_that_were_replaced_are_neither_shown_nor_added_to(folder):
+    write_card(folder)
+    write_results([measured(5, 1.0, "adder", folder)], folder / "results.jsonl")
+    assert "| 5 | 1.0000 |" in render_model_card(folder)
+    (folder / "model.safetensors").write_bytes(change_a_weight((folder / "model.safetensors").read_bytes()))
+    new = [measured(6, 1.0, "adder", folder)]
+    for refuse in (partial(render_model_card, folder), partial(check_card, folder), partial(update_card, folder, new)):
+        with pytest.raises(
+            ValueError, match=r"results\.jsonl is of another checkpoint, what it calls adder had other weights"
+        ):
+            refuse()
+    (folder / "results.jsonl").unlink()
+    update_card(folder, new)
+    assert "| 6 | 1.0000 |" in (folder / "README.md").read_text()
+
+
 def test_a_card_of_another_make_is_not_touched(folder):
     for text in (None, "---\nlicense: mit\n---\nMine."):
         if text is not None:
             (folder / "README.md").write_text(text)
         with pytest.raises(ValueError, match="no card with a results block"):
-            update_card(folder, [row(5, 0.5)])
+            update_card(folder, [measured(5, 0.5, "adder", folder)])
     assert read_results(folder / "results.jsonl") == ROWS
 
 
@@ -320,30 +350,116 @@ def test_new_results_reach_the_hub_in_one_commit(hub, api, folder, fault):
     repository = hub.repositories["model", "user/adder"]
     if fault:
         hub.fail("POST", "/commit/", kind=fault)
-    done = update_card("user/adder", [row(90, 0.125, model="user/adder")], dataset="user/sums", api=api)
+    rows = [measured(90, 0.125, "user/adder", folder)]
+    done = update_card("user/adder", rows, dataset="user/sums", api=api)
     assert done.changed == [".eval_results/addition.yaml", "README.md", "accuracy.png", "results.jsonl"]
     assert len(repository.commits) == 3
     card = repository.head.files["README.md"].decode()
     assert "| 90 | 0.1250 |" in card and 'from_pretrained("user/adder"' in card
     assert {json.loads(line)["model"] for line in repository.head.files["results.jsonl"].splitlines()} == {"adder"}
-    again = update_card("user/adder", [row(90, 0.125, model="user/adder")], dataset="user/sums", api=api)
+    again = update_card("user/adder", rows, dataset="user/sums", api=api)
     assert again.changed == [] and len(repository.commits) == 3
+
+
+@pytest.fixture
+def pushed(hub, api, folder):
+    """The repository of a checkpoint."""
+    push_model(folder, "user/adder", api=api)
+    return hub.repositories["model", "user/adder"]
+
+
+def change_a_weight(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_results_of_other_weights_are_not_added_on_the_hub(hub, api, folder, pushed):
+    weights = pushed.head.files["model.safetensors"]
+    other = pushed.commit("main", "other weights", {**pushed.head.files, "model.safetensors": change_a_weight(weights)})
+    with pytest.raises(ValueError, match="rows are of another checkpoint: user/adder has other weights"):
+        update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
+    assert pushed.head is other
+
+
+def test_results_are_merged_into_what_another_commits_at_the_same_moment(hub, api, folder, pushed, monkeypatch):
+    create, others = HfApi.create_commit, [measured(70, 0.25, "user/adder", folder)]
+
+    def create_commit(self, *arguments, **options):
+        if others:
+            update_card("user/adder", [others.pop()], api=api)
+        return create(self, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
+    lines = map(json.loads, pushed.head.files["results.jsonl"].splitlines())
+    assert [(line["length"], line["exact_match"]) for line in lines] == [(5, 1.0), (40, 0.8125), (70, 0.25), (90, 0.125)]
+
+
+def test_weights_that_another_commits_at_the_same_moment_get_no_results_of_those_before(
+    hub, api, folder, pushed, monkeypatch
+):
+    create, others = HfApi.create_commit, [change_a_weight(pushed.head.files["model.safetensors"])]
+
+    def create_commit(self, *arguments, **options):
+        if others:
+            pushed.commit("main", "other weights", {**pushed.head.files, "model.safetensors": others.pop()})
+        return create(self, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    with pytest.raises(ValueError, match="has other weights or another configuration"):
+        update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
+    assert pushed.head.title == "other weights"
+
+
+def test_results_are_added_to_a_branch_and_to_nothing_else(hub, api, folder, pushed):
+    api.create_tag("user/adder", tag="first")
+    api.create_branch("user/adder", branch="trial")
+    rows, head = [measured(90, 0.125, "user/adder", folder)], pushed.head
+    for revision in ("first", head.sha, "novel"):
+        for refuse in (partial(update_card, "user/adder", rows), partial(check_card, "user/adder")):
+            with pytest.raises(ValueError, match=r"revision must be a branch of user/adder \(main, trial\)"):
+                refuse(revision=revision, api=api)
+    update_card("user/adder", rows, revision="trial", api=api)
+    assert pushed.head is head and pushed.find("trial").title == "New results"
 
 
 def test_new_results_for_no_repository(hub, api):
     with pytest.raises(CannotPush):
-        update_card("user/adder", [row(90, 0.125, model="user/adder")], api=api)
+        update_card("user/adder", [row(90, 0.125, model="user/adder", weights="0")], api=api)
     assert hub.repositories == {}
 
 
-def run_alone(hub, place: Path, code: str, **variables: str) -> str:
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory) -> Path:
+    """The interpreter of an environment that has this one's packages, without longhand."""
+    place = tmp_path_factory.mktemp("stranger")
+    venv.create(place, with_pip=False, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
+    for folder in {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}:
+        for entry in folder.iterdir():
+            # One by one: a folder that is named in a .pth file would bring longhand along where it is installed in it.
+            # The .pth files here are left out, since an editable installation is made of one.
+            if "longhand" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    return place / "bin" / "python"
+
+
+def run_alone(stranger, hub, place: Path, code: str, **variables: str) -> str:
     """What code prints in a process that cannot import this package and uses the Hub on loopback."""
     script = place / "script.py"
-    script.write_text(f"import sys\nsys.modules['longhand'] = None\n{code}")
-    environment = os.environ | hub.environment(place / "home", **variables)
-    done = subprocess.run([sys.executable, "-I", script], env=environment, cwd=place, capture_output=True, text=True)
+    script.write_text(code)
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
+    environment = own | hub.environment(place / "home", **variables)
+    done = subprocess.run([stranger, script], env=environment, cwd=place, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+NOBODY_HAS_IT = """
+try:
+    import longhand
+except ModuleNotFoundError as error:
+    print(error)
+"""
 
 
 MORE = """
@@ -357,8 +473,17 @@ except Exception as error:
 """
 
 
-def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_offline(
-    hub, api, folder, small_encoder, tmp_path
+def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installed(hub, api, folder, stranger, tmp_path):
+    push_model(folder, "user/adder", api=api)
+    snippet = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]
+    first, second, right = map(int, re.search(r'tokenizer\("(\d+)\+(\d+)=".*# right is (\d+)', snippet, re.DOTALL).groups())
+    assert first + second == right
+    assert run_alone(stranger, hub, tmp_path, NOBODY_HAS_IT) == "No module named 'longhand'\n"
+    assert run_alone(stranger, hub, tmp_path, snippet) == f"{right}\n"
+
+
+def test_snippets_and_pipelines_run_online_through_faults_and_then_offline(
+    hub, api, folder, small_encoder, stranger, tmp_path
 ):
     push_model(folder, "user/adder", api=api)
     push_model(small_encoder, "user/reader", api=api)
@@ -377,8 +502,8 @@ def test_the_snippets_run_as_they_stand_without_this_package_online_and_then_off
     read = load_checkpoint(str(small_encoder)).answer(question)
     code = f"{encoder_snippet}\n{snippet}\n"
     printed = f"{read}\n{right}\n"
-    assert run_alone(hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
+    assert run_alone(stranger, hub, tmp_path, code + MORE) == f"{printed}['640', '001']\nFile is truncated: True\n"
     assert hub.faults[0].times == 0
     hub.requests.clear()
-    assert run_alone(hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
+    assert run_alone(stranger, hub, tmp_path, code, HF_HUB_OFFLINE="1") == printed
     assert hub.requests == []

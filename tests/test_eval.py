@@ -2,6 +2,8 @@ import shutil
 
 import pytest
 import torch
+from huggingface_hub import HfApi, constants
+from loopback_hub import LoopbackHub, port_of_nobody
 from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
@@ -171,9 +173,74 @@ def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(mai
     assert "one heatmap" in refusal(capsys, main_job, main_job / "best", "--lengths", "3", "--lengths_b", "4")
 
 
-def test_checkpoint_that_is_nowhere_is_refused(tmp_path, capsys):
-    assert "neither a folder nor a repository" in refusal(capsys, tmp_path / "nothing")
-    assert "neither a folder nor a repository" in refusal(capsys, "no-such-user/no-such-model")
+@pytest.fixture
+def hub(monkeypatch):
+    """A Hub to ask, from which nothing may be downloaded."""
+    monkeypatch.setattr(evaluation, "hf_hub_download", None)
+    monkeypatch.setattr(evaluation.AutoConfig, "from_pretrained", None)
+    with LoopbackHub() as hub:
+        monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
+        yield hub
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("nothing", "there is no such folder, and the repository name 'nothing' must be of the form USER/NAME"),
+        ("./outputs", "there is no such folder"),
+        ("/no/such/folder", "there is no such folder"),
+        ("outputs/adition/best", "there is no such folder"),
+        ("outputs/adition/", "there is no such folder"),
+        ("user/a--b", "the repository name 'user/a--b' is not legal"),
+        ("notes.txt", "it is a file"),
+    ],
+)
+def test_what_can_be_no_repository_is_refused_without_asking_the_hub(hub, tmp_path, monkeypatch, capsys, source, reason):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    message = refusal(capsys, source)
+    assert message.startswith(f"error: MODEL {source!r} is neither a folder nor a repository: ") and reason in message
+    assert hub.requests == []
+
+
+def test_a_mistyped_folder_asks_the_hub_once(hub, capsys):
+    message = refusal(capsys, "outputs/adition")
+    said = "error: MODEL 'outputs/adition' is neither a folder nor a repository: "
+    assert message == f"{said}{hub.endpoint} has no such model, or does not show it to this token"
+    assert len(hub.requests) == 1
+    hub.add_repository("user/adder", {"README.md": b""})
+    assert "--revision novel is no branch, tag or commit of user/adder" in refusal(
+        capsys, "user/adder", "--revision", "novel"
+    )
+    assert len(hub.requests) == 2
+
+
+def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch, capsys):
+    endpoint = f"http://127.0.0.1:{port_of_nobody()}"
+    monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=endpoint))
+    monkeypatch.setattr("time.sleep", None)
+    said = (
+        f"error: MODEL 'outputs/adition' is neither a folder nor a repository in the cache, and {endpoint} cannot be asked"
+    )
+    assert refusal(capsys, "outputs/adition").startswith(said)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    message = refusal(capsys, "outputs/adition")
+    assert message.startswith(said) and "HF_HUB_OFFLINE" in message
+
+
+@pytest.mark.parametrize("away", ["busy", "not there but cached"])
+def test_a_repository_that_the_hub_may_still_give_or_the_cache_has_is_loaded(hub, main_job, monkeypatch, capsys, away):
+    if away == "busy":
+        hub.fail("GET", "/api/models/user/adder", status=503)
+    else:
+        monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
+        monkeypatch.setattr(evaluation, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
+
+    def download(source, file, revision):
+        raise OSError("reached")
+
+    monkeypatch.setattr(evaluation, "hf_hub_download", download)
+    assert refusal(capsys, "user/adder") == "error: MODEL 'user/adder' cannot be read from the Hub: reached"
 
 
 def test_operands_beyond_a_learned_table_are_refused_before_any_work(tmp_path, main_job, capsys):

@@ -9,9 +9,11 @@ import evaluate
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import HfApi
 from loopback_hub import LoopbackHub
 
 from longhand.data.metrics import response_matches
+from longhand.hub_cards import commits, push
 from longhand.hub_cards.results import wilson_interval
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
@@ -158,17 +160,64 @@ FROM_THE_HUB = """
 import sys
 sys.modules["longhand"] = None
 import evaluate
-metric = evaluate.load("user/exact_match_by_length")
+metric = evaluate.load(sys.argv[1])
 print(metric.compute(predictions=[[4, 1]], references=[[-100, 1]], lengths=[2])["by_length"][0]["exact_match"])
 """
 
 
-def test_loads_from_a_space_of_the_hub(monkeypatch, tmp_path):
+@pytest.fixture
+def hub(monkeypatch):
+    """A Hub that takes the place of huggingface.co in pushes of this process."""
     monkeypatch.undo()
-    files = {file.name: file.read_bytes() for file in FOLDER.iterdir() if file.is_file()}
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     with LoopbackHub() as hub:
-        hub.add_repository("user/exact_match_by_length", files, "space")
-        environment = os.environ | hub.environment(tmp_path / "home")
-        command = [sys.executable, "-c", FROM_THE_HUB]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        api = HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+        monkeypatch.setattr(commits, "HfApi", lambda: api)
+        yield hub
+
+
+def test_what_was_pushed_is_loaded_from_its_space(hub, tmp_path, capsys):
+    name = "by-length"
+    push.main(["metric", f"user/{name}"])
+    output = capsys.readouterr().out
+    assert f"  {name}.py\n" in output and "nothing was pushed" in output and hub.requests == []
+    push.main(["metric", f"user/{name}", "--yes"])
+    space = hub.repositories["space", f"user/{name}"]
+    assert [commit.title for commit in space.history(space.head)] == ["Push exact_match_by_length", "initial commit"]
+    own = {"README.md", "requirements.txt", "counting.py", "index.html", f"{name}.py"}
+    assert set(space.head.files) == own | {".gitattributes"}
+    assert f'evaluate.load("user/{name}")' in space.head.files["README.md"].decode()
+    environment = os.environ | hub.environment(tmp_path / "home")
+    command = [sys.executable, "-c", FROM_THE_HUB, f"user/{name}"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "1.0\n", done.stderr
+    push.main(["metric", f"user/{name}", "--yes"])
+    assert "nothing was changed" in capsys.readouterr().out and len(space.commits) == 2
+
+
+@pytest.mark.parametrize("fault", ["lost", "cut"])
+def test_a_space_whose_creation_was_cut_off_is_filled_all_the_same(hub, fault):
+    hub.fail("POST", "/repos/create", kind=fault)
+    assert push.push_metric("user/exact_match_by_length").changed
+    assert len(hub.repositories["space", "user/exact_match_by_length"].commits) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("user/counting", "cannot be that of the metric"),
+        ("user/exact.match", "cannot be that of the metric"),
+        ("exact_match", "must be of the form USER/NAME"),
+        ("other/exact_match", "may write to user only"),
+        ("user/game", "holds something else already"),
+        ("user/sums", "user/sums is a dataset already"),
+    ],
+)
+def test_names_that_the_metric_cannot_have(hub, capsys, name, message):
+    game = hub.add_repository("user/game", {"README.md": b"---\nsdk: static\n---\n"}, "space")
+    game.commit("main", "a game", {**game.head.files, "index.html": b"<html>a game</html>"})
+    hub.add_repository("user/sums", {}, "dataset")
+    with pytest.raises(SystemExit) as stop:
+        push.main(["metric", name, "--yes"])
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+    assert game.head.title == "a game" and set(hub.repositories) == {("space", "user/game"), ("dataset", "user/sums")}

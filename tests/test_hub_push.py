@@ -28,6 +28,7 @@ ROW |= {"decode": "teacher_forced", "exact_match": 0.95, "token_accuracy": 0.99,
 WITH_OTHER_LIBRARIES = """
 import json
 from datasets import load_dataset
+from huggingface_hub import constants
 from longhand import eval
 from longhand.data import collate_rows
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
@@ -43,6 +44,9 @@ for repository, configuration in (("sums", None), ("sums", "plain"), ("labelled"
         file.writelines(json.dumps(row) + "\\n" for row in stream)
 loss = model(**collate_rows(list(stream))).loss
 assert loss > 0
+for offline in (False, True):
+    constants.HF_HUB_OFFLINE = offline
+    eval.main(["user/adder", "--ask", "12+34"])
 """
 CONFIGURATIONS = {"short": {"max_length": 6}, "plain": {"max_length": 9, "order": "plain"}}
 NUM_SAMPLES = {"train": 40, "validation": 10, "test": 10}
@@ -330,6 +334,10 @@ def take_results_of_another_task(folder):
     write_results([{**ROW, "task": "copy"}], folder / "results.jsonl")
 
 
+def take_results_of_other_weights(folder):
+    write_results([{**ROW, "weights": "0" * 64}], folder / "results.jsonl")
+
+
 def take_certificate_of_another(folder):
     write_certificate(folder, "0" * 64)
 
@@ -355,6 +363,7 @@ DAMAGES = {
     change_architecture: "it is a 'gpt2' model",
     take_results_of_another: r"is of another checkpoint \(other, not adder\)",
     take_results_of_another_task: r"is of another task \(copy\)",
+    take_results_of_other_weights: "results.jsonl is of another checkpoint",
     take_certificate_of_another: "certificate.json is of another checkpoint",
     take_certificate_of_another_format: "certificate.json is of another format",
 }
@@ -505,7 +514,9 @@ def test_eval_and_load_dataset_read_what_was_pushed(hub, api, files, small_encod
     labelled = {"max_length": 4, "field_width": 6, "sampling": "shifted"}
     push_dataset("encoder_addition", "user/labelled", {"all": labelled}, num_samples=NUM_SAMPLES, seed=3, api=api)
     environment = os.environ | hub.environment(tmp_path / "home", token="secret")
-    subprocess.run([sys.executable, "-c", WITH_OTHER_LIBRARIES], env=environment, cwd=tmp_path, check=True)
+    command = [sys.executable, "-c", WITH_OTHER_LIBRARIES]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.endswith("\n46\n46\n")
     for name, exact_match in (("adder", 1.0), ("reader", 0.0)):
         (result,) = read_results(tmp_path / name / "results.jsonl")
         assert (result["model"], result["exact_match"]) == (f"user/{name}", exact_match)

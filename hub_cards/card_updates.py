@@ -1,0 +1,221 @@
+"""New results into a card that is there already, of a checkpoint's folder or of its repository on the Hub."""
+
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entries_to_yaml
+
+from longhand.hub_cards.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
+from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.plots import plot_accuracy, plot_grid
+from longhand.hub_cards.results import RESULTS_FILE, Row, describe_length, read_results, write_results
+
+EVALUATION_FOLDER = ".eval_results"
+
+ATTEMPTS = 5
+"""Times that results are merged anew because others commit at the same moment."""
+
+
+def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Rows by checkpoint and size, shortest first; a new one takes the place of an old one."""
+    merged = {(row["model"], row["length"], row["length_b"]): row for row in (*old, *new)}
+    models = list(dict.fromkeys(row["model"] for row in merged.values()))
+    return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
+
+
+def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
+    """Looks, before there are results, whether `update_card` would find a card that it may change.
+
+    Raises:
+        ValueError, CannotPush: see `update_card`.
+    """
+    if Path(target).is_dir():
+        read_checkpoint(Path(target), _own_name(Path(target), Path(target).resolve().name))
+        _read_card(Path(target), str(target))
+        return
+    repo_id, api = str(target), api or HfApi()
+    check_push(repo_id, "model", api)
+    _head(api, repo_id, revision)
+    with tempfile.TemporaryDirectory() as place:
+        patterns = [CARD_FILE]
+        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns), repo_id)
+        _read_card(Path(place), repo_id)
+
+
+def update_card(
+    target: str | Path,
+    rows: list[Row],
+    *,
+    dataset: str | None = None,
+    revision: str | None = None,
+    commit_message: str = "New results",
+    api: HfApi | None = None,
+) -> Path | Push:
+    """Merges new results into a checkpoint's results file, plot, card's table and metadata; all else of the card stays.
+
+    Args:
+        target: a checkpoint's folder, or a repository `user/name` on the Hub, where all is one commit.
+        rows: of one checkpoint, as `evaluate_lengths` gives them.
+        dataset: Hub id of the dataset that was evaluated on, by default the one that the card names; with it,
+            `.eval_results` gets the results too.
+        revision: branch on the Hub.
+
+    Returns:
+        The card's file, or how the push ended.
+
+    Raises:
+        ValueError: there are no rows, they are of another task, of other weights or of several checkpoints, the card has no
+            results block, or `revision` is no branch.
+        CannotPush: the Hub does not take it; nothing was changed there.
+    """
+    if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
+        raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
+    if rows[0].get("weights") is None:
+        raise ValueError("rows must have the hash of the weights that they were measured on, `weights`: see `hash_weights`")
+    if dataset is not None:
+        check_repo_id(dataset)
+    if Path(target).is_dir():
+        folder = Path(target)
+        for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
+            partial = folder / f".{Path(path).name}.partial"
+            partial.write_bytes(content)
+            (folder / path).parent.mkdir(exist_ok=True)
+            partial.replace(folder / path)
+        return folder / CARD_FILE
+    repo_id = str(target)
+    check_repo_id(repo_id)
+    api = api or HfApi()
+    arguments = (repo_id, rows, dataset, revision, commit_message, api)
+    for _ in range(ATTEMPTS - 1):
+        # What others wrote meanwhile may be results, to be kept, or weights, of which these are not.
+        with suppress(BranchMoved):
+            return _update_on_hub(*arguments)
+    return _update_on_hub(*arguments)
+
+
+def _update_on_hub(
+    repo_id: str, rows: list[Row], dataset: str | None, revision: str | None, commit_message: str, api: HfApi
+) -> Push:
+    """One attempt, on top of what the branch holds now."""
+    head = _head(api, repo_id, revision)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        repeat(lambda: api.snapshot_download(repo_id, revision=head, local_dir=folder), repo_id)
+        return commit_files(
+            dict(_updated_files(folder, rows, repo_id, dataset)),
+            repo_id,
+            "model",
+            is_ours=lambda path: False,
+            commit_message=commit_message,
+            revision=revision,
+            create=False,
+            onto=head,
+            api=api,
+        )
+
+
+def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
+    """Sha of a branch's last commit.
+
+    Raises:
+        ValueError: `revision` is no branch: results cannot be added to a tag or a commit.
+        CannotPush: there is no such repository, or the Hub stays away.
+    """
+    branches = repeat(lambda: api.list_repo_refs(repo_id), repo_id).branches
+    commits = {branch.name: branch.target_commit for branch in branches}
+    if (name := revision or "main") not in commits:
+        raise ValueError(f"revision must be a branch of {repo_id} ({', '.join(commits)}) to add results to it, got {name!r}")
+    return commits[name]
+
+
+def _own_name(folder: Path, called: str) -> str:
+    """How the results in a folder refer to its checkpoint; `called` where it has none yet."""
+    rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+    return next((row["model"] for row in rows), called).removesuffix(f"/{BEST_FOLDER}")
+
+
+def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
+    """The files that new rows change, by their names; the folder stays as it is.
+
+    Args:
+        called: how the new rows may refer to the checkpoint, apart from the name that its results have already.
+    """
+    before = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+    own = _own_name(folder, called)
+    suffix = f"/{BEST_FOLDER}" if rows[0]["model"].endswith(f"/{BEST_FOLDER}") else ""
+    if (given := rows[0]["model"].removesuffix(suffix)) not in (own, called):
+        raise ValueError(f"rows are of the checkpoint {given!r}, {folder if given == own else called} is {own!r}")
+    checkpoint = read_checkpoint(folder, own)
+    if (task := rows[0]["task"]) != checkpoint.task.name:
+        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")
+    if rows[0]["weights"] != checkpoint.weights.get(f"{own}{suffix}"):
+        raise ValueError(
+            f"rows are of another checkpoint: {called}{suffix} has other weights or another configuration than what they "
+            "were measured on"
+        )
+    card = _read_card(folder, called)
+    dataset = dataset or (card.data.datasets or [None])[0]
+    merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
+    with tempfile.TemporaryDirectory() as place:
+        scratch = Path(place)
+        write_results(merged, scratch / RESULTS_FILE)
+        checkpoint = replace(
+            checkpoint,
+            folder=scratch,
+            rows=[row for row in merged if row["model"] == own],
+            best_rows=[row for row in merged if row["model"] != own],
+        )
+        _plot(checkpoint, scratch / PLOT_FILE)
+        files = {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
+        files[CARD_FILE] = _updated_card(card, checkpoint, dataset).encode()
+    if dataset is not None:
+        entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
+        name = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
+        files[name] = yaml.safe_dump(entries, sort_keys=False).encode()
+    return files
+
+
+def _updated_card(card: ModelCard, checkpoint: CheckpointFolder, dataset: str | None) -> str:
+    card.data.eval_results = eval_results(checkpoint, dataset)
+    card.data.model_name = card.data.model_name or checkpoint.name
+    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
+    return str(card).rstrip() + "\n"
+
+
+def _read_card(folder: Path, called: str) -> ModelCard:
+    file = folder / CARD_FILE
+    card = ModelCard(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if card is None or not RESULTS_BLOCK.search(card.text):
+        raise ValueError(
+            f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "
+            "checkpoint's folder and push that"
+        )
+    return card
+
+
+def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
+    rows = [*checkpoint.rows, *checkpoint.best_rows]
+    pairs = {(row["length"], row["length_b"]) for row in rows}
+    names = checkpoint.task.size_names
+    if len(pairs) == len({length for length, _ in pairs}):
+        plot_accuracy(rows, file, checkpoint.trained_lengths, names)
+    else:
+        plot_grid(checkpoint.rows or rows, file, checkpoint.trained_lengths, names)
+
+
+def _entries(checkpoint: CheckpointFolder, dataset: str) -> list[EvalResultEntry]:
+    """Exact match by size, as the Hub collects it for a dataset's leaderboard."""
+    return [
+        EvalResultEntry(
+            dataset_id=dataset,
+            task_id=f"length_{describe_length(row).replace(', ', 'x')}",
+            value=row["exact_match"],
+            notes=f"exact match, {row['num_samples']} problems, seed {row['seed']}, {row['decode']}",
+        )
+        for row in checkpoint.rows
+    ]

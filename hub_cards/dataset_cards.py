@@ -1,0 +1,84 @@
+"""Cards of generated datasets: what each configuration holds, and the call that makes it again."""
+
+from typing import Any
+
+from huggingface_hub import DatasetCard, DatasetCardData
+
+from longhand.data import Task
+from longhand.data.builder import build_task
+from longhand.data.encoder_task import EncoderTask
+from longhand.hub_cards.cards import LICENSE, TEMPLATES, citations, idea_of, pipeline_of
+from longhand.hub_cards.commits import TAG
+from longhand.hub_cards.examples import draw_ids, draw_labels
+
+
+def render_dataset_card(
+    task: str,
+    repo_id: str,
+    configurations: dict[str, dict[str, Any]],
+    num_samples: dict[str, int],
+    columns: dict[str, Any],
+    seed: int,
+) -> str:
+    """The card of a generated dataset.
+
+    Args:
+        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
+        num_samples: examples of each split.
+        columns: type of every column.
+    """
+    listed = []
+    for name, arguments in configurations.items():
+        described = _task_of(task, arguments).describe()
+        form = ", ".join(f"{key} {value}" for key, value in described.items() if key != "task")
+        lengths = f"{arguments.get('min_length', 1)} to {arguments['max_length']}"
+        listed.append({"name": name, "format": form, "lengths": lengths})
+    (default, arguments), *_ = configurations.items()
+    first = _task_of(task, arguments)
+    data = DatasetCardData(
+        license=LICENSE,
+        task_categories=[pipeline_of(first)],
+        tags=[TAG, "arithmetic", "length-generalization", idea_of(first), "synthetic"],
+        size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
+        configs=[
+            {
+                "config_name": name,
+                "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in num_samples],
+                **({"default": True} if name == default else {}),
+            }
+            for name in configurations
+        ],
+    )
+    given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": seed}.items())
+    card = DatasetCard.from_template(
+        data,
+        template_path=str(TEMPLATES / "dataset_card.md"),
+        title=repo_id.partition("/")[2],
+        repo_id=repo_id,
+        task=task,
+        seed=seed,
+        num_samples=num_samples,
+        configurations=listed,
+        columns=columns,
+        partitioned_digits=first.partitioned_digits,
+        coupling=None if isinstance(first, EncoderTask) else first.coupling,
+        drawing=draw_labels(first) if isinstance(first, EncoderTask) else draw_ids(first, first.coupling),
+        call=f'load_task_dataset("{task}", split="train", num_samples={num_samples.get("train", 1)}{given})',
+        citation=citations(),
+    )
+    return str(card).rstrip() + "\n"
+
+
+def _task_of(name: str, arguments: dict[str, Any]) -> Task:
+    """The task with those of a configuration's arguments that are its format."""
+    lengths = ("min_length", "max_length")
+    return build_task(name, **{field: value for field, value in arguments.items() if field not in lengths})
+
+
+def _size_category(count: int) -> str:
+    bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B")
+    exponent = len(str(count)) - 1
+    if exponent < 3:
+        return "n<1K"
+    index = min(exponent - 3, len(bounds) - 2)
+    return f"{bounds[index]}<n<{bounds[index + 1]}"
