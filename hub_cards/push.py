@@ -7,6 +7,7 @@ python -m longhand.hub_cards.push dataset addition user/addition-problems --max_
 
 import argparse
 import re
+import shlex
 import sys
 import tempfile
 from fnmatch import fnmatch
@@ -150,8 +151,9 @@ def push_model(
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
     """What a person types to push a checkpoint's folder."""
-    options = f"{' --private' if private else ''}{f' --revision {revision}' if revision else ''}"
-    return f"python -m longhand.hub_cards.push model {folder} {repo_id}{options} --yes"
+    words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
+    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
+    return shlex.join(words)
 
 
 def push_dataset(
@@ -168,7 +170,7 @@ def push_dataset(
 ) -> Push:
     """Generates a dataset and publishes it; see `dataset_files` and `push_model`. What the Hub refuses is not generated."""
     check_dataset(task, repo_id, configurations, num_samples, seed)
-    check_push(repo_id, "dataset", api)
+    check_push(repo_id, "dataset", api, private=private, revision=revision)
     with tempfile.TemporaryDirectory() as place:
         return commit_files(
             dataset_files(task, repo_id, configurations, num_samples, seed, Path(place)),
@@ -247,7 +249,7 @@ def run(options: argparse.Namespace) -> None:
             )
             check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
             if options.yes:
-                check_push(options.repo_id, "dataset")
+                check_push(options.repo_id, "dataset", private=options.private, revision=options.revision)
             files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
             is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
         print(describe_files(files))
