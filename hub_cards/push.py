@@ -20,6 +20,7 @@ from huggingface_hub import HfApi
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
+from longhand.data.builder import build_task
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.cards import CARD_FILE, render_dataset_card, render_model_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
@@ -44,6 +45,9 @@ MODEL_FILES = (
 )
 """What of a checkpoint's folder, and of `best` in it, is published. Training states and all else stay at home."""
 
+DATASET_FILE = rf"[^/]+/({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.parquet"
+"""Paths of the files that a dataset is published in, as a regular expression."""
+
 ROWS_PER_FILE = 500_000
 
 
@@ -55,20 +59,24 @@ def is_model_file(path: str) -> bool:
 
 def is_dataset_file(path: str) -> bool:
     """Whether a path in a repository is one that pushing a dataset writes."""
-    return path == CARD_FILE or path.endswith(".parquet")
+    return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
     """What of a checkpoint's folder is published, by its path, the card rendered anew for the repository.
 
     Raises:
-        ValueError: see `render_model_card`.
+        ValueError: a file is a link that leaves the folder; or see `render_model_card`.
     """
     check_repo_id(repo_id)
-    card = render_model_card(folder, repo_id, dataset)
     found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
     files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
-    return files | {CARD_FILE: card.encode()}
+    for path, file in files.items():
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
+            )
+    return files | {CARD_FILE: render_model_card(folder, repo_id, dataset).encode()}
 
 
 def check_dataset(
@@ -79,8 +87,12 @@ def check_dataset(
     if not configurations:
         raise ValueError("configurations must name at least one, got none")
     for name, arguments in configurations.items():
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise ValueError(f"a configuration's name must be of letters, digits, `.`, `_` and `-`, got {name!r}")
+        # It becomes a folder beside the card: never a path that leads elsewhere.
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) or name == CARD_FILE:
+            raise ValueError(
+                "a configuration's name must be of letters, digits, `.`, `_` and `-`, begin with a letter or digit and not be "
+                f"{CARD_FILE}, got {name!r}"
+            )
         load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
 
 
@@ -191,18 +203,22 @@ def describe_files(files: Files) -> str:
     return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
 
 
-def parse_fields(words: list[str]) -> dict[str, Any]:
+def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
     """Fields of a task's format from words such as `zero_padding=false`.
 
     Raises:
-        ValueError: a word is not of this form.
+        ValueError: a word is not of this form, the task has no such field, or the value is not legal.
     """
     values = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"--fields takes NAME=VALUE such as zero_padding=false, got {word!r}")
-        values[name] = yaml.safe_load(value)
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--fields takes NAME=VALUE with a value in YAML, got {word!r}") from error
+    build_task(task, **values)
     return values
 
 
@@ -221,6 +237,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     dataset.add_argument(
         "--max_length", type=int, nargs="+", default=[30], help="longest operand in digits of each configuration"
     )
+    dataset.add_argument("--min_length", type=int, help="shortest operand in digits (default 1)")
     dataset.add_argument("--num_samples", type=int, default=100_000, help="training examples (default %(default)s)")
     dataset.add_argument(
         "--num_test_samples", type=int, default=1000, help="validation examples, and test examples (default %(default)s)"
@@ -242,7 +259,9 @@ def run(options: argparse.Namespace) -> None:
             files, is_ours = model_files(options.folder, options.repo_id, options.dataset), is_model_file
             made_of = options.folder.resolve().name
         else:
-            given = parse_fields(options.fields)
+            given = parse_fields(options.task, options.fields)
+            if options.min_length is not None:
+                given["min_length"] = options.min_length
             configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
             num_samples = dict(
                 zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
