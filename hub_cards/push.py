@@ -90,7 +90,7 @@ def check_dataset(
         # It becomes a folder beside the card: never a path that leads elsewhere.
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) or name == CARD_FILE:
             raise ValueError(
-                "a configuration's name must be of letters, digits, `.`, `_` and `-`, begin with a letter or digit and not be "
+                "a configuration's name must be of letters, digits, `.`, `_` and `-`, the first no sign, and not "
                 f"{CARD_FILE}, got {name!r}"
             )
         load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
