@@ -77,7 +77,7 @@ every_encoder_format = pytest.mark.parametrize("task", ENCODER_FORMATS, ids=desc
 
 def load(task="addition", **arguments):
     defaults = {"max_length": 6, "num_samples": 50, "min_length": 3, "streaming": True}
-    if task in TASKS and issubclass(TASKS[task], EncoderTask):
+    if isinstance(task, str) and task in TASKS and issubclass(TASKS[task], EncoderTask):
         defaults["min_length"] = 1
     return load_task_dataset(task, **defaults | arguments)
 
