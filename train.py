@@ -356,7 +356,7 @@ def check_publishing(run: Run) -> str | None:
         return None
     api = HfApi(token=run.publishing.token)
     repo_id = own_repo_id(run.publishing.name, api)
-    check_push(repo_id, "model", api)
+    check_push(repo_id, "model", api, private=run.publishing.private, revision=run.publishing.revision)
     return repo_id
 
 
@@ -416,7 +416,10 @@ def main(arguments: list[str] | None = None) -> None:
     run.training.distributed_state.wait_for_everyone()
     certified = train(run, trainer, checkpoint)
     if not certified:
-        unpushed = f"; it was not pushed: {push_command(run.folder, repo_id)} does it all the same" if repo_id else ""
+        unpushed = ""
+        if repo_id:
+            by_hand = push_command(run.folder, repo_id, run.publishing.private, run.publishing.revision)
+            unpushed = f"; it was not pushed: {by_hand} does it all the same"
         print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
         raise SystemExit(1)
     if repo_id and trainer.is_world_process_zero():

@@ -22,6 +22,9 @@ from longhand.modeling.vocabulary import PAD
 VERSION = "1.0.0"
 """Changes whenever the same arguments give other rows: without that, the cache would go on giving the old ones."""
 
+MOST_SHARDS = 2**20
+"""Most shards of a split: 69 billion rows of short problems, fewer of long ones."""
+
 _SHARD_ROWS = 2**16
 _SHARD_TOKENS = 2**25
 """Most rows, and most tokens, of a shard: the unit that one process makes, all in memory."""
@@ -56,8 +59,10 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         changed = [f"{name}={value}" for name, value in self.task_fields.items() if value != getattr(default, name)]
         self.name = ",".join([self.task, *changed])
         super().__post_init__()
-        for name, least in (("min_length", 1), ("max_length", self.min_length), ("seed", 0)):
-            _check_integer(name, getattr(self, name), least)
+        _check_integer("min_length", self.min_length, 1)
+        _check_integer("max_length", self.max_length, self.min_length, task.most_digits)
+        _check_integer("seed", self.seed, 0)
+        self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
             raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")
         for split, count in self.num_samples.items():
@@ -72,13 +77,13 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
-def build_task(name: str, **task_fields: Any) -> Task:
+def build_task(name: str, /, **task_fields: Any) -> Task:
     """The task of a name and a format.
 
     Raises:
         ValueError: there is no such task or field, or a value is not legal.
     """
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
     legal = [option.name for option in fields(TASKS[name])]
     if unknown := [given for given in task_fields if given not in legal]:
@@ -86,9 +91,11 @@ def build_task(name: str, **task_fields: Any) -> Task:
     return TASKS[name](**task_fields)
 
 
-def _check_integer(name: str, value: Any, least: int) -> None:
+def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
 
 
 def _check_split(task: Task, split: str, min_length: int, max_length: int) -> None:
@@ -99,18 +106,25 @@ def _check_split(task: Task, split: str, min_length: int, max_length: int) -> No
         task.draw(generator, task.sample_lengths(generator, 1, min_length, max_length), split)
         return
     for length in range(min_length, max_length + 1):
-        generator = make_generator("shortest", length)
         try:
-            task.draw(generator, task.sample_lengths(generator, 1, length, length), split)
+            task.draw(make_generator("shortest", length), _shortest(task, length, max_length), split)
         except ValueError:
             continue
         if length == min_length:
             return
         raise ValueError(
-            f"min_length {min_length} is too short: none of the few such problems of {task.name!r} is in "
-            f"the {split} split, take {length}"
+            f"min_length {min_length} is too short: of the few such problems of {task.name!r} of some size none is in the "
+            f"{split} split, take min_length {length}"
         )
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
+
+
+def _shortest(task: Task, min_length: int, max_length: int) -> np.ndarray:
+    """Operand lengths (count, operands), all different, of the smallest problems that a task draws of these lengths."""
+    generator = make_generator("lengths", min_length)
+    drawn = task.sample_lengths(generator, 4096, min_length, min(max_length, min_length + 4))
+    drawn = np.unique(drawn, axis=0)
+    return drawn[np.argsort(drawn.sum(axis=1), kind="stable")[:32]]
 
 
 def _largest(task: Task, min_length: int, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
@@ -163,6 +177,8 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         self.task = build_task(config.task, **config.task_fields)
         schema, most_tokens, self.position_id_type = _largest(self.task, config.min_length, config.max_length)
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
+        for count in config.num_samples.values():
+            _check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
             f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
@@ -235,8 +251,9 @@ def load_task_dataset(
     Args:
         task: a name of `TASKS`.
         split: `"train"`, `"validation"` or `"test"`; None for a dictionary of splits.
-        max_length: digits of the longest operand.
-        num_samples: rows; without `split`, of all three splits each, or a mapping from splits to their rows.
+        max_length: digits of the longest operand, at most `Task.most_digits` of the task.
+        num_samples: rows, at most `MOST_SHARDS` shards of them; without `split`, of all three splits each, or a mapping from
+            splits to their rows.
         min_length: digits of the shortest operand.
         seed: of everything that is drawn.
         streaming: make rows as they are asked for, and write nothing.
@@ -251,6 +268,7 @@ def load_task_dataset(
         _check_integer("num_proc", num_proc, 1)
         if streaming:
             raise ValueError(f"num_proc is for datasets on disk, got {num_proc} with streaming=True")
+    split = None if split is None else str(split)
     if split is not None and split not in SPLITS:
         raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
     if not isinstance(num_samples, Mapping):

@@ -55,6 +55,7 @@ class Minesweeper(DecoderTask):
     name: ClassVar[str] = "minesweeper"
     example_question: ClassVar[str] = "M__>__M"
     size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
+    most_digits: ClassVar[int] = 2000
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
 
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})

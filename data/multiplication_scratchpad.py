@@ -30,6 +30,7 @@ class MultiplicationScratchpad(DecoderTask):
     name: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
+    most_digits: ClassVar[int] = 2000
 
     @property
     def coupling(self) -> str:

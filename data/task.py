@@ -30,6 +30,8 @@ class Task(ABC):
         every_problem: what a certificate is about, after "for".
         partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
             must be so many that two splits practically never share one.
+        most_digits: longest operands of a dataset; the tokens of one such problem, and what is made on the way, fit into the
+            memory of an ordinary computer.
         model_class: class of the models that learn the task, with their output matrix.
         auto_class: the Auto class of transformers that loads them.
         tokens: every token that its texts may hold, in the order of ids.
@@ -42,6 +44,7 @@ class Task(ABC):
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
+    most_digits: ClassVar[int] = 1_000_000
     model_class: ClassVar[type[PreTrainedModel]]
     auto_class: ClassVar[type]
     forward_options: ClassVar[dict[str, Any]] = {}

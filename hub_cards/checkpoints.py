@@ -60,8 +60,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         name: how its results refer to it, if that is known; by default the folder's own name.
 
     Raises:
-        ValueError: the folder is no checkpoint of this package or damaged, or holds pickles, results of another checkpoint
-            or a certificate of other weights.
+        ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
+            another checkpoint or a certificate of other weights.
     """
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
@@ -71,15 +71,13 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     if not (folder / RECIPE_FILE).is_file():
         raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
     recipe = read_recipe(folder / RECIPE_FILE)
-    if recipe.get("task") not in TASKS:
-        raise ValueError(f"{folder / RECIPE_FILE}: task must be one of {', '.join(TASKS)}, got {recipe.get('task')!r}")
-    kind = TASKS[recipe["task"]]
-    task = kind(**{field.name: recipe[field.name] for field in fields(kind) if field.name in recipe})
+    task = _read_task(recipe, folder / RECIPE_FILE)
     model = _load_model(folder, task)
     name = name or folder.resolve().name
     weights = {name: hash_weights(model)}
-    if (folder / BEST_FOLDER / "config.json").is_file():
+    if (folder / BEST_FOLDER).is_dir():
         weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_model(folder / BEST_FOLDER, task))
+        _check_best(folder / BEST_FOLDER, task, weights)
     rows = _read_rows(folder, task, weights)
     return CheckpointFolder(
         folder=folder,
@@ -95,6 +93,34 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     )
 
 
+def _check_best(folder: Path, task: Task, weights: dict[str, str]) -> None:
+    """Raises ValueError where something beside the weights of `best` is of another checkpoint."""
+    if (folder / RECIPE_FILE).is_file():
+        own = _read_task(read_recipe(folder / RECIPE_FILE), folder / RECIPE_FILE)
+        if own != task:
+            raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
+    _read_rows(folder, task, weights)
+    name, *_ = weights
+    _read_certificate(folder, weights[f"{name}/{BEST_FOLDER}"], task)
+
+
+def _read_task(recipe: dict[str, Any], file: Path) -> Task:
+    """The task that a recipe names, after a look at what else a card reads from it."""
+    name = recipe.get("task")
+    if not isinstance(name, str) or name not in TASKS:
+        raise ValueError(f"{file}: task must be one of {', '.join(TASKS)}, got {name!r}")
+    if not isinstance(description := recipe.get("description", ""), str):
+        raise ValueError(f"{file}: description must be text, got {description!r}")
+    for argument in ("min_length", "max_length"):
+        if isinstance(digits := recipe.get(argument, 1), bool) or not isinstance(digits, int):
+            raise ValueError(f"{file}: {argument} must be a whole number of digits, got {digits!r}")
+    kind = TASKS[name]
+    try:
+        return kind(**{field.name: recipe[field.name] for field in fields(kind) if field.name in recipe})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
 def check_pickles(folder: Path) -> None:
     """Raises ValueError where a file that would be published can run code when it is loaded."""
     pickles = [
@@ -108,6 +134,14 @@ def check_pickles(folder: Path) -> None:
         raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
 
 
+def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
+    """Raises ValueError where others could not load the checkpoint: tokenizer and code must be beside the weights."""
+    classes = (config.auto_map or {}).values()
+    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
+    if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
+        raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")
+
+
 def _load_model(folder: Path, task: Task) -> PreTrainedModel:
     try:
         config, own = AutoConfig.from_pretrained(folder), task.model_class.config_class
@@ -119,6 +153,7 @@ def _load_model(folder: Path, task: Task) -> PreTrainedModel:
         model, loading = task.model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ValueError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
+    check_loadable(folder, config)
     if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
         raise ValueError(f"{folder} is damaged: it lacks weights ({', '.join(missing)})")
     return model
@@ -149,7 +184,12 @@ def _read_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] 
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
-    certificate = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        certificate = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(certificate, dict) or not {"weights", "task"} <= set(certificate):
+        raise ValueError(f"{file} is not a certificate: it must map names such as weights and task to values")
     if certificate["weights"] != weights:
         raise ValueError(
             f"{file} is of another checkpoint, its weights or configuration differ: run eval.py {folder} --certify again"

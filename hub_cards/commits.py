@@ -5,22 +5,26 @@ connection or the Hub failed in between. So a push that was cut off, even after 
 """
 
 import hashlib
+import re
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo, SpaceInfo
+from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
     HTTPError,  # of whichever client huggingface_hub is built on; the base of all lost connections
     LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import parse_ratelimit_headers, validate_repo_id
 
 TAG = "longhand"
 """On every card of this package, by which a push knows a repository as its own to replace."""
@@ -80,6 +84,16 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
+def check_revision(revision: str | None) -> None:
+    """Raises ValueError for what no branch can be called: git's rules, and no full reference or commit."""
+    if revision is None:
+        return
+    parts = revision.split("/")
+    legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
+    if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
+        raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
+
+
 def own_repo_id(name: str, api: HfApi) -> str:
     """`USER/NAME`: a name without a user is one of the token's user.
 
@@ -93,21 +107,25 @@ def own_repo_id(name: str, api: HfApi) -> str:
     return name
 
 
-def check_push(repo_id: str, kind: str, api: HfApi | None = None) -> None:
+def check_push(
+    repo_id: str, kind: str, api: HfApi | None = None, *, private: bool = False, revision: str | None = None
+) -> None:
     """Looks, before there is anything to push, whether the Hub would take it; changes nothing.
 
     Raises:
         CannotPush, ValueError: see `commit_files`.
     """
     check_repo_id(repo_id)
+    check_revision(revision)
     api = api or HfApi()
 
     def look() -> None:
         _check_rights(api, repo_id, kind)
         try:
-            _check_ours(api, api.repo_info(repo_id, repo_type=kind), repo_id, kind)
+            main = api.repo_info(repo_id, repo_type=kind)
         except RepositoryNotFoundError:
             return
+        _check_ours(api, main, repo_id, kind, private)
 
     repeat(look, repo_id)
 
@@ -134,7 +152,7 @@ def commit_files(
         kind: one of `KINDS`.
         is_ours: whether a path in the repository is one that this kind of push writes; such a file is removed where `files`
             does not have it, others stay.
-        private: for a repository that has to be made.
+        private: make the repository a private one; one that is there already must be private.
         revision: branch, made if there is none of the name; default `main`.
         create: whether to make the repository if there is none.
         onto: sha of the commit that the files were made from, where they are for no other.
@@ -142,11 +160,12 @@ def commit_files(
 
     Raises:
         BranchMoved: the branch is not at `onto`; nothing was changed.
-        CannotPush: no token, no permission, the name is taken or refused, or the Hub stays away; nothing was changed, but
-            for a new repository that may be left empty.
-        ValueError: the name is not legal, or the Hub refuses the card's metadata.
+        CannotPush: no token, no permission, the name is taken or refused, what is to be private is public, or the Hub stays
+            away; nothing was changed, but for a new repository that may be left empty.
+        ValueError: the name or the branch's is not legal, or the Hub refuses the card's metadata.
     """
     check_repo_id(repo_id)
+    check_revision(revision)
     api = api or HfApi()
     revision = revision or "main"
     sent: tuple[list[str], list[str]] = ([], [])
@@ -190,7 +209,7 @@ def repeat(attempt: Callable, repo_id: str):
             return attempt()
         except LocalTokenNotFoundError as error:
             raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
-        except (HTTPError, RuntimeError) as error:
+        except (HTTPError, OSError, RuntimeError) as error:
             reason, asked = _diagnose(error, repo_id)
             if wait is None:
                 raise CannotPush(f"gave up after {len(WAITS) + 1} attempts: {reason}") from error
@@ -212,12 +231,15 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
     Raises:
         CannotPush: another attempt would end in the same way.
     """
-    cause: BaseException | None = error
-    # Failures in upload threads arrive wrapped.
-    while cause is not None and not isinstance(cause, HTTPError):
-        cause = cause.__cause__
+    # Failures in upload threads, and of downloads, arrive wrapped.
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    if any(isinstance(link, OfflineModeIsEnabled) for link in chain):
+        raise CannotPush("HF_HUB_OFFLINE is set: unset it to push") from error
+    cause = next((link for link in chain if isinstance(link, HTTPError)), None)
     if cause is None:
-        raise error
+        return _diagnose_upload(error, chain[-1], repo_id), 0.0
     if not isinstance(cause, HfHubHTTPError):
         return f"the connection to the Hub failed ({type(cause).__name__})", 0.0
     status = cause.response.status_code
@@ -227,9 +249,30 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
     if status == 403:
         raise CannotPush(f"no permission to write to {repo_id}: {said}") from error
     if is_passing(status):
-        asked = cause.response.headers.get("Retry-After", "")
-        return f"the Hub answered {status}", float(asked) if asked.isdecimal() else 0.0
+        return f"the Hub answered {status}", _asked_wait(cause.response.headers)
     raise CannotPush(f"the Hub refuses {repo_id} ({status}): {said}") from error
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float:
+    """Seconds that a response asks to wait: until the limit of requests is reset, else what `Retry-After` says."""
+    if (limit := parse_ratelimit_headers(headers)) and limit.remaining == 0:
+        # One more: the reset is given in whole seconds.
+        return limit.reset_in_seconds + 1.0
+    asked = headers.get("Retry-After", "")
+    return float(asked) if asked.isdecimal() else 0.0
+
+
+def _diagnose_upload(error: BaseException, cause: BaseException, repo_id: str) -> str:
+    """What happened where no HTTP client says it: Xet, which carries large files, has errors of Python's own types.
+
+    Raises:
+        CannotPush: another attempt would end in the same way.
+    """
+    said = " ".join(str(cause).split()) or type(cause).__name__
+    lost = isinstance(cause, ConnectionError | TimeoutError) or "network error" in said.lower()
+    if not lost or re.search(r"\b40[13]\b", said):
+        raise CannotPush(f"{repo_id} cannot be pushed: {said}") from error
+    return f"the connection to the Hub failed ({said})"
 
 
 def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
@@ -246,14 +289,34 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
-def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: str, kind: str) -> None:
-    """Raises CannotPush for a repository that this package has not made."""
+def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: str, kind: str, private: bool) -> None:
+    """Raises CannotPush for a repository that this package has not made, or that is public where it should be private."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
-    foreign = [file.rfilename for file in main.siblings if file.rfilename not in (".gitattributes", "README.md")]
+    names = [file.rfilename for file in main.siblings]
+    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
+    # The Hub writes a page and its card into a new Space; into others a card of metadata alone, so text was written by someone.
     if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
-        return
+        foreign = []
+    elif not foreign and TAG not in tags and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
+        foreign = [f"a {REPOCARD_NAME} with text"]
     if foreign and TAG not in tags:
-        raise CannotPush(f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name")
+        raise CannotPush(
+            f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name, or, if this "
+            f"package made it, put the tag {TAG!r} back into its card"
+        )
+    if private and main.private is False:
+        raise CannotPush(
+            f"{repo_id} is public already, and a push does not change that: make it private in its settings, choose another "
+            "name, or leave out private"
+        )
+
+
+def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
+    """Whether a repository's card says anything besides its metadata."""
+    with tempfile.TemporaryDirectory() as place:
+        card = Path(api.hf_hub_download(repo_id, REPOCARD_NAME, repo_type=kind, local_dir=place)).read_text(encoding="utf-8")
+    text = re.sub(r"\A\s*---\n.*?\n---\s*(\n|\Z)", "", card, flags=re.DOTALL)
+    return bool(text.strip())
 
 
 def _open(
@@ -273,7 +336,7 @@ def _open(
         sdk = {"space_sdk": "static"} if kind == "space" else {}
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, **sdk)
         main = api.repo_info(repo_id, repo_type=kind)
-    _check_ours(api, main, repo_id, kind)
+    _check_ours(api, main, repo_id, kind, private)
     try:
         head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:

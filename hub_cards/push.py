@@ -9,6 +9,7 @@ python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
 
 import argparse
 import re
+import shlex
 import sys
 import tempfile
 from fnmatch import fnmatch
@@ -21,6 +22,7 @@ from huggingface_hub import HfApi
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
+from longhand.data.builder import build_task
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.cards import CARD_FILE, render_model_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
@@ -46,6 +48,9 @@ MODEL_FILES = (
 )
 """What of a checkpoint's folder, and of `best` in it, is published. Training states and all else stay at home."""
 
+DATASET_FILE = rf"[^/]+/({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.parquet"
+"""Paths of the files that a dataset is published in, as a regular expression."""
+
 ROWS_PER_FILE = 500_000
 
 METRIC_FOLDER = Path(__file__).parent / "metrics" / "exact_match_by_length"
@@ -59,7 +64,7 @@ def is_model_file(path: str) -> bool:
 
 def is_dataset_file(path: str) -> bool:
     """Whether a path in a repository is one that pushing a dataset writes."""
-    return path == CARD_FILE or path.endswith(".parquet")
+    return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
 
 
 def is_metric_file(path: str) -> bool:
@@ -71,13 +76,17 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
     """What of a checkpoint's folder is published, by its path, the card rendered anew for the repository.
 
     Raises:
-        ValueError: see `render_model_card`.
+        ValueError: a file is a link that leaves the folder; or see `render_model_card`.
     """
     check_repo_id(repo_id)
-    card = render_model_card(folder, repo_id, dataset)
     found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
     files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
-    return files | {CARD_FILE: card.encode()}
+    for path, file in files.items():
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
+            )
+    return files | {CARD_FILE: render_model_card(folder, repo_id, dataset).encode()}
 
 
 def check_dataset(
@@ -88,8 +97,12 @@ def check_dataset(
     if not configurations:
         raise ValueError("configurations must name at least one, got none")
     for name, arguments in configurations.items():
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise ValueError(f"a configuration's name must be of letters, digits, `.`, `_` and `-`, got {name!r}")
+        # It becomes a folder beside the card: never a path that leads elsewhere.
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) or name == CARD_FILE:
+            raise ValueError(
+                "a configuration's name must be of letters, digits, `.`, `_` and `-`, the first no sign, and not "
+                f"{CARD_FILE}, got {name!r}"
+            )
         load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
 
 
@@ -201,8 +214,9 @@ def push_model(
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
     """What a person types to push a checkpoint's folder."""
-    options = f"{' --private' if private else ''}{f' --revision {revision}' if revision else ''}"
-    return f"python -m longhand.hub_cards.push model {folder} {repo_id}{options} --yes"
+    words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
+    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
+    return shlex.join(words)
 
 
 def push_dataset(
@@ -219,7 +233,7 @@ def push_dataset(
 ) -> Push:
     """Generates a dataset and publishes it; see `dataset_files` and `push_model`. What the Hub refuses is not generated."""
     check_dataset(task, repo_id, configurations, num_samples, seed)
-    check_push(repo_id, "dataset", api)
+    check_push(repo_id, "dataset", api, private=private, revision=revision)
     with tempfile.TemporaryDirectory() as place:
         return commit_files(
             dataset_files(task, repo_id, configurations, num_samples, seed, Path(place)),
@@ -240,18 +254,22 @@ def describe_files(files: Files) -> str:
     return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
 
 
-def parse_fields(words: list[str]) -> dict[str, Any]:
+def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
     """Fields of a task's format from words such as `zero_padding=false`.
 
     Raises:
-        ValueError: a word is not of this form.
+        ValueError: a word is not of this form, the task has no such field, or the value is not legal.
     """
     values = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"--fields takes NAME=VALUE such as zero_padding=false, got {word!r}")
-        values[name] = yaml.safe_load(value)
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--fields takes NAME=VALUE with a value in YAML, got {word!r}") from error
+    build_task(task, **values)
     return values
 
 
@@ -270,6 +288,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     dataset.add_argument(
         "--max_length", type=int, nargs="+", default=[30], help="longest operand in digits of each configuration"
     )
+    dataset.add_argument("--min_length", type=int, help="shortest operand in digits (default 1)")
     dataset.add_argument("--num_samples", type=int, default=100_000, help="training examples (default %(default)s)")
     dataset.add_argument(
         "--num_test_samples", type=int, default=1000, help="validation examples, and test examples (default %(default)s)"
@@ -296,14 +315,16 @@ def run(options: argparse.Namespace) -> None:
         elif options.kind == "metric":
             files, is_ours, made_of = metric_files(options.repo_id), is_metric_file, METRIC_FOLDER.name
         else:
-            given = parse_fields(options.fields)
+            given = parse_fields(options.task, options.fields)
+            if options.min_length is not None:
+                given["min_length"] = options.min_length
             configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
             num_samples = dict(
                 zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
             )
             check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
             if options.yes:
-                check_push(options.repo_id, "dataset")
+                check_push(options.repo_id, "dataset", private=options.private, revision=options.revision)
             files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
             is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
         print(describe_files(files))

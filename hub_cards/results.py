@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from statistics import median
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,20 @@ RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
 
 Row = dict[str, Any]
+
+RESULT_TYPES: dict[str, type | UnionType] = {
+    "model": str,
+    "task": str,
+    "length": int,
+    "length_b": int,
+    "num_samples": int,
+    "seed": int,
+    "decode": str,
+    "exact_match": int | float,
+    "token_accuracy": int | float,
+    "seconds": int | float,
+}
+"""What every row of a `results.jsonl` has."""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
@@ -29,8 +44,48 @@ def write_results(rows: list[Row], file: Path) -> None:
 
 
 def read_results(file: Path) -> list[Row]:
-    """The rows of a results file."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    """The rows of a results file.
+
+    Raises:
+        ValueError: a line is no JSON object or holds NaN or infinity; or, in a `results.jsonl`, is not the result of an
+            evaluation.
+    """
+    rows = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            rows.append(_read_row(line))
+            if file.name == RESULTS_FILE:
+                _check_result(rows[-1])
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number}: {error}") from error
+    return rows
+
+
+def _read_row(line: str) -> Row:
+    def refuse(value: str) -> None:
+        raise ValueError(f"numbers must be finite, got {value}")
+
+    try:
+        row = json.loads(line, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a row must be one JSON object, got {line[:80]!r} ({error})") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a row must be one JSON object, got {line[:80]!r}")
+    return row
+
+
+def _check_result(row: Row) -> None:
+    """Raises ValueError for what tables, plots and cards cannot show."""
+    if missing := [name for name in RESULT_TYPES if name not in row]:
+        raise ValueError(f"the result lacks {', '.join(missing)}")
+    for name, kind in RESULT_TYPES.items():
+        if isinstance(row[name], bool) or not isinstance(row[name], kind):
+            raise ValueError(f"{name} must be {'text' if kind is str else 'a number'}, got {row[name]!r}")
+    if (count := row["num_samples"]) < 1:
+        raise ValueError(f"num_samples must be at least 1, got {count}")
+    for name in ("exact_match", "token_accuracy", "answer_match"):
+        if not isinstance(value := row.get(name, 0.0), int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
 
 
 def format_table(rows: list[Row]) -> str:

@@ -89,6 +89,8 @@ class Fault:
         method: HTTP method.
         path: regular expression that the path holds.
         times: requests that are still to go wrong.
+        retry_after: seconds in the header of that name.
+        reset_after: seconds in the header `RateLimit`, which huggingface.co sends in place of the other.
     """
 
     kind: Literal["status", "cut", "lost", "truncated"]
@@ -97,6 +99,7 @@ class Fault:
     times: int = 1
     status: int = 500
     retry_after: int | None = None
+    reset_after: int | None = None
 
 
 class Refusal(Exception):
@@ -217,6 +220,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = as_json({"error": "made by the test"}, fault.status)
             if fault.retry_after is not None:
                 answer.headers["Retry-After"] = str(fault.retry_after)
+            if fault.reset_after is not None:
+                answer.headers |= {"RateLimit": f'"api";r=0;t={fault.reset_after}'}
+                answer.headers |= {"RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
             return self.send(answer)
         try:
             with self.hub.lock:

@@ -3,6 +3,7 @@ import json
 import re
 from itertools import combinations
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -76,7 +77,7 @@ every_encoder_format = pytest.mark.parametrize("task", ENCODER_FORMATS, ids=desc
 
 def load(task="addition", **arguments):
     defaults = {"max_length": 6, "num_samples": 50, "min_length": 3, "streaming": True}
-    if task in TASKS and issubclass(TASKS[task], EncoderTask):
+    if isinstance(task, str) and task in TASKS and issubclass(TASKS[task], EncoderTask):
         defaults["min_length"] = 1
     return load_task_dataset(task, **defaults | arguments)
 
@@ -286,6 +287,20 @@ def test_all_splits_at_once_are_the_single_ones(tmp_path):
     assert {split: len(list(rows)) for split, rows in load(split=None).items()} == dict.fromkeys(builder.SPLITS, 50)
 
 
+@pytest.mark.parametrize("split", builder.SPLITS)
+def test_boards_of_every_shape_are_in_a_split_that_the_check_lets_pass(split):
+    shapes = {"task": "minesweeper", "split": split, "min_length": 3, "max_length": 5, "num_samples": 300}
+    assert {tuple(row["operand_lengths"]) for row in load(**shapes)} == {
+        (width,) * height for width in (3, 4, 5) for height in (3, 4, 5)
+    }
+
+
+def test_splits_may_be_named_by_the_constants_of_datasets():
+    assert list(load(split=datasets.Split.TEST)) == list(load(split="test"))
+    together = load(split=None, num_samples={datasets.Split.TEST: 50})
+    assert list(together) == ["test"] and list(together["test"]) == list(load(split="test"))
+
+
 def test_ids_are_16_bits_wide_unless_they_need_more():
     features = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).info.features for length in (30, 33_000)]
     assert [feature["position_ids"].feature.dtype for feature in features] == ["int16", "int32"]
@@ -414,7 +429,13 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"task": "encoder_addition", "min_length": 2}, "min_length must be 1, got 2"),
         ({"task": "encoder_addition", "field_width": 5}, "numbers and answers of 6 digits do not fit into field_width = 5"),
         ({"task": "encoder_multiplication", "sampling": "cascades"}, "sampling 'cascades' is unknown"),
-        ({"task": "parity", "split": "test", "min_length": 1}, "min_length 1 is too short.* take "),
+        ({"task": ["addition"]}, "task .'addition'. is unknown"),
+        ({"split": datasets.Split.ALL}, "split 'all' is unknown"),
+        ({"max_length": 10**9}, "max_length must be at most 1,000,000, got 1,000,000,000"),
+        ({"task": "minesweeper", "max_length": 10**5}, "max_length must be at most 2,000, got 100,000"),
+        ({"num_samples": 10**13}, "num_samples must be at most 68,719,476,736, got 10,000,000,000,000"),
+        ({"task": "parity", "split": "test", "min_length": 1}, "min_length 1 is too short.* take min_length "),
+        ({"task": "minesweeper", "split": "validation", "min_length": 2, "max_length": 3}, "min_length 2 is too short"),
         ({"task": "parity", "split": "test", "min_length": 1, "max_length": 1}, "max_length 1 is too short"),
     ],
     ids=str,

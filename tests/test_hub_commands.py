@@ -1,5 +1,6 @@
 """What train.py and eval.py do on the Hub, and with the card of a checkpoint's folder."""
 
+import shlex
 import shutil
 import time
 
@@ -71,6 +72,8 @@ def test_the_folder_of_a_run_has_its_card(main_job):
         (["--hub_model_id", "a/b/c"], "repository name 'a/b/c'"),
         (["--hub_model_id", "user/data"], "user/data is a dataset already"),
         (["--hub_model_id", "user/novel"], "holds something else already"),
+        (["--hub_model_id", "user/public", "--hub_private_repo", "True"], "user/public is public already"),
+        (["--hub_revision", "refs/heads/trial"], "revision must be the name of a branch"),
         (["--hub_token", "unknown"], "refuses the token"),
         (["--hub_token", "reader"], "can only read"),
         (
@@ -85,6 +88,7 @@ def test_what_the_hub_will_not_take_is_not_trained(hub, tmp_path, capsys, monkey
     hub.add_token("reader", "user", "read")
     hub.add_repository("user/data", {"data.csv": b"1,2"}, "dataset")
     hub.add_repository("user/novel", {"novel.txt": b"It was"})
+    hub.add_repository("user/public", {})
     before = set(hub.repositories)
     monkeypatch.setattr(train, "make_trainer", None)
     assert message in refusal(capsys, train.main, [*PUSHED, "--output_dir", tmp_path / "run", *options])
@@ -93,7 +97,7 @@ def test_what_the_hub_will_not_take_is_not_trained(hub, tmp_path, capsys, monkey
 
 def test_a_push_that_fails_leaves_the_finished_run_and_the_command_that_pushes_it(hub, tmp_path, capsys, monkeypatch):
     hub.fail("POST", "/commit/", times=10_000)
-    folder = tmp_path / "run"
+    folder = tmp_path / "a run"
     arguments = [*PUSHED, "--hub_private_repo", "True", "--hub_model_id", "user/adder", "--output_dir", folder]
     message = refusal(capsys, train.main, arguments, status=1)
     assert "is complete but was not pushed: gave up after" in message
@@ -102,15 +106,18 @@ def test_a_push_that_fails_leaves_the_finished_run_and_the_command_that_pushes_i
     hub.faults.clear()
     by_hand = message.partition("python -m longhand.hub_cards.push ")[2]
     monkeypatch.setenv("HF_TOKEN", "secret")
-    push.main(by_hand.split())
+    push.main(shlex.split(by_hand))
     assert "results.jsonl" in hub.repositories["model", "user/adder"].head.files
 
 
 def test_a_run_that_was_to_be_certified_and_is_not_is_not_pushed(hub, tmp_path, capsys):
-    arguments = [*PUSHED, "--until_certified", "True", "--output_dir", tmp_path / "run"]
+    folder = tmp_path / "a run"
+    arguments = [*PUSHED, "--until_certified", "True", "--output_dir", folder, "--hub_model_id", "user/run"]
+    arguments += ["--hub_private_repo", "True", "--hub_revision", "trial"]
     message = refusal(capsys, train.main, arguments, status=1)
-    assert "not certified after 2 steps; it was not pushed: python -m longhand.hub_cards.push model" in message
-    assert hub.repositories == {} and (tmp_path / "run" / "README.md").is_file()
+    by_hand = f"python -m longhand.hub_cards.push model '{folder}' user/run --private --revision trial --yes"
+    assert f"not certified after 2 steps; it was not pushed: {by_hand} does it all the same" in message
+    assert hub.repositories == {} and (folder / "README.md").is_file()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from longhand.data.certificates import hash_weights
 from longhand.hub_cards import commits, push
 from longhand.hub_cards.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.construct import construct
-from longhand.hub_cards.push import is_model_file, model_files, push_dataset, push_model
+from longhand.hub_cards.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
 from longhand.hub_cards.results import read_results, write_results
 from longhand.modeling import CoupledGPTForCausalLM
 
@@ -142,8 +143,8 @@ def test_pushing_twice_changes_nothing(hub, api, folder):
 
 
 def test_a_push_sends_what_changed_and_removes_what_is_gone(hub, api, folder):
-    (folder / "best").mkdir()
-    shutil.copy(folder / "model.safetensors", folder / "best")
+    make_best(folder)
+    best = {f"best/{file.name}" for file in (folder / "best").iterdir()}
     push_model(folder, "user/adder", api=api)
     strangers = {"notes.md": b"of the user", "best/more.txt": b"too"}
     repository = hub.repositories["model", "user/adder"]
@@ -151,7 +152,7 @@ def test_a_push_sends_what_changed_and_removes_what_is_gone(hub, api, folder):
     shutil.rmtree(folder / "best")
     write_results([{**ROW, "exact_match": 0.5}], folder / "results.jsonl")
     done = push_model(folder, "user/adder", api=api)
-    assert done.changed == ["README.md", "results.jsonl"] and done.removed == ["best/model.safetensors"]
+    assert done.changed == ["README.md", "results.jsonl"] and set(done.removed) == best
     assert held(hub) == contents(model_files(folder, "user/adder")) | strangers
     assert len(repository.commits) == 4
 
@@ -347,6 +348,57 @@ def take_certificate_of_another_format(folder):
     write_certificate(folder, own, order="plain")
 
 
+def break_the_best(folder):
+    make_best(folder)
+    (folder / "best" / "model.safetensors").write_text("x")
+
+
+def take_best_of_another_task(folder):
+    make_best(folder)
+    recipe = (folder / "recipe.yaml").read_text().replace("zero_padding: true", "zero_padding: false")
+    (folder / "best" / "recipe.yaml").write_text(recipe)
+
+
+def take_best_with_results_of_another(folder):
+    make_best(folder)
+    write_results([{**ROW, "model": "other"}], folder / "best" / "results.jsonl")
+
+
+def remove_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+def remove_code(folder):
+    (folder / "modeling_coupled_gpt.py").unlink()
+
+
+def cut_results(folder):
+    (folder / "results.jsonl").write_text(json.dumps(ROW)[:50])
+
+
+def empty_certificate(folder):
+    (folder / "certificate.json").write_text("[]")
+
+
+def list_the_task(folder):
+    (folder / "recipe.yaml").write_text("task: [addition]")
+
+
+def describe_by_a_number(folder):
+    (folder / "recipe.yaml").write_text("task: addition\ndescription: 3")
+
+
+def link_elsewhere(folder):
+    (folder.parent / "elsewhere.png").write_text("mine")
+    (folder / "plot.png").symlink_to(folder.parent / "elsewhere.png")
+
+
+def make_best(folder):
+    (folder / "best").mkdir()
+    for file in [file for file in folder.iterdir() if is_model_file(file.name) and file.name != "results.jsonl"]:
+        shutil.copy(file, folder / "best")
+
+
 def write_certificate(folder, weights, **format_fields):
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed", **format_fields}
     (folder / "certificate.json").write_text(json.dumps({"weights": weights, "task": task}))
@@ -366,6 +418,16 @@ DAMAGES = {
     take_results_of_other_weights: "results.jsonl is of another checkpoint",
     take_certificate_of_another: "certificate.json is of another checkpoint",
     take_certificate_of_another_format: "certificate.json is of another format",
+    break_the_best: "best cannot be loaded",
+    take_best_of_another_task: "best is of another task",
+    take_best_with_results_of_another: r"best/results.jsonl is of another checkpoint \(other, not adder\)",
+    remove_tokenizer: "is incomplete: it lacks tokenizer.json",
+    remove_code: "is incomplete: it lacks modeling_coupled_gpt.py",
+    cut_results: "results.jsonl, line 1: a row must be one JSON object",
+    empty_certificate: "certificate.json is not a certificate",
+    list_the_task: r"recipe.yaml: task must be one of .*, got \['addition'\]",
+    describe_by_a_number: "recipe.yaml: description must be text, got 3",
+    link_elsewhere: "plot.png in .* is a link to .*elsewhere.png, outside the folder",
 }
 
 
@@ -416,10 +478,41 @@ def test_the_command_pushes_a_dataset(at_home, capsys, monkeypatch, tmp_path):
     assert "config_name: up_to_4" in capsys.readouterr().out and at_home.requests == []
     push.main([*words, "--yes"])
     assert "up_to_6/train-00000-of-00001.parquet" in held(at_home, "user/sums", "dataset")
-    for wrong in (["--fields", "zero_padding"], ["--fields", "colour=red"], ["--max_length", "0"], ["--num_samples", "0"]):
+    wrong = [["--max_length", "0"], ["--num_samples", "0"], ["--min_length", "7"]]
+    fields = (
+        "zero_padding",
+        "colour=red",
+        "seed=3",
+        "split=train",
+        "num_samples=3",
+        "streaming=true",
+        "task=copy",
+        "name=a",
+    )
+    for more in (*wrong, *(["--fields", field] for field in (*fields, "max_length=3", "cache_dir=x", "zero_padding=[1"))):
         with pytest.raises(SystemExit) as stop:
-            push.main([*words, *wrong])
-        assert stop.value.code == 2
+            push.main([*words, *more])
+        assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
+    repository = at_home.repositories["dataset", "user/sums"]
+    assert len(repository.commits) == 2
+
+
+def test_the_command_takes_the_shortest_length_of_a_task_with_few_short_problems(at_home, capsys):
+    words = ["dataset", "parity", "user/bits", "--max_length", "9", "--num_samples", "20", "--num_test_samples", "5"]
+    with pytest.raises(SystemExit):
+        push.main(words)
+    advice = re.search(r"take min_length (\d+)", capsys.readouterr().err)
+    push.main([*words, "--min_length", advice[1]])
+    assert f"{advice[1]} to 9" in capsys.readouterr().out
+
+
+def test_only_tables_of_splits_are_taken_for_our_own():
+    ours = {"README.md", "up_to_4/train-00000-of-00001.parquet"}
+    assert {
+        path
+        for path in (*ours, "more.parquet", "mine/all.parquet", "a/b/test-00000-of-00001.parquet")
+        if is_dataset_file(path)
+    } == ours
 
 
 def push_sums(api, **changes):
@@ -469,7 +562,10 @@ def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, t
         ({"configurations": {}}, "at least one"),
         ({"configurations": {"a": {"max_length": 5, "colour": "red"}}}, "has no field 'colour'"),
         ({"configurations": {"a": {"max_length": 5}, "b": {"max_length": 5, "order": "up"}}}, "order 'up' is unknown"),
-        ({"configurations": {"a/b": {"max_length": 5}}}, "a configuration's name must be of letters"),
+        *(
+            ({"configurations": {name: {"max_length": 5}}}, "a configuration's name must be of letters")
+            for name in ("a/b", "..", ".hidden", "-a", "", "größer", "README.md")
+        ),
         ({"num_samples": {"train": 0}}, "num_samples"),
         ({"num_samples": {"all": 5}}, "split 'all' is unknown"),
     ],

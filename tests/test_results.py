@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -21,8 +22,9 @@ RECIPES = sorted(folder.name for folder in MODELS_FOLDER.iterdir() if (folder / 
 
 
 def result(**changes):
-    row = {"model": "addition", "length": 30, "length_b": 30, "exact_match": 0.5, "token_accuracy": 0.987654}
-    return {**row, "num_samples": 100, "seconds": 12.34, **changes}
+    row = {"model": "addition", "task": "addition", "length": 30, "length_b": 30, "exact_match": 0.5}
+    row |= {"token_accuracy": 0.987654, "num_samples": 100, "seed": 0, "decode": "teacher_forced", "seconds": 12.34}
+    return {**row, **changes}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,33 @@ def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
     assert read_results(file) == rows
     assert len(file.read_text(encoding="utf-8").splitlines()) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"model": "addi', "a row must be one JSON object, got"),
+        ("", "a row must be one JSON object, got ''"),
+        ("[1]", "a row must be one JSON object, got '[1]'"),
+        ("{}", "the result lacks model, task, length, length_b"),
+        (json.dumps(result(exact_match=float("nan"))), "numbers must be finite, got NaN"),
+        (json.dumps(result(exact_match=1.5)), "exact_match must be from 0 to 1, got 1.5"),
+        (json.dumps(result(answer_match="all")), "answer_match must be from 0 to 1, got 'all'"),
+        (json.dumps(result(num_samples=0)), "num_samples must be at least 1, got 0"),
+        (json.dumps(result(length="30")), "length must be a number, got '30'"),
+        (json.dumps(result(model=3)), "model must be text, got 3"),
+    ],
+)
+def test_a_line_that_is_no_result_is_named(tmp_path, line, message):
+    file = tmp_path / "results.jsonl"
+    file.write_text(f"{json.dumps(result())}\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(f"{file}, line 2: {message}")):
+        read_results(file)
+
+
+def test_rows_of_other_files_need_not_be_results(tmp_path):
+    write_results([{"certified": True}], tmp_path / "certificates.jsonl")
+    assert read_results(tmp_path / "certificates.jsonl") == [{"certified": True}]
 
 
 def test_old_results_survive_rows_that_cannot_be_written(tmp_path):
