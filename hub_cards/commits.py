@@ -294,7 +294,7 @@ def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: 
     tags = (main.card_data.get("tags") if main.card_data else None) or []
     names = [file.rfilename for file in main.siblings]
     foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
-    # The Hub writes a page and its card into a new Space; into others a card of metadata alone, so text was written by someone.
+    # The Hub writes a page and a card into a new Space; elsewhere its cards are metadata alone: text was written by someone.
     if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
         foreign = []
     elif not foreign and TAG not in tags and REPOCARD_NAME in names and _has_text(api, repo_id, kind):

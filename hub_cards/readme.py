@@ -43,8 +43,8 @@ GENERATION_FILE = FOLDER / "generation.jsonl"
 STUDIES_FOLDER = FOLDER / "studies"
 TASKS_STUDY = "tasks"
 ENCODINGS_STUDY = "encodings"
-LABELS_STUDY = "multiplication-3"
-"""The study of encoders that is shown by labels too: no whole product is right past the trained length."""
+LABELS_STUDIES = ("multiplication-3", "multiplication-3-windowed")
+"""The studies of encoders that are shown by labels too, for so few whole answers are right."""
 
 WINDOWED_RECIPES = {
     "addition": ["addition-short"],
@@ -180,8 +180,7 @@ def long_table(rows: list[Row]) -> str:
 
 def study_table(rows: list[Row]) -> str:
     """A line for each variant: medians of the last checkpoints, generalizable lengths of the last and the best."""
-    last = group_variants([row for row in rows if not row["model"].endswith("/best")])
-    best = group_variants([row for row in rows if row["model"].endswith("/best")])
+    last, best = group_variants(last_rows(rows)), group_variants(best_rows(rows))
     lengths = sorted({row["length"] for row in rows})
     shown = [length for length in lengths if length in (2, 5, 10, 20, 30, 40, 60, 100, 200)]
     lines = [["variant", *map(str, shown), "generalizable length", "of the best checkpoint", "seconds"]]
@@ -198,7 +197,7 @@ def study_table(rows: list[Row]) -> str:
             ]
         )
     samples = f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
-    seeds = len({row["model"] for row in rows if not row["model"].endswith("/best")}) // len(last)
+    seeds = len({row["model"] for row in last_rows(rows)}) // len(last)
     return _markdown(lines) + f"\n\n{'One seed' if seeds == 1 else f'Medians of {seeds} seeds'}, {samples}.\n"
 
 
@@ -211,6 +210,11 @@ def _reach(rows: list[Row]) -> str:
 def best_rows(rows: list[Row]) -> list[Row]:
     """Those of the checkpoints with the lowest validation loss at the longest validated size, as both papers choose them."""
     return [row for row in rows if row["model"].endswith("/best")]
+
+
+def last_rows(rows: list[Row]) -> list[Row]:
+    """Those of the checkpoints at the end of training, which were all trained equally long."""
+    return [row for row in rows if not row["model"].endswith("/best")]
 
 
 def has_classes(rows: list[Row]) -> bool:
@@ -240,7 +244,8 @@ def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
     runs = "one seed" if seeds == {1} else f"medians of {' or '.join(map(str, sorted(seeds)))} seeds"
     what = f"sums of {digits} digits by class" if classes else "problems per length"
     samples = f"{rows[0]['num_samples']} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
-    return _markdown(lines) + f"\n\nBest checkpoints, {runs}, {samples}.\n"
+    checkpoints = "Best checkpoints" if best_rows(rows) else "Last checkpoints"
+    return _markdown(lines) + f"\n\n{checkpoints}, {runs}, {samples}.\n"
 
 
 def places_table(rows: list[Row]) -> str:
@@ -313,7 +318,7 @@ def tasks_table(rows: list[Row], addition_rows: list[Row]) -> str:
     """
     encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
     rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
-    variants = group_variants([row for row in rows if row["model"].endswith("/best")])
+    variants = group_variants(best_rows(rows))
     lines = [["task", "window", *encodings, "the papers' learned table"], ["---"] * (len(encodings) + 3)]
     for task, recipes in WINDOWED_RECIPES.items():
         cells = [_reach(variants[name]) if (name := f"{task}--{encoding}") in variants else "" for encoding in encodings]
@@ -394,8 +399,9 @@ def published_blocks() -> dict[str, str]:
         blocks[f"studies/{folder.name}"] = table
     for folder in sorted(ENCODER_STUDIES_FOLDER.glob("*")):
         blocks[f"encoders/{folder.name}"] = encoder_table(best_rows(read_results(folder / RESULTS_FILE)))
-    rows = best_rows(read_results(ENCODER_STUDIES_FOLDER / LABELS_STUDY / RESULTS_FILE))
-    blocks[f"encoders/{LABELS_STUDY}/labels"] = encoder_table(rows, "token_accuracy")
+    for name in LABELS_STUDIES:
+        rows = last_rows(read_results(ENCODER_STUDIES_FOLDER / name / RESULTS_FILE))
+        blocks[f"encoders/{name}/labels"] = encoder_table(rows, "token_accuracy")
     blocks["encoder-places"] = places_table(read_results(PLACES_FILE))
     blocks["encoder-positions"] = positions_table(read_results(POSITIONS_FILE))
     blocks["ring"] = ring_table(read_results(RING_FILE))
