@@ -100,11 +100,11 @@ def accuracy_table(rows: list[Row]) -> str:
 
 def benchmark_table(rows: list[Row]) -> str:
     """Rates of both sides and their ratio."""
-    lines = [["benchmark", "longhand", "baseline", "ratio"], ["---", "---:", "---:", "---:"]]
+    lines = [["benchmark", "longhand", "baseline", "ratio", "hardware"], ["---", "---:", "---:", "---:", "---"]]
     for row in rows:
         rates = (f"{row[side]:,.0f} {row['unit']}" for side in ("longhand", "baseline"))
-        lines.append([row["benchmark"], *rates, f"**{row['ratio']:.1f}**"])
-    return _markdown(lines) + f"\n\n{rows[0]['hardware']}; both sides in turn, medians of one run.\n"
+        lines.append([row["benchmark"], *rates, f"**{row['ratio']:.1f}**", row["hardware"]])
+    return _markdown(lines) + "\n\nBoth sides in turn, medians of one run.\n"
 
 
 def certificate_table(rows: list[Row]) -> str:
