@@ -61,8 +61,8 @@ def update_card(
     Args:
         target: a checkpoint's folder, or a repository `user/name` on the Hub, where all is one commit.
         rows: of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of the dataset that was evaluated on, by default the one that the card names; with it,
-            `.eval_results` gets the results too.
+        dataset: Hub id of a dataset of the task, by default the one that the card names; with it, `.eval_results` files the
+            results under it too, with the note that their problems were drawn, not taken from its rows.
         revision: branch on the Hub.
 
     Returns:
@@ -172,7 +172,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
         )
         _plot(checkpoint, scratch / PLOT_FILE)
         files = {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
-        files[CARD_FILE] = _updated_card(card, checkpoint, dataset).encode()
+        files[CARD_FILE] = _updated_card(card, checkpoint).encode()
     if dataset is not None:
         entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
         name = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
@@ -180,8 +180,8 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     return files
 
 
-def _updated_card(card: ModelCard, checkpoint: CheckpointFolder, dataset: str | None) -> str:
-    card.data.eval_results = eval_results(checkpoint, dataset)
+def _updated_card(card: ModelCard, checkpoint: CheckpointFolder) -> str:
+    card.data.eval_results = eval_results(checkpoint)
     card.data.model_name = card.data.model_name or checkpoint.name
     card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
     return str(card).rstrip() + "\n"
@@ -209,13 +209,14 @@ def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
 
 
 def _entries(checkpoint: CheckpointFolder, dataset: str) -> list[EvalResultEntry]:
-    """Exact match by size, as the Hub collects it for a dataset's leaderboard."""
+    """Exact match by size, as the Hub collects it for a dataset's leaderboard; says that its rows were not those tested."""
     return [
         EvalResultEntry(
             dataset_id=dataset,
             task_id=f"length_{describe_length(row).replace(', ', 'x')}",
             value=row["exact_match"],
-            notes=f"exact match, {row['num_samples']} problems, seed {row['seed']}, {row['decode']}",
+            notes=f"exact match on {row['num_samples']} problems drawn by longhand, not rows of this dataset: seed "
+            f"{row['seed']}, {row['decode']}",
         )
         for row in checkpoint.rows
     ]

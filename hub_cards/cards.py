@@ -121,7 +121,7 @@ def idea_of(task: Task) -> str:
 
 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results, task = eval_results(checkpoint, dataset), checkpoint.task
+    results, task = eval_results(checkpoint), checkpoint.task
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
@@ -135,8 +135,11 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
     )
 
 
-def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[EvalResult]:
-    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size."""
+def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
+    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size.
+
+    Their dataset is the generated task, not one on the Hub: problems are drawn for each evaluation.
+    """
     task = checkpoint.task
     results = []
     for row in checkpoint.rows:
@@ -144,7 +147,7 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
         common = {
             "task_type": pipeline_of(task),
             "task_name": task.name,
-            "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
+            "dataset_type": f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
             "dataset_config": f"length_{size}",
             "dataset_split": "test",

@@ -83,7 +83,8 @@ def test_metadata_has_the_results_by_length(folder):
         for length, exact_match in tested
         for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
     ]
-    assert {result.dataset_type for result in data.eval_results} == {"user/sums"}
+    # Problems were drawn for the evaluation: they are not the rows of any dataset on the Hub.
+    assert {result.dataset_type for result in data.eval_results} == {"longhand-addition"}
     assert data.model_name == "adder"
 
 
@@ -280,6 +281,8 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     entries = yaml.safe_load((folder / ".eval_results" / "addition.yaml").read_text())
     assert [entry["value"] for entry in entries] == [1.0, 0.5, 0.125]
     assert entries[2]["dataset"] == {"id": "user/sums", "task_id": "length_90"}
+    assert all("drawn by longhand, not rows of this dataset" in entry["notes"] for entry in entries)
+    assert {result.dataset_type for result in ModelCard(updated).data.eval_results} == {"longhand-addition"}
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     update_card(folder, new[:1], dataset="user/sums")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
