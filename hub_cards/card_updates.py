@@ -134,9 +134,9 @@ def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
 
 
 def _own_name(folder: Path, called: str) -> str:
-    """How the results in a folder refer to its checkpoint; `called` where it has none yet."""
+    """How the results in a folder refer to its checkpoint; where it has none yet, as a download of `called` will do."""
     rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
-    return next((row["model"] for row in rows), called).removesuffix(f"/{BEST_FOLDER}")
+    return rows[0]["model"].removesuffix(f"/{BEST_FOLDER}") if rows else called.rpartition("/")[2]
 
 
 def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
@@ -147,9 +147,11 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     """
     before = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
     own = _own_name(folder, called)
-    suffix = f"/{BEST_FOLDER}" if rows[0]["model"].endswith(f"/{BEST_FOLDER}") else ""
-    if (given := rows[0]["model"].removesuffix(suffix)) not in (own, called):
-        raise ValueError(f"rows are of the checkpoint {given!r}, {folder if given == own else called} is {own!r}")
+    # Not by its end alone: the name of a repository or a run may be that of the folder of best checkpoints.
+    suffixes = {f"{name}{suffix}": suffix for suffix in (f"/{BEST_FOLDER}", "") for name in (own, called)}
+    if (given := rows[0]["model"]) not in suffixes:
+        raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
+    suffix = suffixes[given]
     checkpoint = read_checkpoint(folder, own)
     if (task := rows[0]["task"]) != checkpoint.task.name:
         raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")

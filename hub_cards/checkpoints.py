@@ -53,6 +53,11 @@ class CheckpointFolder:
         return self.recipe["min_length"], self.recipe["max_length"]
 
 
+def is_best(folder: Path) -> bool:
+    """Whether a folder holds the best checkpoint of the run in whose folder it is; a run itself may have that name too."""
+    return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
+
+
 def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     """Reads a checkpoint's folder.
 

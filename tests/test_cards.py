@@ -413,6 +413,19 @@ def test_weights_that_another_commits_at_the_same_moment_get_no_results_of_those
     assert pushed.head.title == "other weights"
 
 
+@pytest.mark.parametrize("name", ["fresh", "best"])
+def test_what_was_first_evaluated_on_the_hub_can_be_pushed_after_download(hub, api, folder, tmp_path, name):
+    (folder / "results.jsonl").unlink()
+    fresh = folder.rename(tmp_path / name)
+    push_model(fresh, f"user/{name}", api=api)
+    update_card(f"user/{name}", [measured(90, 0.125, f"user/{name}", fresh)], api=api)
+    downloaded = tmp_path / "downloads" / name
+    api.snapshot_download(f"user/{name}", local_dir=downloaded)
+    assert [line["model"] for line in read_results(downloaded / "results.jsonl")] == [name]
+    assert "| 90 | 0.1250 |" in (card := render_model_card(downloaded)) and "lowest validation loss" not in card
+    assert push_model(downloaded, f"user/{name}", api=api).changed == []
+
+
 def test_results_are_added_to_a_branch_and_to_nothing_else(hub, api, folder, pushed):
     api.create_tag("user/adder", tag="first")
     api.create_branch("user/adder", branch="trial")
