@@ -1,14 +1,18 @@
-"""New results into a card that is there already, of a checkpoint's folder or of its repository on the Hub."""
+"""New results into a card that is there already, of a checkpoint's folder or of its repository on the Hub; and results that
+a repository has already into what is pushed to it.
+"""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entries_to_yaml
+from huggingface_hub.errors import RepositoryNotFoundError
 
+from longhand.data import TASKS
 from longhand.hub_cards.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
 from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, repeat
@@ -19,6 +23,21 @@ EVALUATION_FOLDER = ".eval_results"
 
 ATTEMPTS = 5
 """Times that results are merged anew because others commit at the same moment."""
+
+
+@dataclass(frozen=True)
+class PushedResults:
+    """Results that a branch on the Hub has.
+
+    Attributes:
+        head: sha of the branch's last commit; None where there is no repository.
+        rows: of its results file.
+        datasets: Hub id of the dataset under which results of a task are filed, by the task.
+    """
+
+    head: str | None = None
+    rows: tuple[Row, ...] = ()
+    datasets: dict[str, str] = field(default_factory=dict)
 
 
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
@@ -90,12 +109,105 @@ def update_card(
     repo_id = str(target)
     check_repo_id(repo_id)
     api = api or HfApi()
-    arguments = (repo_id, rows, dataset, revision, commit_message, api)
+    return repeat_where_moved(lambda: _update_on_hub(repo_id, rows, dataset, revision, commit_message, api))
+
+
+def repeat_where_moved(attempt: Callable[[], Push]) -> Push:
+    """The push that an attempt makes, which reads a branch first, repeated while others commit in between.
+
+    What they wrote may be results, to be kept, or weights, of which results that were read before are not.
+
+    Raises:
+        BranchMoved: they did so every time.
+    """
     for _ in range(ATTEMPTS - 1):
-        # What others wrote meanwhile may be results, to be kept, or weights, of which these are not.
         with suppress(BranchMoved):
-            return _update_on_hub(*arguments)
-    return _update_on_hub(*arguments)
+            return attempt()
+    return attempt()
+
+
+def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = None) -> PushedResults:
+    """The results that a branch holds; those of `main` for a branch that is still to be made, which begins there.
+
+    Raises:
+        ValueError: a file of results is not readable.
+        CannotPush: the Hub stays away.
+    """
+    api = api or HfApi()
+
+    def list_branches() -> dict[str, str]:
+        with suppress(RepositoryNotFoundError):
+            return {branch.name: branch.target_commit for branch in api.list_repo_refs(repo_id).branches}
+        return {}
+
+    branches = repeat(list_branches, repo_id)
+    if (head := branches.get(revision or "main", branches.get("main"))) is None:
+        return PushedResults()
+    with tempfile.TemporaryDirectory() as place:
+        folder, patterns = Path(place), [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"]
+        repeat(lambda: api.snapshot_download(repo_id, revision=head, local_dir=folder, allow_patterns=patterns), repo_id)
+        rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+        return PushedResults(head, tuple(rows), read_filed(folder))
+
+
+def read_filed(folder: Path) -> dict[str, str]:
+    """Hub id of the dataset under which a folder files results of a task, by the task.
+
+    Raises:
+        ValueError: such a file is not one of results.
+    """
+    datasets = {}
+    for file in sorted((folder / EVALUATION_FOLDER).glob("*.yaml")):
+        if file.stem not in TASKS:
+            continue
+        try:
+            datasets[file.stem] = yaml.safe_load(file.read_text(encoding="utf-8"))[0]["dataset"]["id"]
+        except (yaml.YAMLError, LookupError, TypeError) as error:
+            raise ValueError(f"{EVALUATION_FOLDER}/{file.name} is not a list of results by dataset: remove it") from error
+    return datasets
+
+
+def add_pushed(checkpoint: CheckpointFolder, rows: Iterable[Row]) -> CheckpointFolder:
+    """The checkpoint with those results on the Hub too that are of its very weights.
+
+    Of two results of one size, that of more problems is kept; of as many, the folder's own.
+    """
+    own, found = [*checkpoint.rows, *checkpoint.best_rows], []
+    for row in rows:
+        # A repository may have another name than the folder, not the folder of best checkpoints in it.
+        name = checkpoint.name + (f"/{BEST_FOLDER}" if row["model"].endswith(f"/{BEST_FOLDER}") else "")
+        if row.get("weights") is not None and row["weights"] == checkpoint.weights.get(name):
+            found.append({**row, "model": name})
+    merged = merge_rows(own, sorted((*found, *own), key=lambda row: row["num_samples"]))
+    return checkpoint if merged == merge_rows(own, []) else _with_results(checkpoint, merged)
+
+
+def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFolder:
+    best = f"{checkpoint.name}/{BEST_FOLDER}"
+    return replace(
+        checkpoint,
+        rows=[row for row in rows if row["model"] != best],
+        best_rows=[row for row in rows if row["model"] == best],
+        has_plot=True,
+    )
+
+
+def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
+    """Results file and plot of what was measured of a checkpoint, by their names."""
+    with tempfile.TemporaryDirectory() as place:
+        scratch = Path(place)
+        write_results([*checkpoint.rows, *checkpoint.best_rows], scratch / RESULTS_FILE)
+        _plot(checkpoint, scratch / PLOT_FILE)
+        return {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
+
+
+def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[str, bytes]:
+    """The file that files the last checkpoint's results under a dataset on the Hub, by its path; none without them."""
+    if dataset is None or not checkpoint.rows:
+        return {}
+    entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
+    path = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
+    return {path: yaml.safe_dump(entries, sort_keys=False).encode()}
 
 
 def _update_on_hub(
@@ -163,23 +275,9 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     card = _read_card(folder, called)
     dataset = dataset or (card.data.datasets or [None])[0]
     merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
-    with tempfile.TemporaryDirectory() as place:
-        scratch = Path(place)
-        write_results(merged, scratch / RESULTS_FILE)
-        checkpoint = replace(
-            checkpoint,
-            folder=scratch,
-            rows=[row for row in merged if row["model"] == own],
-            best_rows=[row for row in merged if row["model"] != own],
-        )
-        _plot(checkpoint, scratch / PLOT_FILE)
-        files = {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
-        files[CARD_FILE] = _updated_card(card, checkpoint).encode()
-    if dataset is not None:
-        entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
-        name = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
-        files[name] = yaml.safe_dump(entries, sort_keys=False).encode()
-    return files
+    checkpoint = _with_results(checkpoint, merged)
+    files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)
+    return files | {CARD_FILE: _updated_card(card, checkpoint).encode()}
 
 
 def _updated_card(card: ModelCard, checkpoint: CheckpointFolder) -> str:

@@ -67,9 +67,13 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     for name in (repo_id, dataset):
         if name is not None:
             check_repo_id(name)
-    checkpoint = read_checkpoint(folder)
+    return render_card(read_checkpoint(folder), repo_id, dataset)
+
+
+def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
+    """As `render_model_card`, of a checkpoint whose folder has been read."""
     config, task = checkpoint.config, checkpoint.task
-    source = repo_id or folder.as_posix()
+    source = repo_id or checkpoint.folder.as_posix()
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     card = ModelCard.from_template(
         _metadata(checkpoint, title, dataset),
@@ -87,7 +91,7 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
         results=results_block(checkpoint),
         certificate=checkpoint.certificate,
         training=_describe_training(checkpoint),
-        recipe=(folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
+        recipe=(checkpoint.folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
         limits=_limits(checkpoint),
         reproduce=_reproduce(checkpoint),
         citation=citations(),
@@ -170,7 +174,7 @@ def results_block(checkpoint: CheckpointFolder) -> str:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
         parts.append(accuracy_table(checkpoint.best_rows, _size_name(checkpoint)))
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
-    if parts and (checkpoint.folder / PLOT_FILE).is_file():
+    if parts and checkpoint.has_plot:
         parts.append(f"![exact match by length]({PLOT_FILE})")
     body = "\n\n".join(parts)
     return f"<!-- results -->\n{body}\n<!-- end -->"

@@ -426,6 +426,63 @@ def test_what_was_first_evaluated_on_the_hub_can_be_pushed_after_download(hub, a
     assert push_model(downloaded, f"user/{name}", api=api).changed == []
 
 
+def results_of(repository) -> list[tuple[str, int, float]]:
+    lines = map(json.loads, repository.head.files["results.jsonl"].splitlines())
+    return [(line["model"], line["length"], line["exact_match"]) for line in lines]
+
+
+@pytest.mark.parametrize("dataset", [None, "user/sums"])
+def test_pushing_the_same_weights_again_keeps_the_results_that_were_added(hub, api, folder, pushed, dataset):
+    new = [
+        measured(length, 0.125, "user/adder", folder, num_samples=count) for length, count in ((5, 10), (40, 9999), (90, 9))
+    ]
+    update_card("user/adder", new, dataset="user/sums", api=api)
+    files = pushed.head.files
+    push_model(folder, "user/adder", dataset=dataset, api=api)
+    # Of one size the result of more problems.
+    assert results_of(pushed) == [("adder", 5, 1.0), ("adder", 40, 0.125), ("adder", 90, 0.125)]
+    card = pushed.head.files["README.md"].decode()
+    assert "| 90 | 0.1250 |" in card and "| 5 | 1.0000 |" in card and "![exact match by length](accuracy.png)" in card
+    assert pushed.head.files["accuracy.png"] and pushed.head.files.keys() == files.keys()
+    entries = yaml.safe_load(pushed.head.files[".eval_results/addition.yaml"])
+    assert [(entry["dataset"]["id"], entry["value"]) for entry in entries] == [
+        ("user/sums", 1.0), ("user/sums", 0.125), ("user/sums", 0.125),
+    ]  # fmt: skip
+    assert push_model(folder, "user/adder", dataset=dataset, api=api).changed == []
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_pushing_other_weights_leaves_no_score_of_those_before(hub, api, folder, pushed, evaluated):
+    update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], dataset="user/sums", api=api)
+    own = pushed.commit("main", "of another dataset", {**pushed.head.files, ".eval_results/gsm8k.yaml": b"[]"})
+    (folder / "model.safetensors").write_bytes(change_a_weight((folder / "model.safetensors").read_bytes()))
+    (folder / "results.jsonl").unlink()
+    if evaluated:
+        write_results([measured(5, 0.5, "adder", folder)], folder / "results.jsonl")
+    push_model(folder, "user/adder", api=api)
+    files = pushed.head.files
+    assert b"0.1250" not in files["README.md"] and files[".eval_results/gsm8k.yaml"] == b"[]" and pushed.head is not own
+    if evaluated:
+        assert results_of(pushed) == [("adder", 5, 0.5)]
+        assert [entry["value"] for entry in yaml.safe_load(files[".eval_results/addition.yaml"])] == [0.5]
+    else:
+        assert not {".eval_results/addition.yaml", "results.jsonl", "accuracy.png"} & set(files)
+
+
+def test_results_that_are_added_while_a_push_is_on_its_way_stay(hub, api, folder, pushed, monkeypatch):
+    create, others = HfApi.create_commit, [measured(70, 0.25, "user/adder", folder)]
+
+    def create_commit(self, *arguments, **options):
+        if others:
+            update_card("user/adder", [others.pop()], api=api)
+        return create(self, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    (folder / "results.jsonl").unlink()
+    push_model(folder, "user/adder", api=api)
+    assert results_of(pushed) == [("adder", 70, 0.25)]
+
+
 def test_results_are_added_to_a_branch_and_to_nothing_else(hub, api, folder, pushed):
     api.create_tag("user/adder", tag="first")
     api.create_branch("user/adder", branch="trial")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.certificates import hash_weights
-from longhand.hub_cards import commits, push
+from longhand.hub_cards import card_updates, commits, push
 from longhand.hub_cards.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.construct import construct
 from longhand.hub_cards.push import is_model_file, model_files, push_dataset, push_model
@@ -380,7 +380,8 @@ def test_a_folder_that_cannot_be_published(hub, api, folder, damage):
 @pytest.fixture
 def at_home(hub, api, monkeypatch):
     """The command's own Hub is this one."""
-    monkeypatch.setattr(commits, "HfApi", lambda: api)
+    for module in (commits, card_updates):
+        monkeypatch.setattr(module, "HfApi", lambda: api)
     return hub
 
 
