@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from longhand.data import Task
@@ -109,6 +110,8 @@ def _describe_positions(checkpoint: CheckpointFolder) -> dict[str, Any]:
         "is_encoder": False,
         "position_encoding": config.position_encoding,
         "coupling": config.coupling,
+        "is_coupled": is_coupled(task, config),
+        "spread_over": config.max_position_ids if config.randomized_positions else None,
         "levels": COUPLING_RULES[config.coupling].levels,
         "drawing": draw_ids(task, config.coupling),
     }
@@ -119,18 +122,27 @@ def pipeline_of(task: Task) -> str:
     return "token-classification" if isinstance(task, EncoderTask) else "text-generation"
 
 
-def idea_of(task: Task) -> str:
-    """Tag of the paper's idea that the task's family of models is about."""
-    return "structural-symmetry" if isinstance(task, EncoderTask) else "position-coupling"
+def is_coupled(task: Task, config: PreTrainedConfig | None = None) -> bool:
+    """Whether position ids are coupled, those that a model reads or, without one, those of a dataset."""
+    if isinstance(task, EncoderTask) or (config is not None and config.position_encoding == "none"):
+        return False
+    return (task if config is None else config).coupling != "sequential"
+
+
+def ideas_of(task: Task, config: PreTrainedConfig | None = None) -> list[str]:
+    """Tag of the paper's idea that a model, or a dataset, is about; none for the baselines that models are compared with."""
+    if isinstance(task, EncoderTask):
+        return ["structural-symmetry"]
+    return ["position-coupling"] if is_coupled(task, config) else []
 
 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results, task = eval_results(checkpoint), checkpoint.task
+    results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.config
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=pipeline_of(task),
-        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", idea_of(task), "custom_code"],
+        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas_of(task, config), "custom_code"],
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],

@@ -7,7 +7,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from longhand.data import Task
 from longhand.data.builder import build_task
 from longhand.data.encoder_task import EncoderTask
-from longhand.hub_cards.cards import LICENSE, TEMPLATES, citations, idea_of, pipeline_of
+from longhand.hub_cards.cards import LICENSE, TEMPLATES, citations, ideas_of, is_coupled, pipeline_of
 from longhand.hub_cards.commits import TAG
 from longhand.hub_cards.examples import draw_ids, draw_labels
 
@@ -38,7 +38,7 @@ def render_dataset_card(
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[pipeline_of(first)],
-        tags=[TAG, "arithmetic", "length-generalization", idea_of(first), "synthetic"],
+        tags=[TAG, "arithmetic", "length-generalization", *ideas_of(first), "synthetic"],
         size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
         configs=[
             {
@@ -61,6 +61,8 @@ def render_dataset_card(
         configurations=listed,
         columns=columns,
         partitioned_digits=first.partitioned_digits,
+        is_encoder=isinstance(first, EncoderTask),
+        is_coupled=is_coupled(first),
         coupling=None if isinstance(first, EncoderTask) else first.coupling,
         drawing=draw_labels(first) if isinstance(first, EncoderTask) else draw_ids(first, first.coupling),
         call=f'load_task_dataset("{task}", split="train", num_samples={num_samples.get("train", 1)}{given})',

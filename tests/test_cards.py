@@ -29,7 +29,7 @@ from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_l
 from longhand.hub_cards.push import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.results import read_results, write_results
-from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -242,13 +242,55 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])
 
 
+def save_model(folder: Path, task, **options) -> Path:
+    """A model that has learned nothing."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    CoupledGPTForCausalLM(CoupledGPTConfig(**sizes, **options)).save_pretrained(folder)
+    task.tokenizer().save_pretrained(folder)
+    write_recipe(task.describe(), folder / "recipe.yaml")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"position_encoding": "pairwise"}, "reads *coupled* position ids"),
+        ({"position_encoding": "learned", "max_position_ids": 40, "coupling": "abacus"}, "reads *coupled* position ids"),
+        ({"position_encoding": "alibi", "coupling": "sequential"}, "reads ordinary position ids, not coupled ones"),
+        (
+            {
+                "position_encoding": "learned",
+                "max_position_ids": 1234,
+                "coupling": "sequential",
+                "randomized_positions": True,
+            },
+            "drawn at random from 1 to 1,234",
+        ),
+        ({"position_encoding": "none", "coupling": "sequential"}, "has no position encoding"),
+        ({"position_encoding": "none", "coupling": "addition"}, "has no position encoding"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads):
+    card = render_model_card(save_model(tmp_path / "baseline", TASKS["addition"](), **options))
+    head = card.partition("## Use")[0]
+    coupled = "coupled" in reads and "not coupled" not in reads
+    assert reads in head
+    assert ("*coupled*" in head) == ("what the tokens mean" in head) == coupled
+    assert ("position-coupling" in ModelCard(card).data.tags) == coupled
+    assert ("    ids " in head) == ("plans the ids" in head) == (options["position_encoding"] != "none")
+    assert "whatever they mean" in head or coupled or options["position_encoding"] == "none"
+    assert not re.search(r"\n\n\n|  \w| \n", head.partition("    tokens")[0].partition("# baseline")[2])
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_card_of_every_dataset_has_no_holes(name):
     card = render_dataset_card(name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"tokens": "list"}, 0)
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
     assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
-    assert ("coupling rule" in text) == issubclass(TASKS[name], DecoderTask)
+    coupled = issubclass(TASKS[name], DecoderTask) and TASKS[name]().coupling != "sequential"
+    assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
 
 
 def test_the_command_writes_the_card(folder, capsys):
