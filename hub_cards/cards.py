@@ -34,8 +34,8 @@ RESULTS_BLOCK = re.compile(r"<!-- results -->\n.*?<!-- end -->", re.DOTALL)
 
 TRAINED_ON = (
     ("task", "task"),
-    ("min_length", "shortest trained operand, digits"),
-    ("max_length", "longest trained operand, digits"),
+    ("min_length", "shortest trained length, {unit}s"),
+    ("max_length", "longest trained length, {unit}s"),
     ("num_train_samples", "training examples"),
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
@@ -246,7 +246,7 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
     lines = ["| | |", "| --- | --- |"]
     for name, meaning in TRAINED_ON:
         if recipe.get(name) is not None:
-            lines.append(f"| {meaning} | `{recipe[name]}` |")
+            lines.append(f"| {meaning.format(unit=checkpoint.task.sized_problems[1])} | `{recipe[name]}` |")
     if (base := recipe.get("base_model")) is not None:
         source = f"Fine-tuned from `{base}` on problems drawn"
     elif recipe.get("num_train_samples") is None:
@@ -265,8 +265,7 @@ def _limits(checkpoint: CheckpointFolder) -> list[str]:
         "refused or answered wrongly."
     ]
     if checkpoint.trained_lengths is not None:
-        shortest, longest = checkpoint.trained_lengths
-        limits.append(f"It was trained on operands of {shortest} to {longest} digits only.")
+        limits.append(f"It was trained on {task.describe_lengths(*checkpoint.trained_lengths)} only.")
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
     if certified:
         limits.append(

@@ -137,11 +137,12 @@ def dataset_files(
         ValueError: a name, task, argument or number is not legal; nothing has been made yet.
     """
     check_dataset(task, repo_id, configurations, num_samples, seed)
-    files: Files = {}
+    files, columns = {}, {}
     for name, arguments in configurations.items():
         made = load_task_dataset(
             task, split=None, num_samples=num_samples, seed=seed, cache_dir=str(place / "cache"), **arguments
         )
+        columns[name] = next(iter(made.values())).features
         for split, dataset in made.items():
             parts = -(-len(dataset) // ROWS_PER_FILE)
             for part in range(parts):
@@ -149,7 +150,7 @@ def dataset_files(
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
                 dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
                 files[path] = place / path
-    card = render_dataset_card(task, repo_id, configurations, num_samples, dataset.features, seed)
+    card = render_dataset_card(task, repo_id, configurations, num_samples, columns, seed)
     return files | {CARD_FILE: card.encode()}
 
 

@@ -14,7 +14,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
-from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
+from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
 from longhand.data.certificates import hash_weights
 from longhand.data.decoder_task import DecoderTask
 from longhand.data.encoder_task import EncoderTask
@@ -285,12 +285,70 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_card_of_every_dataset_has_no_holes(name):
-    card = render_dataset_card(name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"tokens": "list"}, 0)
+    card = render_dataset_card(
+        name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"short": {"tokens": "list"}}, 0
+    )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
     assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
     coupled = issubclass(TASKS[name], DecoderTask) and TASKS[name]().coupling != "sequential"
     assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
+
+
+def dataset_card(task, configurations, num_samples, columns=None) -> str:
+    columns = columns or {name: {"tokens": "list"} for name in configurations}
+    return render_dataset_card(task, "user/sums", configurations, num_samples, columns, 0)
+
+
+def test_the_card_of_a_dataset_without_training_problems_loads_what_there_is():
+    card = dataset_card("addition", {"short": {"max_length": 4}}, {"test": 5})
+    assert '"short", split="test", streaming=True)' in card and 'split="train"' not in card
+    call = re.search(r"load_task_dataset\((.*)\)", card)[1]
+    rows = list(eval(f"load_task_dataset({call}, streaming=True)", {"load_task_dataset": load_task_dataset}))
+    assert len(rows) == 5
+
+
+def test_the_card_of_a_dataset_says_which_configuration_has_what():
+    configurations = {"short": {"max_length": 4}, "plain": {"max_length": 9, "order": "plain"}}
+    columns = {
+        "short": {"tokens": "List(uint8)", "ids": "int16"},
+        "plain": {"tokens": "List(uint8)", "ids": "int32", "new": "x"},
+    }
+    card = dataset_card("addition", configurations, {"train": 5}, columns)
+    assert "| `tokens` | `List(uint8)` |\n" in card
+    assert "| `ids` | `int16` in `short`; `int32` in `plain` |\n" in card and "| `new` | `x` in `plain` |" in card
+    assert "rule `addition` in `short`; `addition_plain` in `plain`, the smallest" in card
+
+
+@pytest.mark.parametrize(
+    ("task", "lengths", "partition"),
+    [
+        ("addition", "operands of 1 to 30 digits", "at most 18 digits in all"),
+        ("multiplication", "first operands of 1 to 30 digits", "at most 18 digits in all"),
+        ("copy", "strings of 1 to 30 symbols", "at most 18 symbols in all"),
+        ("parity", "strings of 1 to 30 symbols", "at most 60 symbols in all"),
+        ("minesweeper", "boards with a width and a height of 1 to 30 cells", "A problem belongs to one split only"),
+    ],
+)
+def test_lengths_are_those_of_what_the_task_is_about(tmp_path, task, lengths, partition):
+    card = dataset_card(task, {"all": {"max_length": 30}}, {"train": 5})
+    assert lengths in card and partition in card and ("digits" in card) == ("digits" in lengths)
+    folder, task = tmp_path / "model", TASKS[task]()
+    save_model(folder, task, position_encoding="none", coupling=task.coupling)
+    recipe = {**task.describe(), "min_length": 2, "max_length": 2}
+    write_recipe(recipe, folder / "recipe.yaml")
+    what, unit = lengths.partition(" 1 to 30 ")[::2]
+    card = render_model_card(folder)
+    assert f"It was trained on {what} 2 {unit} only." in card and f"| longest trained length, {unit} | `2` |" in card
+
+
+@pytest.mark.parametrize(
+    ("count", "category"),
+    [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**10, "10B<n<100B"), (10**12, "n>1T")],
+)
+def test_size_of_a_dataset(count, category):
+    card = dataset_card("addition", {"short": {"max_length": 4}}, {"train": count})
+    assert f"size_categories:\n- {category}\n" in card
 
 
 def test_the_command_writes_the_card(folder, capsys):
