@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entries_to_yaml
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 from longhand.data import TASKS
 from longhand.hub_cards.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
@@ -61,8 +61,7 @@ def check_card(target: str | Path, revision: str | None = None, api: HfApi | Non
     check_push(repo_id, "model", api)
     _head(api, repo_id, revision)
     with tempfile.TemporaryDirectory() as place:
-        patterns = [CARD_FILE]
-        repeat(lambda: api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns), repo_id)
+        _download(api, repo_id, revision, Path(place), [CARD_FILE])
         _read_card(Path(place), repo_id)
 
 
@@ -144,8 +143,8 @@ def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = N
     if (head := branches.get(revision or "main", branches.get("main"))) is None:
         return PushedResults()
     with tempfile.TemporaryDirectory() as place:
-        folder, patterns = Path(place), [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"]
-        repeat(lambda: api.snapshot_download(repo_id, revision=head, local_dir=folder, allow_patterns=patterns), repo_id)
+        folder = Path(place)
+        _download(api, repo_id, head, folder, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"])
         rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
         return PushedResults(head, tuple(rows), read_filed(folder))
 
@@ -217,7 +216,7 @@ def _update_on_hub(
     head = _head(api, repo_id, revision)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        repeat(lambda: api.snapshot_download(repo_id, revision=head, local_dir=folder), repo_id)
+        _download(api, repo_id, head, folder)
         return commit_files(
             dict(_updated_files(folder, rows, repo_id, dataset)),
             repo_id,
@@ -229,6 +228,19 @@ def _update_on_hub(
             onto=head,
             api=api,
         )
+
+
+def _download(api: HfApi, repo_id: str, revision: str | None, folder: Path, patterns: list[str] | None = None) -> None:
+    """Files of a revision into an empty folder; waits and tries again as a push does."""
+
+    def attempt() -> None:
+        try:
+            api.snapshot_download(repo_id, revision=revision, local_dir=folder, allow_patterns=patterns)
+        except LocalEntryNotFoundError as error:
+            # Where the Hub cannot list its files, the library looks for them here: what kept it from listing says more.
+            raise (error.__cause__ or error) from None
+
+    repeat(attempt, repo_id)
 
 
 def _head(api: HfApi, repo_id: str, revision: str | None) -> str:

@@ -192,6 +192,38 @@ def test_a_fault_that_passes_ends_in_one_complete_commit(hub, api, files, waits,
     assert waits and max(waits) >= (77 if name == "429" else 1)
 
 
+READING = {
+    "branches": "/api/models/user/adder/refs",
+    "commit": "/api/models/user/adder/revision",
+    "file list": "/api/models/user/adder/tree",
+    "results": "/resolve/.*/results.jsonl",
+}
+
+
+@pytest.mark.parametrize("fault", [{"kind": "cut"}, {"status": 503}, {"status": 429, "retry_after": 7}], ids=str)
+@pytest.mark.parametrize("name", READING)
+def test_a_fault_that_passes_while_results_are_read_loses_none(hub, api, folder, waits, name, fault):
+    weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
+    write_results([{**ROW, "weights": weights}], folder / "results.jsonl")
+    push_model(folder, "user/adder", api=api)
+    (folder / "results.jsonl").unlink()
+    hub.fail("GET", READING[name], times=4, **fault)
+    push_model(folder, "user/adder", api=api)
+    assert hub.faults[0].times == 0
+    assert json.loads(held(hub)["results.jsonl"])["length"] == 5
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_fault_that_stays_while_results_are_read_changes_nothing(hub, api, folder, waits, name):
+    push_model(folder, "user/adder", api=api)
+    before = held(hub)
+    (folder / "results.jsonl").unlink()
+    hub.fail("GET", READING[name], times=10_000, status=503)
+    with pytest.raises(CannotPush, match="gave up after"):
+        push_model(folder, "user/adder", api=api)
+    assert held(hub) == before
+
+
 LASTING = {
     "500 at the commit": ("POST", "/commit/", {}),
     "429 at the commit": ("POST", "/commit/", {"status": 429, "retry_after": 3}),
