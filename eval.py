@@ -38,7 +38,7 @@ from longhand.data.certificates import CannotCertify, Certificate, certify, cove
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.card_updates import check_card, update_card
-from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, PLOT_FILE
+from longhand.hub_cards.checkpoints import CERTIFICATE_FILE, PLOT_FILE, is_best
 from longhand.hub_cards.commits import check_repo_id, is_passing
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
@@ -171,7 +171,7 @@ def check_repository(source: str, revision: str | None) -> None:
 
 def _run_seconds(folder: Path) -> float | None:
     """As noted by train.py, for a run's folder or the `best` folder in it."""
-    file = (folder.parent if folder.name == BEST_FOLDER else folder) / RESULTS_FILE
+    file = (folder.parent if is_best(folder) else folder) / RESULTS_FILE
     rows = read_results(file) if file.is_file() else []
     return rows[0].get("run_seconds") if rows else None
 
@@ -181,7 +181,7 @@ def _name(source: str) -> str:
     folder = Path(source)
     if not folder.is_dir():
         return source
-    return "/".join(folder.resolve().parts[-2:]) if folder.name == BEST_FOLDER else folder.resolve().name
+    return "/".join(folder.resolve().parts[-2:]) if is_best(folder) else folder.resolve().name
 
 
 def check_weights(folder: Path) -> None:
@@ -514,7 +514,7 @@ def check_update(options: argparse.Namespace) -> None:
 def _card_place(source: str) -> str:
     """Where a checkpoint's card is: `best` is described by that of its run."""
     folder = Path(source)
-    return str(folder.parent) if folder.is_dir() and folder.name == BEST_FOLDER else source
+    return str(folder.parent) if is_best(folder) else source
 
 
 def run(options: argparse.Namespace) -> None:

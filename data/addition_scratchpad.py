@@ -40,7 +40,7 @@ class AdditionScratchpad(DecoderTask):
 
     name: ClassVar[str] = "addition_scratchpad"
     example_question: ClassVar[str] = "512+880+300"
-    size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "operands")
+    size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
 
     max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 or more"})

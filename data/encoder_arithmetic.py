@@ -145,6 +145,7 @@ class EncoderMultiplication(EncoderTask):
     operands: ClassVar[int] = 2
     operator: ClassVar[int] = TIMES
     size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
+    sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
     in_field: ClassVar[slice] = slice(1, None)
 
     multiplier_length: int = field(default=1, metadata={"help": "digits of the first number"})

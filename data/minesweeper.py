@@ -56,6 +56,8 @@ class Minesweeper(DecoderTask):
     example_question: ClassVar[str] = "M__>__M"
     size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
     most_digits: ClassVar[int] = 2000
+    sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
+    partitioned_digits: ClassVar[int | None] = None
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
 
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})

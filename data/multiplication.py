@@ -44,11 +44,15 @@ class Multiplication(DecoderTask):
     have together. The first operand's length is uniform, then it is uniform among the numbers of its length; the second is
     uniform among all numbers of up to `multiplier_length` digits. A group holds the problems whose first operand has one
     length.
+
+    Splits share no problem within one format. Of two formats they may: to a `multiplier_length` of 2, 3*1 is 3*01, another
+    text, whose split is another one.
     """
 
     name: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653*49"
+    sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
 
     multiplier_length: int = field(default=2, metadata={"help": "digits of the second operand"})

@@ -24,6 +24,7 @@ class StringTask(DecoderTask):
 
     operands: ClassVar[int] = 1
     size_names: ClassVar[tuple[str, str]] = ("symbols of the string",) * 2
+    sized_problems: ClassVar[tuple[str, str]] = ("strings of", "symbol")
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
 

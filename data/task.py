@@ -27,9 +27,10 @@ class Task(ABC):
     Attributes:
         operands: numbers in a problem, where all problems have equally many.
         size_names: what the two numbers are under which results are filed, see `size`.
+        sized_problems: what `min_length` and `max_length` bound, and what of it is counted, see `describe_lengths`.
         every_problem: what a certificate is about, after "for".
         partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
-            must be so many that two splits practically never share one.
+            must be so many that two splits practically never share one. None where all problems do.
         most_digits: longest operands of a dataset; the tokens of one such problem, and what is made on the way, fit into the
             memory of an ordinary computer.
         model_class: class of the models that learn the task, with their output matrix.
@@ -42,8 +43,9 @@ class Task(ABC):
     operands: ClassVar[int]
     example_question: ClassVar[str]
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
+    sized_problems: ClassVar[tuple[str, str]] = ("operands of", "digit")
     every_problem: ClassVar[str] = "operands of every length"
-    partitioned_digits: ClassVar[int] = PARTITIONED_DIGITS
+    partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     model_class: ClassVar[type[PreTrainedModel]]
     auto_class: ClassVar[type]
@@ -146,6 +148,12 @@ class Task(ABC):
     def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:
         """The two numbers under which results of these operand lengths are filed; what they are say `size_names`."""
         return lengths[0], lengths[-1]
+
+    def describe_lengths(self, shortest: int, longest: int) -> str:
+        """Problems of these lengths in words, such as "operands of 1 to 30 digits"."""
+        what, unit = self.sized_problems
+        lengths = f"{shortest:,} to {longest:,}" if shortest < longest else f"{longest:,}"
+        return f"{what} {lengths} {unit}{'' if longest == 1 else 's'}"
 
     def answer_length(self, lengths: tuple[int, ...]) -> int | None:
         """Tokens at the end of a response that are the answer itself and the end token, for a task with a scratchpad."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from longhand.data import Task
@@ -33,8 +34,8 @@ RESULTS_BLOCK = re.compile(r"<!-- results -->\n.*?<!-- end -->", re.DOTALL)
 
 TRAINED_ON = (
     ("task", "task"),
-    ("min_length", "shortest trained operand, digits"),
-    ("max_length", "longest trained operand, digits"),
+    ("min_length", "shortest trained length, {unit}s"),
+    ("max_length", "longest trained length, {unit}s"),
     ("num_train_samples", "training examples"),
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
@@ -67,9 +68,13 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     for name in (repo_id, dataset):
         if name is not None:
             check_repo_id(name)
-    checkpoint = read_checkpoint(folder)
+    return render_card(read_checkpoint(folder), repo_id, dataset)
+
+
+def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
+    """As `render_model_card`, of a checkpoint whose folder has been read."""
     config, task = checkpoint.config, checkpoint.task
-    source = repo_id or folder.as_posix()
+    source = repo_id or checkpoint.folder.as_posix()
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     card = ModelCard.from_template(
         _metadata(checkpoint, title, dataset),
@@ -87,7 +92,7 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
         results=results_block(checkpoint),
         certificate=checkpoint.certificate,
         training=_describe_training(checkpoint),
-        recipe=(folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
+        recipe=(checkpoint.folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
         limits=_limits(checkpoint),
         reproduce=_reproduce(checkpoint),
         citation=citations(),
@@ -105,6 +110,8 @@ def _describe_positions(checkpoint: CheckpointFolder) -> dict[str, Any]:
         "is_encoder": False,
         "position_encoding": config.position_encoding,
         "coupling": config.coupling,
+        "is_coupled": is_coupled(task, config),
+        "spread_over": config.max_position_ids if config.randomized_positions else None,
         "levels": COUPLING_RULES[config.coupling].levels,
         "drawing": draw_ids(task, config.coupling),
     }
@@ -115,18 +122,27 @@ def pipeline_of(task: Task) -> str:
     return "token-classification" if isinstance(task, EncoderTask) else "text-generation"
 
 
-def idea_of(task: Task) -> str:
-    """Tag of the paper's idea that the task's family of models is about."""
-    return "structural-symmetry" if isinstance(task, EncoderTask) else "position-coupling"
+def is_coupled(task: Task, config: PreTrainedConfig | None = None) -> bool:
+    """Whether position ids are coupled, those that a model reads or, without one, those of a dataset."""
+    if isinstance(task, EncoderTask) or (config is not None and config.position_encoding == "none"):
+        return False
+    return (task if config is None else config).coupling != "sequential"
+
+
+def ideas_of(task: Task, config: PreTrainedConfig | None = None) -> list[str]:
+    """Tag of the paper's idea that a model, or a dataset, is about; none for the baselines that models are compared with."""
+    if isinstance(task, EncoderTask):
+        return ["structural-symmetry"]
+    return ["position-coupling"] if is_coupled(task, config) else []
 
 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results, task = eval_results(checkpoint, dataset), checkpoint.task
+    results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.config
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=pipeline_of(task),
-        tags=[TAG, checkpoint.config.model_type, "arithmetic", "length-generalization", idea_of(task), "custom_code"],
+        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas_of(task, config), "custom_code"],
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
@@ -135,8 +151,11 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
     )
 
 
-def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[EvalResult]:
-    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size."""
+def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
+    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size.
+
+    Their dataset is the generated task, not one on the Hub: problems are drawn for each evaluation.
+    """
     task = checkpoint.task
     results = []
     for row in checkpoint.rows:
@@ -144,7 +163,7 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
         common = {
             "task_type": pipeline_of(task),
             "task_name": task.name,
-            "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
+            "dataset_type": f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
             "dataset_config": f"length_{size}",
             "dataset_split": "test",
@@ -167,7 +186,7 @@ def results_block(checkpoint: CheckpointFolder) -> str:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
         parts.append(accuracy_table(checkpoint.best_rows, _size_name(checkpoint)))
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
-    if parts and (checkpoint.folder / PLOT_FILE).is_file():
+    if parts and checkpoint.has_plot:
         parts.append(f"![exact match by length]({PLOT_FILE})")
     body = "\n\n".join(parts)
     return f"<!-- results -->\n{body}\n<!-- end -->"
@@ -227,7 +246,7 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
     lines = ["| | |", "| --- | --- |"]
     for name, meaning in TRAINED_ON:
         if recipe.get(name) is not None:
-            lines.append(f"| {meaning} | `{recipe[name]}` |")
+            lines.append(f"| {meaning.format(unit=checkpoint.task.sized_problems[1])} | `{recipe[name]}` |")
     if (base := recipe.get("base_model")) is not None:
         source = f"Fine-tuned from `{base}` on problems drawn"
     elif recipe.get("num_train_samples") is None:
@@ -246,8 +265,7 @@ def _limits(checkpoint: CheckpointFolder) -> list[str]:
         "refused or answered wrongly."
     ]
     if checkpoint.trained_lengths is not None:
-        shortest, longest = checkpoint.trained_lengths
-        limits.append(f"It was trained on operands of {shortest} to {longest} digits only.")
+        limits.append(f"It was trained on {task.describe_lengths(*checkpoint.trained_lengths)} only.")
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
     if certified:
         limits.append(

@@ -32,6 +32,7 @@ class CheckpointFolder:
         best_rows: results of the checkpoint in `best`.
         certificate: the fields of `Certificate`; None where there is none.
         weights: `hash_weights` of its model, and of that in `best` if there is one, by how results refer to them.
+        has_plot: whether there is a plot of its results.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class CheckpointFolder:
     best_rows: list[Row]
     certificate: dict[str, Any] | None
     weights: dict[str, str]
+    has_plot: bool
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -51,6 +53,11 @@ class CheckpointFolder:
         if not {"min_length", "max_length"} <= set(self.recipe):
             return None
         return self.recipe["min_length"], self.recipe["max_length"]
+
+
+def is_best(folder: Path) -> bool:
+    """Whether a folder holds the best checkpoint of the run in whose folder it is; a run itself may have that name too."""
+    return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
 
 
 def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
@@ -90,6 +97,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         best_rows=[row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")],
         certificate=_read_certificate(folder, weights[name], task),
         weights=weights,
+        has_plot=(folder / PLOT_FILE).is_file(),
     )
 
 

@@ -1,5 +1,6 @@
 """Cards of generated datasets: what each configuration holds, and the call that makes it again."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -7,7 +8,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from longhand.data import Task
 from longhand.data.builder import build_task
 from longhand.data.encoder_task import EncoderTask
-from longhand.hub_cards.cards import LICENSE, TEMPLATES, citations, idea_of, pipeline_of
+from longhand.hub_cards.cards import LICENSE, TEMPLATES, citations, ideas_of, is_coupled, pipeline_of
 from longhand.hub_cards.commits import TAG
 from longhand.hub_cards.examples import draw_ids, draw_labels
 
@@ -17,7 +18,7 @@ def render_dataset_card(
     repo_id: str,
     configurations: dict[str, dict[str, Any]],
     num_samples: dict[str, int],
-    columns: dict[str, Any],
+    columns: dict[str, dict[str, Any]],
     seed: int,
 ) -> str:
     """The card of a generated dataset.
@@ -25,20 +26,22 @@ def render_dataset_card(
     Args:
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
         num_samples: examples of each split.
-        columns: type of every column.
+        columns: type of every column, by the configuration's name.
     """
-    listed = []
+    listed, rules = [], {}
     for name, arguments in configurations.items():
-        described = _task_of(task, arguments).describe()
-        form = ", ".join(f"{key} {value}" for key, value in described.items() if key != "task")
-        lengths = f"{arguments.get('min_length', 1)} to {arguments['max_length']}"
+        described = _task_of(task, arguments)
+        form = ", ".join(f"{key} {value}" for key, value in described.describe().items() if key != "task")
+        lengths = described.describe_lengths(arguments.get("min_length", 1), arguments["max_length"])
         listed.append({"name": name, "format": form, "lengths": lengths})
+        if not isinstance(described, EncoderTask):
+            rules[name] = f"`{described.coupling}`"
     (default, arguments), *_ = configurations.items()
     first = _task_of(task, arguments)
     data = DatasetCardData(
         license=LICENSE,
         task_categories=[pipeline_of(first)],
-        tags=[TAG, "arithmetic", "length-generalization", idea_of(first), "synthetic"],
+        tags=[TAG, "arithmetic", "length-generalization", *ideas_of(first), "synthetic"],
         size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
         configs=[
             {
@@ -50,6 +53,7 @@ def render_dataset_card(
         ],
     )
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": seed}.items())
+    split, count = next(iter(num_samples.items()))
     card = DatasetCard.from_template(
         data,
         template_path=str(TEMPLATES / "dataset_card.md"),
@@ -59,14 +63,31 @@ def render_dataset_card(
         seed=seed,
         num_samples=num_samples,
         configurations=listed,
-        columns=columns,
+        columns={
+            column: _by_configuration({name: f"`{own[column]}`" for name, own in columns.items() if column in own}, columns)
+            for column in dict.fromkeys(column for own in columns.values() for column in own)
+        },
+        split=split,
+        unit=first.sized_problems[1],
         partitioned_digits=first.partitioned_digits,
-        coupling=None if isinstance(first, EncoderTask) else first.coupling,
+        is_encoder=isinstance(first, EncoderTask),
+        is_coupled=is_coupled(first),
+        rules=_by_configuration(rules, configurations),
         drawing=draw_labels(first) if isinstance(first, EncoderTask) else draw_ids(first, first.coupling),
-        call=f'load_task_dataset("{task}", split="train", num_samples={num_samples.get("train", 1)}{given})',
+        call=f'load_task_dataset("{task}", split="{split}", num_samples={count}{given})',
         citation=citations(),
     )
     return str(card).rstrip() + "\n"
+
+
+def _by_configuration(values: dict[str, str], configurations: Iterable[str]) -> str:
+    """What holds for all configurations, or each value with the names of those for which it does."""
+    if len(set(values.values())) == 1 and values.keys() == set(configurations):
+        return next(iter(values.values()))
+    groups: dict[str, list[str]] = {}
+    for name, value in values.items():
+        groups.setdefault(value, []).append(f"`{name}`")
+    return "; ".join(f"{value} in {', '.join(names)}" for value, names in groups.items())
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:
@@ -76,9 +97,8 @@ def _task_of(name: str, arguments: dict[str, Any]) -> Task:
 
 
 def _size_category(count: int) -> str:
-    bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B")
-    exponent = len(str(count)) - 1
-    if exponent < 3:
+    bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+    index = len(str(count)) - 4
+    if index < 0:
         return "n<1K"
-    index = min(exponent - 3, len(bounds) - 2)
-    return f"{bounds[index]}<n<{bounds[index + 1]}"
+    return f"{bounds[index]}<n<{bounds[index + 1]}" if index + 1 < len(bounds) else "n>1T"

@@ -24,8 +24,18 @@ from transformers.utils import logging
 from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.data.builder import build_task
 from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER
-from longhand.hub_cards.cards import CARD_FILE, render_model_card
-from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
+from longhand.hub_cards.card_updates import (
+    EVALUATION_FOLDER,
+    PushedResults,
+    add_pushed,
+    evaluation_files,
+    read_filed,
+    read_pushed,
+    repeat_where_moved,
+    results_files,
+)
+from longhand.hub_cards.cards import CARD_FILE, render_card
+from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
 from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.recipes import RECIPE_FILE
@@ -59,6 +69,9 @@ METRIC_FOLDER = Path(__file__).parent / "metrics" / "exact_match_by_length"
 def is_model_file(path: str) -> bool:
     """Whether a path in a repository is one that pushing a model writes."""
     folder, _, name = path.rpartition("/")
+    if folder == EVALUATION_FOLDER:
+        # Files of other datasets there may be anybody's.
+        return name.endswith(".yaml") and name.removesuffix(".yaml") in TASKS
     return folder in ("", BEST_FOLDER) and any(fnmatch(name, pattern) for pattern in MODEL_FILES)
 
 
@@ -78,7 +91,22 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
     Raises:
         ValueError: a file is a link that leaves the folder; or see `render_model_card`.
     """
-    check_repo_id(repo_id)
+    return checkpoint_files(_read_for_push(folder, repo_id, dataset), repo_id, dataset, PushedResults())
+
+
+def _read_for_push(folder: Path, repo_id: str, dataset: str | None) -> CheckpointFolder:
+    for name in (repo_id, *([] if dataset is None else [dataset])):
+        check_repo_id(name)
+    return read_checkpoint(folder)
+
+
+def checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | None, pushed: PushedResults) -> Files:
+    """As `model_files`, with the results that the repository has already of the same weights.
+
+    Where they are filed under a dataset, in the folder or in the repository, they are so again.
+    """
+    folder, task = checkpoint.folder, checkpoint.task.name
+    added = add_pushed(checkpoint, pushed.rows)
     found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
     files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
     for path, file in files.items():
@@ -86,7 +114,10 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
             raise ValueError(
                 f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
             )
-    return files | {CARD_FILE: render_model_card(folder, repo_id, dataset).encode()}
+    if added is not checkpoint:
+        files |= results_files(added)
+    files |= evaluation_files(added, dataset or read_filed(folder).get(task) or pushed.datasets.get(task))
+    return files | {CARD_FILE: render_card(added, repo_id, dataset).encode()}
 
 
 def check_dataset(
@@ -120,11 +151,12 @@ def dataset_files(
         ValueError: a name, task, argument or number is not legal; nothing has been made yet.
     """
     check_dataset(task, repo_id, configurations, num_samples, seed)
-    files: Files = {}
+    files, columns = {}, {}
     for name, arguments in configurations.items():
         made = load_task_dataset(
             task, split=None, num_samples=num_samples, seed=seed, cache_dir=str(place / "cache"), **arguments
         )
+        columns[name] = next(iter(made.values())).features
         for split, dataset in made.items():
             parts = -(-len(dataset) // ROWS_PER_FILE)
             for part in range(parts):
@@ -132,7 +164,7 @@ def dataset_files(
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
                 dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
                 files[path] = place / path
-    card = render_dataset_card(task, repo_id, configurations, num_samples, dataset.features, seed)
+    card = render_dataset_card(task, repo_id, configurations, num_samples, columns, seed)
     return files | {CARD_FILE: card.encode()}
 
 
@@ -189,6 +221,9 @@ def push_model(
 ) -> Push:
     """Publishes a checkpoint's folder, as train.py writes it, with a card for the repository.
 
+    The card is written anew: what was changed in it by hand on the Hub is lost. Results that were added there stay where the
+    weights do; those of other weights go with them.
+
     Args:
         repo_id: `user/name`; made if there is none.
         private: for a repository that has to be made.
@@ -200,16 +235,24 @@ def push_model(
         ValueError: the folder is no checkpoint or holds what is not its own, or a name is not legal.
         CannotPush: the Hub does not take it (see `commit_files`); it holds what it held before.
     """
-    return commit_files(
-        model_files(Path(folder), repo_id, dataset),
-        repo_id,
-        "model",
-        is_ours=is_model_file,
-        commit_message=commit_message or f"Push {Path(folder).resolve().name}",
-        private=private,
-        revision=revision,
-        api=api,
-    )
+    checkpoint = _read_for_push(Path(folder), repo_id, dataset)
+    check_push(repo_id, "model", api, private=private, revision=revision)
+
+    def attempt() -> Push:
+        pushed = read_pushed(repo_id, revision, api)
+        return commit_files(
+            checkpoint_files(checkpoint, repo_id, dataset, pushed),
+            repo_id,
+            "model",
+            is_ours=is_model_file,
+            commit_message=commit_message or f"Push {checkpoint.name}",
+            private=private,
+            revision=revision,
+            onto=pushed.head,
+            api=api,
+        )
+
+    return repeat_where_moved(attempt)
 
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
@@ -310,8 +353,7 @@ def run(options: argparse.Namespace) -> None:
     kind = "space" if options.kind == "metric" else options.kind
     with tempfile.TemporaryDirectory() as place:
         if options.kind == "model":
-            files, is_ours = model_files(options.folder, options.repo_id, options.dataset), is_model_file
-            made_of = options.folder.resolve().name
+            files = model_files(options.folder, options.repo_id, options.dataset)
         elif options.kind == "metric":
             files, is_ours, made_of = metric_files(options.repo_id), is_metric_file, METRIC_FOLDER.name
         else:
@@ -331,6 +373,9 @@ def run(options: argparse.Namespace) -> None:
         if not options.yes:
             print(f"\n{CARD_FILE}:\n\n{files[CARD_FILE].decode()}")
             print(f"nothing was pushed: --yes pushes these files to the {kind} {options.repo_id} in one commit")
+            return
+        if options.kind == "model":
+            print(push_model(options.folder, options.repo_id, dataset=options.dataset, **publishing))
             return
         publishing["commit_message"] = options.commit_message or f"Push {made_of}"
         push = commit_files(files, options.repo_id, kind, is_ours=is_ours, **publishing)

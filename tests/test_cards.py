@@ -14,7 +14,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
-from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
+from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
 from longhand.data.certificates import hash_weights
 from longhand.data.decoder_task import DecoderTask
 from longhand.data.encoder_task import EncoderTask
@@ -29,7 +29,7 @@ from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_l
 from longhand.hub_cards.push import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.results import read_results, write_results
-from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -83,7 +83,8 @@ def test_metadata_has_the_results_by_length(folder):
         for length, exact_match in tested
         for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
     ]
-    assert {result.dataset_type for result in data.eval_results} == {"user/sums"}
+    # Problems were drawn for the evaluation: they are not the rows of any dataset on the Hub.
+    assert {result.dataset_type for result in data.eval_results} == {"longhand-addition"}
     assert data.model_name == "adder"
 
 
@@ -241,13 +242,113 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])
 
 
+def save_model(folder: Path, task, **options) -> Path:
+    """A model that has learned nothing."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    CoupledGPTForCausalLM(CoupledGPTConfig(**sizes, **options)).save_pretrained(folder)
+    task.tokenizer().save_pretrained(folder)
+    write_recipe(task.describe(), folder / "recipe.yaml")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"position_encoding": "pairwise"}, "reads *coupled* position ids"),
+        ({"position_encoding": "learned", "max_position_ids": 40, "coupling": "abacus"}, "reads *coupled* position ids"),
+        ({"position_encoding": "alibi", "coupling": "sequential"}, "reads ordinary position ids, not coupled ones"),
+        (
+            {
+                "position_encoding": "learned",
+                "max_position_ids": 1234,
+                "coupling": "sequential",
+                "randomized_positions": True,
+            },
+            "drawn at random from 1 to 1,234",
+        ),
+        ({"position_encoding": "none", "coupling": "sequential"}, "has no position encoding"),
+        ({"position_encoding": "none", "coupling": "addition"}, "has no position encoding"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads):
+    card = render_model_card(save_model(tmp_path / "baseline", TASKS["addition"](), **options))
+    head = card.partition("## Use")[0]
+    coupled = "coupled" in reads and "not coupled" not in reads
+    assert reads in head
+    assert ("*coupled*" in head) == ("what the tokens mean" in head) == coupled
+    assert ("position-coupling" in ModelCard(card).data.tags) == coupled
+    assert ("    ids " in head) == ("plans the ids" in head) == (options["position_encoding"] != "none")
+    assert "whatever they mean" in head or coupled or options["position_encoding"] == "none"
+    assert not re.search(r"\n\n\n|  \w| \n", head.partition("    tokens")[0].partition("# baseline")[2])
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_card_of_every_dataset_has_no_holes(name):
-    card = render_dataset_card(name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"tokens": "list"}, 0)
+    card = render_dataset_card(
+        name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"short": {"tokens": "list"}}, 0
+    )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
     assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
-    assert ("coupling rule" in text) == issubclass(TASKS[name], DecoderTask)
+    coupled = issubclass(TASKS[name], DecoderTask) and TASKS[name]().coupling != "sequential"
+    assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
+
+
+def dataset_card(task, configurations, num_samples, columns=None) -> str:
+    columns = columns or {name: {"tokens": "list"} for name in configurations}
+    return render_dataset_card(task, "user/sums", configurations, num_samples, columns, 0)
+
+
+def test_the_card_of_a_dataset_without_training_problems_loads_what_there_is():
+    card = dataset_card("addition", {"short": {"max_length": 4}}, {"test": 5})
+    assert '"short", split="test", streaming=True)' in card and 'split="train"' not in card
+    call = re.search(r"load_task_dataset\((.*)\)", card)[1]
+    rows = list(eval(f"load_task_dataset({call}, streaming=True)", {"load_task_dataset": load_task_dataset}))
+    assert len(rows) == 5
+
+
+def test_the_card_of_a_dataset_says_which_configuration_has_what():
+    configurations = {"short": {"max_length": 4}, "plain": {"max_length": 9, "order": "plain"}}
+    columns = {
+        "short": {"tokens": "List(uint8)", "ids": "int16"},
+        "plain": {"tokens": "List(uint8)", "ids": "int32", "new": "x"},
+    }
+    card = dataset_card("addition", configurations, {"train": 5}, columns)
+    assert "| `tokens` | `List(uint8)` |\n" in card
+    assert "| `ids` | `int16` in `short`; `int32` in `plain` |\n" in card and "| `new` | `x` in `plain` |" in card
+    assert "rule `addition` in `short`; `addition_plain` in `plain`, the smallest" in card
+
+
+@pytest.mark.parametrize(
+    ("task", "lengths", "partition"),
+    [
+        ("addition", "operands of 1 to 30 digits", "at most 18 digits in all"),
+        ("multiplication", "first operands of 1 to 30 digits", "at most 18 digits in all"),
+        ("copy", "strings of 1 to 30 symbols", "at most 18 symbols in all"),
+        ("parity", "strings of 1 to 30 symbols", "at most 60 symbols in all"),
+        ("minesweeper", "boards with a width and a height of 1 to 30 cells", "A problem belongs to one split only"),
+    ],
+)
+def test_lengths_are_those_of_what_the_task_is_about(tmp_path, task, lengths, partition):
+    card = dataset_card(task, {"all": {"max_length": 30}}, {"train": 5})
+    assert lengths in card and partition in card and ("digits" in card) == ("digits" in lengths)
+    folder, task = tmp_path / "model", TASKS[task]()
+    save_model(folder, task, position_encoding="none", coupling=task.coupling)
+    recipe = {**task.describe(), "min_length": 2, "max_length": 2}
+    write_recipe(recipe, folder / "recipe.yaml")
+    what, unit = lengths.partition(" 1 to 30 ")[::2]
+    card = render_model_card(folder)
+    assert f"It was trained on {what} 2 {unit} only." in card and f"| longest trained length, {unit} | `2` |" in card
+
+
+@pytest.mark.parametrize(
+    ("count", "category"),
+    [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**10, "10B<n<100B"), (10**12, "n>1T")],
+)
+def test_size_of_a_dataset(count, category):
+    card = dataset_card("addition", {"short": {"max_length": 4}}, {"train": count})
+    assert f"size_categories:\n- {category}\n" in card
 
 
 def test_the_command_writes_the_card(folder, capsys):
@@ -280,6 +381,8 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     entries = yaml.safe_load((folder / ".eval_results" / "addition.yaml").read_text())
     assert [entry["value"] for entry in entries] == [1.0, 0.5, 0.125]
     assert entries[2]["dataset"] == {"id": "user/sums", "task_id": "length_90"}
+    assert all("drawn by longhand, not rows of this dataset" in entry["notes"] for entry in entries)
+    assert {result.dataset_type for result in ModelCard(updated).data.eval_results} == {"longhand-addition"}
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     update_card(folder, new[:1], dataset="user/sums")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -408,6 +511,76 @@ def test_weights_that_another_commits_at_the_same_moment_get_no_results_of_those
     with pytest.raises(ValueError, match="has other weights or another configuration"):
         update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
     assert pushed.head.title == "other weights"
+
+
+@pytest.mark.parametrize("name", ["fresh", "best"])
+def test_what_was_first_evaluated_on_the_hub_can_be_pushed_after_download(hub, api, folder, tmp_path, name):
+    (folder / "results.jsonl").unlink()
+    fresh = folder.rename(tmp_path / name)
+    push_model(fresh, f"user/{name}", api=api)
+    update_card(f"user/{name}", [measured(90, 0.125, f"user/{name}", fresh)], api=api)
+    downloaded = tmp_path / "downloads" / name
+    api.snapshot_download(f"user/{name}", local_dir=downloaded)
+    assert [line["model"] for line in read_results(downloaded / "results.jsonl")] == [name]
+    assert "| 90 | 0.1250 |" in (card := render_model_card(downloaded)) and "lowest validation loss" not in card
+    assert push_model(downloaded, f"user/{name}", api=api).changed == []
+
+
+def results_of(repository) -> list[tuple[str, int, float]]:
+    lines = map(json.loads, repository.head.files["results.jsonl"].splitlines())
+    return [(line["model"], line["length"], line["exact_match"]) for line in lines]
+
+
+@pytest.mark.parametrize("dataset", [None, "user/sums"])
+def test_pushing_the_same_weights_again_keeps_the_results_that_were_added(hub, api, folder, pushed, dataset):
+    new = [
+        measured(length, 0.125, "user/adder", folder, num_samples=count) for length, count in ((5, 10), (40, 9999), (90, 9))
+    ]
+    update_card("user/adder", new, dataset="user/sums", api=api)
+    files = pushed.head.files
+    push_model(folder, "user/adder", dataset=dataset, api=api)
+    # Of one size the result of more problems.
+    assert results_of(pushed) == [("adder", 5, 1.0), ("adder", 40, 0.125), ("adder", 90, 0.125)]
+    card = pushed.head.files["README.md"].decode()
+    assert "| 90 | 0.1250 |" in card and "| 5 | 1.0000 |" in card and "![exact match by length](accuracy.png)" in card
+    assert pushed.head.files["accuracy.png"] and pushed.head.files.keys() == files.keys()
+    entries = yaml.safe_load(pushed.head.files[".eval_results/addition.yaml"])
+    assert [(entry["dataset"]["id"], entry["value"]) for entry in entries] == [
+        ("user/sums", 1.0), ("user/sums", 0.125), ("user/sums", 0.125),
+    ]  # fmt: skip
+    assert push_model(folder, "user/adder", dataset=dataset, api=api).changed == []
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_pushing_other_weights_leaves_no_score_of_those_before(hub, api, folder, pushed, evaluated):
+    update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], dataset="user/sums", api=api)
+    own = pushed.commit("main", "of another dataset", {**pushed.head.files, ".eval_results/gsm8k.yaml": b"[]"})
+    (folder / "model.safetensors").write_bytes(change_a_weight((folder / "model.safetensors").read_bytes()))
+    (folder / "results.jsonl").unlink()
+    if evaluated:
+        write_results([measured(5, 0.5, "adder", folder)], folder / "results.jsonl")
+    push_model(folder, "user/adder", api=api)
+    files = pushed.head.files
+    assert b"0.1250" not in files["README.md"] and files[".eval_results/gsm8k.yaml"] == b"[]" and pushed.head is not own
+    if evaluated:
+        assert results_of(pushed) == [("adder", 5, 0.5)]
+        assert [entry["value"] for entry in yaml.safe_load(files[".eval_results/addition.yaml"])] == [0.5]
+    else:
+        assert not {".eval_results/addition.yaml", "results.jsonl", "accuracy.png"} & set(files)
+
+
+def test_results_that_are_added_while_a_push_is_on_its_way_stay(hub, api, folder, pushed, monkeypatch):
+    create, others = HfApi.create_commit, [measured(70, 0.25, "user/adder", folder)]
+
+    def create_commit(self, *arguments, **options):
+        if others:
+            update_card("user/adder", [others.pop()], api=api)
+        return create(self, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    (folder / "results.jsonl").unlink()
+    push_model(folder, "user/adder", api=api)
+    assert results_of(pushed) == [("adder", 70, 0.25)]
 
 
 def test_results_are_added_to_a_branch_and_to_nothing_else(hub, api, folder, pushed):

@@ -146,6 +146,16 @@ def test_eval_adds_results_to_the_card_of_a_folder(run, tmp_path, capsys):
     assert best == [8, 30, 200] and len(before) == 4
 
 
+def test_a_run_may_have_the_name_of_the_folder_of_best_checkpoints(main_job, tmp_path):
+    run = shutil.copytree(main_job, tmp_path / "best")
+    (run / "results.jsonl").unlink()
+    update(run, "--lengths", "7", "--output_dir", tmp_path / "seven")
+    update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
+    assert [(row["model"], row["length"]) for row in read_results(run / "results.jsonl")] == [("best", 7), ("best/best", 8)]
+    before, title, after = (run / "README.md").read_text().partition("lowest validation loss")
+    assert "| 7 | 1.0000 |" in before and title and "| 8 | 1.0000 |" in after
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.certificates import hash_weights
-from longhand.hub_cards import commits, push
+from longhand.hub_cards import card_updates, commits, push
 from longhand.hub_cards.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.construct import construct
 from longhand.hub_cards.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
@@ -191,6 +191,38 @@ def test_a_fault_that_passes_ends_in_one_complete_commit(hub, api, files, waits,
     assert len(hub.repositories["model", "user/adder"].commits) == 2
     assert set(done.changed) == set(held(hub))
     assert waits and max(waits) >= (77 if name == "429" else 1)
+
+
+READING = {
+    "branches": "/api/models/user/adder/refs",
+    "commit": "/api/models/user/adder/revision",
+    "file list": "/api/models/user/adder/tree",
+    "results": "/resolve/.*/results.jsonl",
+}
+
+
+@pytest.mark.parametrize("fault", [{"kind": "cut"}, {"status": 503}, {"status": 429, "retry_after": 7}], ids=str)
+@pytest.mark.parametrize("name", READING)
+def test_a_fault_that_passes_while_results_are_read_loses_none(hub, api, folder, waits, name, fault):
+    weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
+    write_results([{**ROW, "weights": weights}], folder / "results.jsonl")
+    push_model(folder, "user/adder", api=api)
+    (folder / "results.jsonl").unlink()
+    hub.fail("GET", READING[name], times=4, **fault)
+    push_model(folder, "user/adder", api=api)
+    assert hub.faults[0].times == 0
+    assert json.loads(held(hub)["results.jsonl"])["length"] == 5
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_fault_that_stays_while_results_are_read_changes_nothing(hub, api, folder, waits, name):
+    push_model(folder, "user/adder", api=api)
+    before = held(hub)
+    (folder / "results.jsonl").unlink()
+    hub.fail("GET", READING[name], times=10_000, status=503)
+    with pytest.raises(CannotPush, match="gave up after"):
+        push_model(folder, "user/adder", api=api)
+    assert held(hub) == before
 
 
 LASTING = {
@@ -442,7 +474,8 @@ def test_a_folder_that_cannot_be_published(hub, api, folder, damage):
 @pytest.fixture
 def at_home(hub, api, monkeypatch):
     """The command's own Hub is this one."""
-    monkeypatch.setattr(commits, "HfApi", lambda: api)
+    for module in (commits, card_updates):
+        monkeypatch.setattr(module, "HfApi", lambda: api)
     return hub
 
 
