@@ -97,7 +97,24 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
 def _read_for_push(folder: Path, repo_id: str, dataset: str | None) -> CheckpointFolder:
     for name in (repo_id, *([] if dataset is None else [dataset])):
         check_repo_id(name)
+    published_files(folder)
     return read_checkpoint(folder)
+
+
+def published_files(folder: Path) -> Files:
+    """The files of a checkpoint's folder that are published, by their path.
+
+    Raises:
+        ValueError: one is a link that leaves the folder.
+    """
+    found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
+    files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
+    for path, file in files.items():
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
+            )
+    return files
 
 
 def checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | None, pushed: PushedResults) -> Files:
@@ -107,13 +124,7 @@ def checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | 
     """
     folder, task = checkpoint.folder, checkpoint.task.name
     added = add_pushed(checkpoint, pushed.rows)
-    found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
-    files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
-    for path, file in files.items():
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise ValueError(
-                f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
-            )
+    files = published_files(folder)
     if added is not checkpoint:
         files |= results_files(added)
     files |= evaluation_files(added, dataset or read_filed(folder).get(task) or pushed.datasets.get(task))
