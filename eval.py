@@ -40,6 +40,7 @@ from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.card_updates import check_card, update_card
 from longhand.hub_cards.checkpoints import CERTIFICATE_FILE, PLOT_FILE, is_best
 from longhand.hub_cards.commits import check_repo_id, is_passing
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
@@ -617,11 +618,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Console entry: bad input ends with one line and exit status 2."""
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
-    try:
+    with refusing_in_one_line():
         run(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_argum
 from longhand.hub_cards.cards import write_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER
 from longhand.hub_cards.commits import check_push, own_repo_id
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.push import push_command, push_model
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
@@ -403,15 +404,12 @@ def main(arguments: list[str] | None = None) -> None:
         print(describe_arguments())
         return
     logging.disable_progress_bar()
-    try:
+    # Other types are how the libraries below refuse arguments: a schedule's, a reporter's, a folder's.
+    with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
         run = parse_run(arguments)
         checkpoint = claim_folder(run)
         repo_id = check_publishing(run)
         trainer = make_trainer(run)
-    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-        # Other types are how the libraries below refuse arguments: a schedule's, a reporter's, a folder's.
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from error
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
     certified = train(run, trainer, checkpoint)

@@ -6,7 +6,6 @@ python -m longhand.hub_cards.cards outputs/addition --repo_id user/name
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from longhand.data import Task
 from longhand.data.encoder_task import EncoderTask
 from longhand.hub_cards.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.commits import TAG, check_repo_id
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.examples import draw_ids, draw_labels, write_snippet
 from longhand.hub_cards.recipes import RECIPE_FILE, replace_file
 from longhand.hub_cards.results import Row, describe_length, wilson_interval
@@ -349,11 +349,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata")
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
-    try:
+    with refusing_in_one_line():
         print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
 
 
 if __name__ == "__main__":

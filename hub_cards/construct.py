@@ -4,12 +4,12 @@ python -m longhand.hub_cards.construct addition --max_length 10000 --output_dir 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from transformers.utils import logging
 
 from longhand.data import Addition, MultiOperandAddition, Multiplication, Task, build_tokenizer
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.modeling.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
 
@@ -77,11 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
     folder = options.output_dir or Path("outputs", f"constructed-{options.name}")
-    try:
+    with refusing_in_one_line():
         construct(options.name, options.max_length, folder, options.operands)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
 
 
 if __name__ == "__main__":

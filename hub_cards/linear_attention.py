@@ -10,7 +10,6 @@ OMP_NUM_THREADS=1 python -m longhand.hub_cards.linear_attention
 import argparse
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
 from longhand.data import make_generator
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.results import Row, read_results, write_results
 from longhand.modeling.linear_attention import (
     AbsoluteLinearAttention,
@@ -257,15 +257,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=3000, help="steps of gradient descent (default %(default)s)")
     parser.add_argument("--num_samples", type=int, default=5000, help="sequences of the test (default %(default)s)")
     options = parser.parse_args(arguments)
-    try:
+    with refusing_in_one_line():
         for name in ("steps", "num_samples"):
             if getattr(options, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
         if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
             raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, options.seeds))}")
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
     rows, pictured = [], {}
     total = len(SETTINGS) * len(options.seeds) * len(METHODS) * options.steps
     with tqdm(total=total, desc="training", disable=None, leave=False) as bar:

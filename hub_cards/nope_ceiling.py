@@ -16,7 +16,6 @@ OMP_NUM_THREADS=1 python -m longhand.hub_cards.nope_ceiling outputs/nope-ceiling
 """
 
 import argparse
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from longhand.data import TASKS, CouplingCollator, Task, make_generator
 from longhand.data.metrics import response_matches
 from longhand.data.nope_ceiling import MAX_DIGITS, nope_ceiling
 from longhand.data.sampling import uniform_digits
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
 
@@ -183,13 +183,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of sampled pairs (default %(default)s)")
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
-    try:
+    with refusing_in_one_line(OSError):
         if options.num_samples < 1:
             raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
         rows = [evaluate_run(folder, options.num_samples, options.seed) for folder in options.runs]
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from error
     rows.sort(key=lambda row: (row["length"], row["model"]))
     write_results([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS)
     rows = read_results(RESULTS)

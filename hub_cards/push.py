@@ -10,7 +10,6 @@ python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
 import argparse
 import re
 import shlex
-import sys
 import tempfile
 from fnmatch import fnmatch
 from pathlib import Path
@@ -37,6 +36,7 @@ from longhand.hub_cards.card_updates import (
 from longhand.hub_cards.cards import CARD_FILE, render_card
 from longhand.hub_cards.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.dataset_cards import render_dataset_card
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.results import CERTIFICATES_FILE, RESULTS_FILE
@@ -398,11 +398,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    try:
+    with refusing_in_one_line():
         run(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
 
 
 if __name__ == "__main__":

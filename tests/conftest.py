@@ -1,9 +1,12 @@
-"""What several test files share: one run of the main job, and an encoder's checkpoint."""
+"""What several test files share: one run of the main job, an encoder's checkpoint, and a Hub on loopback."""
 
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import HfApi, constants
+from loopback_hub import LoopbackHub
 
 from longhand import train
 from longhand.data import EncoderAddition
@@ -34,3 +37,23 @@ def small_encoder(tmp_path_factory) -> Path:
     row |= {"decode": "teacher_forced", "exact_match": 0.25, "token_accuracy": 0.875, "hardware": "some CPU"}
     write_results([row], folder / "results.jsonl")
     return folder
+
+
+@pytest.fixture
+def hub():
+    with LoopbackHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def waits(monkeypatch) -> list[float]:
+    """Seconds that would have been waited."""
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    return waits
+
+
+@pytest.fixture
+def api(hub, waits, monkeypatch) -> HfApi:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))

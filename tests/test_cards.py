@@ -4,15 +4,13 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import time
 import venv
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import HfApi, ModelCard, constants
-from loopback_hub import LoopbackHub
+from huggingface_hub import HfApi, ModelCard
 
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
 from longhand.data.certificates import hash_weights
@@ -434,17 +432,16 @@ def test_a_card_of_another_make_is_not_touched(folder):
     assert read_results(folder / "results.jsonl") == ROWS
 
 
-@pytest.fixture
-def hub():
-    with LoopbackHub() as hub:
-        yield hub
+def commit_meanwhile(monkeypatch, commit) -> None:
+    """Calls `commit` once, between the reading of a repository and the first commit of what was made of it."""
+    create, others = HfApi.create_commit, [commit]
 
+    def create_commit(self, *arguments, **options):
+        if others:
+            others.pop()()
+        return create(self, *arguments, **options)
 
-@pytest.fixture
-def api(hub, monkeypatch) -> HfApi:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
 
 
 @pytest.mark.parametrize("fault", [None, "cut", "lost"])
@@ -484,14 +481,8 @@ def test_results_of_other_weights_are_not_added_on_the_hub(hub, api, folder, pus
 
 
 def test_results_are_merged_into_what_another_commits_at_the_same_moment(hub, api, folder, pushed, monkeypatch):
-    create, others = HfApi.create_commit, [measured(70, 0.25, "user/adder", folder)]
-
-    def create_commit(self, *arguments, **options):
-        if others:
-            update_card("user/adder", [others.pop()], api=api)
-        return create(self, *arguments, **options)
-
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    rows = [measured(70, 0.25, "user/adder", folder)]
+    commit_meanwhile(monkeypatch, lambda: update_card("user/adder", rows, api=api))
     update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
     lines = map(json.loads, pushed.head.files["results.jsonl"].splitlines())
     assert [(line["length"], line["exact_match"]) for line in lines] == [(5, 1.0), (40, 0.8125), (70, 0.25), (90, 0.125)]
@@ -500,14 +491,8 @@ def test_results_are_merged_into_what_another_commits_at_the_same_moment(hub, ap
 def test_weights_that_another_commits_at_the_same_moment_get_no_results_of_those_before(
     hub, api, folder, pushed, monkeypatch
 ):
-    create, others = HfApi.create_commit, [change_a_weight(pushed.head.files["model.safetensors"])]
-
-    def create_commit(self, *arguments, **options):
-        if others:
-            pushed.commit("main", "other weights", {**pushed.head.files, "model.safetensors": others.pop()})
-        return create(self, *arguments, **options)
-
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    files = {**pushed.head.files, "model.safetensors": change_a_weight(pushed.head.files["model.safetensors"])}
+    commit_meanwhile(monkeypatch, lambda: pushed.commit("main", "other weights", files))
     with pytest.raises(ValueError, match="has other weights or another configuration"):
         update_card("user/adder", [measured(90, 0.125, "user/adder", folder)], api=api)
     assert pushed.head.title == "other weights"
@@ -570,14 +555,8 @@ def test_pushing_other_weights_leaves_no_score_of_those_before(hub, api, folder,
 
 
 def test_results_that_are_added_while_a_push_is_on_its_way_stay(hub, api, folder, pushed, monkeypatch):
-    create, others = HfApi.create_commit, [measured(70, 0.25, "user/adder", folder)]
-
-    def create_commit(self, *arguments, **options):
-        if others:
-            update_card("user/adder", [others.pop()], api=api)
-        return create(self, *arguments, **options)
-
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    rows = [measured(70, 0.25, "user/adder", folder)]
+    commit_meanwhile(monkeypatch, lambda: update_card("user/adder", rows, api=api))
     (folder / "results.jsonl").unlink()
     push_model(folder, "user/adder", api=api)
     assert results_of(pushed) == [("adder", 70, 0.25)]

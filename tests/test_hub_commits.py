@@ -1,35 +1,12 @@
 """Commits on the Hub by themselves: what is refused before anything changes, and which failures are waited out."""
 
-import time
-
 import pytest
 from huggingface_hub import HfApi, constants
-from loopback_hub import LoopbackHub
 
 from longhand.hub_cards.commits import WAITS, CannotPush, check_push, commit_files
 
 CARD = b"---\ntags:\n- longhand\n---\nAdds."
 FILES = {"README.md": CARD, "config.json": b"{}"}
-
-
-@pytest.fixture
-def hub():
-    with LoopbackHub() as hub:
-        yield hub
-
-
-@pytest.fixture
-def waits(monkeypatch) -> list[float]:
-    """Seconds that would have been waited."""
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    return waits
-
-
-@pytest.fixture
-def api(hub, waits, monkeypatch) -> HfApi:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
 
 
 def send(api, **options):

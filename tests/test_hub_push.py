@@ -4,14 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import datasets
 import pytest
 import torch
 from huggingface_hub import HfApi, constants
-from loopback_hub import LARGE_SUFFIXES, LoopbackHub, port_of_nobody
+from loopback_hub import LARGE_SUFFIXES, port_of_nobody
 from safetensors.torch import load_file, save_file
 
 from longhand.data import load_task_dataset
@@ -73,26 +72,6 @@ def files(built) -> dict[str, bytes]:
 @pytest.fixture
 def folder(built, tmp_path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "adder"))
-
-
-@pytest.fixture
-def hub():
-    with LoopbackHub() as hub:
-        yield hub
-
-
-@pytest.fixture
-def waits(monkeypatch) -> list[float]:
-    """Seconds that would have been waited."""
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    return waits
-
-
-@pytest.fixture
-def api(hub, waits, monkeypatch) -> HfApi:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
 
 
 def contents(files: dict) -> dict[str, bytes]:
