@@ -34,17 +34,14 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers.utils import logging
 
 from longhand.data import TASKS, EvaluationBatches, Task
-from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
+from longhand.data.certificates.certificate import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
-from longhand.hub_cards.card_updates import check_card, update_card
-from longhand.hub_cards.checkpoints import CERTIFICATE_FILE, PLOT_FILE, is_best
-from longhand.hub_cards.commits import check_repo_id, is_passing
-from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
-from longhand.hub_cards.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, replace_file
-from longhand.hub_cards.results import (
+from longhand.hub_cards.publishing.card_updates import check_card, update_card
+from longhand.hub_cards.publishing.commits import check_repo_id, is_passing
+from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
+from longhand.hub_cards.reports.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
@@ -55,6 +52,9 @@ from longhand.hub_cards.results import (
     read_results,
     write_results,
 )
+from longhand.hub_cards.runs.checkpoints import CERTIFICATE_FILE, PLOT_FILE, is_best
+from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, replace_file
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
 PLACES_FILE = "places.jsonl"

@@ -24,17 +24,17 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
+from longhand.data.certificates.certificate import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
-from longhand.hub_cards.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
-from longhand.hub_cards.cards import write_card
-from longhand.hub_cards.checkpoints import BEST_FOLDER
-from longhand.hub_cards.commits import check_push, own_repo_id
-from longhand.hub_cards.console import refusing_in_one_line
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
-from longhand.hub_cards.push import push_command, push_model
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
-from longhand.hub_cards.results import RESULTS_FILE
+from longhand.hub_cards.publishing.cards import write_card
+from longhand.hub_cards.publishing.commits import check_push, own_repo_id
+from longhand.hub_cards.publishing.push import push_command, push_model
+from longhand.hub_cards.reports.results import RESULTS_FILE
+from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, Run, describe_arguments, parse_run
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER
+from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, list_recipes, read_recipe, replace_file, write_recipe
 
 
 class BatchTrainer(Trainer):

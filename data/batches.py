@@ -11,8 +11,8 @@ from torch.utils.data import Dataset
 
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.sampling import SPLITS, make_generator
-from longhand.data.task import Task
+from longhand.data.splits import SPLITS, make_generator
+from longhand.data.tasks.task import Task
 
 
 class Batches(Dataset):

@@ -14,9 +14,9 @@ from datasets.builder import Key
 
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns, planned_position_ids, reorder
-from longhand.data.encoder_task import EncoderTask
-from longhand.data.sampling import SPLITS, make_generator
-from longhand.data.task import TASKS, Task
+from longhand.data.splits import SPLITS, make_generator
+from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tasks.task import TASKS, Task
 from longhand.modeling.vocabulary import PAD
 
 VERSION = "1.0.0"

@@ -5,14 +5,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from longhand.data.addition import Addition
 from longhand.data.collator import IGNORED
 from longhand.data.complexity import cascade_lengths
-from longhand.data.decoder_task import DecoderTask
-from longhand.data.encoder_arithmetic import EncoderAddition
-from longhand.data.encoder_task import EncoderTask, number_lengths
+from longhand.data.digits import number_lengths
 from longhand.data.formatting import Examples
-from longhand.data.task import Task
+from longhand.data.tasks.addition import Addition
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_addition import EncoderAddition
+from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, FIRST_HINT, LABELS, PAD, PAD_LABEL
 

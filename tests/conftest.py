@@ -10,8 +10,8 @@ from loopback_hub import LoopbackHub
 
 from longhand import train
 from longhand.data import EncoderAddition
-from longhand.hub_cards.recipes import write_recipe
-from longhand.hub_cards.results import write_results
+from longhand.hub_cards.reports.results import write_results
+from longhand.hub_cards.runs.recipes import write_recipe
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from longhand.data import SPLITS, TASKS, Addition, make_generator
-from longhand.data.sampling import split_of
+from longhand.data.splits import split_of
 from longhand.modeling.vocabulary import decode
 
 ORDERS = ("response_reversed", "all_reversed", "plain")

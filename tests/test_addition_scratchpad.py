@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from longhand.data import SPLITS, TASKS, AdditionScratchpad, CouplingCollator, EvaluationBatches, make_generator
-from longhand.data.addition_scratchpad import LengthSampling
 from longhand.data.collator import IGNORED
+from longhand.data.tasks.addition_scratchpad import LengthSampling
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, SEPARATE_EOS, TOKENS, decode

@@ -32,8 +32,8 @@ from longhand.data import (
 )
 from longhand.data.builder import TaskDatasetBuilder, build_task
 from longhand.data.columns import example_columns
-from longhand.data.decoder_task import DecoderTask
-from longhand.data.encoder_task import EncoderTask
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,

@@ -13,20 +13,21 @@ import yaml
 from huggingface_hub import HfApi, ModelCard
 
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
-from longhand.data.certificates import hash_weights
-from longhand.data.decoder_task import DecoderTask
-from longhand.data.encoder_task import EncoderTask
+from longhand.data.certificates.certificate import hash_weights
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.eval import load_checkpoint
-from longhand.hub_cards import cards
-from longhand.hub_cards.card_updates import check_card, update_card
-from longhand.hub_cards.cards import render_model_card, write_card
-from longhand.hub_cards.commits import CannotPush
-from longhand.hub_cards.construct import construct
-from longhand.hub_cards.dataset_cards import render_dataset_card
-from longhand.hub_cards.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
-from longhand.hub_cards.push import push_model
-from longhand.hub_cards.recipes import read_recipe, write_recipe
-from longhand.hub_cards.results import read_results, write_results
+from longhand.hub_cards import cards as command
+from longhand.hub_cards.publishing import cards
+from longhand.hub_cards.publishing.card_updates import check_card, update_card
+from longhand.hub_cards.publishing.cards import render_model_card, write_card
+from longhand.hub_cards.publishing.commits import CannotPush
+from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
+from longhand.hub_cards.publishing.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
+from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.reports.results import read_results, write_results
+from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
+from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -135,7 +136,7 @@ def test_limits_name_the_trained_and_tested_lengths_and_the_end_of_the_table(fol
     assert "tested at 2 sizes from 5 to 40" in (card := render_model_card(folder))
     ids = CoupledGPTForCausalLM.from_pretrained(folder).config.max_position_ids
     assert f"{ids} position ids: the longest that fits is {COUPLING_RULES['addition'].capacity(ids)}" in card
-    assert "built, not trained" in card and "construct addition --max_length" in card
+    assert "built, not trained" in card and "constructions addition --max_length" in card
     write_recipe(read_recipe(folder / "recipe.yaml") | {"min_length": 2, "max_length": 19}, folder / "recipe.yaml")
     card = render_model_card(folder)
     assert "trained on operands of 2 to 19 digits only" in card and "longhand.train recipe.yaml" in card
@@ -150,7 +151,7 @@ def test_a_fine_tuned_model_names_its_base_and_no_command_that_did_not_make_it(f
 
 
 def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
-    command = re.search(r"longhand\.hub_cards\.construct (\S+) --max_length (\d+)", render_model_card(folder))
+    command = re.search(r"longhand\.hub_cards\.studies constructions (\S+) --max_length (\d+)", render_model_card(folder))
     construct(command[1], int(command[2]), tmp_path / "again")
     hashes = [hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) for place in (folder, tmp_path / "again")]
     assert hashes[0] == hashes[1]
@@ -350,13 +351,13 @@ def test_size_of_a_dataset(count, category):
 
 
 def test_the_command_writes_the_card(folder, capsys):
-    cards.main([str(folder), "--repo_id", "user/other"])
+    command.main([str(folder), "--repo_id", "user/other"])
     text = (folder / "README.md").read_text()
     assert text == render_model_card(folder, "user/other") and 'from_pretrained("user/other"' in text
     assert not list(folder.glob(".*"))
     for words in (["nowhere"], [str(folder), "--repo_id", "other"], [str(folder), "--dataset", "a/b/c"]):
         with pytest.raises(SystemExit) as stop:
-            cards.main(words)
+            command.main(words)
         assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
 
 

@@ -14,8 +14,7 @@ import torch
 
 from longhand import eval as evaluation
 from longhand.data import Addition, Copy, CouplingCollator, MultiplicationScratchpad, make_generator
-from longhand.data import addition as addition_module
-from longhand.data.certificates import (
+from longhand.data.certificates.certificate import (
     ROUNDING_FACTOR,
     CannotCertify,
     _neighbourhood_batches,
@@ -25,9 +24,10 @@ from longhand.data.certificates import (
     hash_weights,
 )
 from longhand.data.metrics import response_matches
-from longhand.data.task import Task
+from longhand.data.tasks import addition as addition_module
+from longhand.data.tasks.task import Task
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards.results import read_results
+from longhand.hub_cards.reports.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map

@@ -18,9 +18,9 @@ from longhand.data.complexity import (
     draw_carry_runs,
     draw_cascades,
 )
-from longhand.data.sampling import make_generator
-from longhand.hub_cards import complexity as command
-from longhand.hub_cards.results import read_results
+from longhand.data.splits import make_generator
+from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.studies.complexity import study as command
 
 WEIGHTS = {"L": 45, "N": 10, "H": 45}
 """Pairs of digits that sum to less than 9, to 9 and to more, of 100."""

@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
 from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
-from longhand.hub_cards import construct
-from longhand.hub_cards.recipes import read_recipe
-from longhand.hub_cards.results import read_results
-from longhand.modeling.constructions import (
+from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.recipes import read_recipe
+from longhand.hub_cards.studies.constructions import study as construct
+from longhand.hub_cards.studies.constructions.constructions import (
     CONSTRUCTIONS,
     construct_addition,
     construct_compact_multiplication,

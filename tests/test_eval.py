@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.results import read_results
+from longhand.hub_cards.reports.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 

@@ -13,8 +13,9 @@ from huggingface_hub import HfApi
 from loopback_hub import LoopbackHub
 
 from longhand.data.metrics import response_matches
-from longhand.hub_cards import commits, push
-from longhand.hub_cards.results import wilson_interval
+from longhand.hub_cards import push as push_command
+from longhand.hub_cards.publishing import commits, push
+from longhand.hub_cards.reports.results import wilson_interval
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
 
@@ -178,10 +179,10 @@ def hub(monkeypatch):
 
 def test_what_was_pushed_is_loaded_from_its_space(hub, tmp_path, capsys):
     name = "by-length"
-    push.main(["metric", f"user/{name}"])
+    push_command.main(["metric", f"user/{name}"])
     output = capsys.readouterr().out
     assert f"  {name}.py\n" in output and "nothing was pushed" in output and hub.requests == []
-    push.main(["metric", f"user/{name}", "--yes"])
+    push_command.main(["metric", f"user/{name}", "--yes"])
     space = hub.repositories["space", f"user/{name}"]
     assert [commit.title for commit in space.history(space.head)] == ["Push exact_match_by_length", "initial commit"]
     own = {"README.md", "requirements.txt", "counting.py", "index.html", f"{name}.py"}
@@ -191,7 +192,7 @@ def test_what_was_pushed_is_loaded_from_its_space(hub, tmp_path, capsys):
     command = [sys.executable, "-c", FROM_THE_HUB, f"user/{name}"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "1.0\n", done.stderr
-    push.main(["metric", f"user/{name}", "--yes"])
+    push_command.main(["metric", f"user/{name}", "--yes"])
     assert "nothing was changed" in capsys.readouterr().out and len(space.commits) == 2
 
 
@@ -218,6 +219,6 @@ def test_names_that_the_metric_cannot_have(hub, capsys, name, message):
     game.commit("main", "a game", {**game.head.files, "index.html": b"<html>a game</html>"})
     hub.add_repository("user/sums", {}, "dataset")
     with pytest.raises(SystemExit) as stop:
-        push.main(["metric", name, "--yes"])
+        push_command.main(["metric", name, "--yes"])
     assert stop.value.code == 2 and message in capsys.readouterr().err
     assert game.head.title == "a game" and set(hub.repositories) == {("space", "user/game"), ("dataset", "user/sums")}

@@ -11,9 +11,9 @@ from loopback_hub import LoopbackHub
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.hub_cards import push
-from longhand.hub_cards.push import model_files
-from longhand.hub_cards.results import read_results
+from longhand.hub_cards import push as push_cli
+from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.reports.results import read_results
 
 SMALL = ["addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3",
          "--validation_lengths", "3", "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4",
@@ -29,7 +29,7 @@ def hub(monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with LoopbackHub() as hub:
         hub.add_token("secret", "user")
-        for module in ("train", "hub_cards.commits", "hub_cards.card_updates"):
+        for module in ("train", "hub_cards.publishing.commits", "hub_cards.publishing.card_updates"):
             monkeypatch.setattr(f"longhand.{module}.HfApi", lambda token=None: HfApi(endpoint=hub.endpoint, token=token))
         yield hub
 
@@ -106,7 +106,7 @@ def test_a_push_that_fails_leaves_the_finished_run_and_the_command_that_pushes_i
     hub.faults.clear()
     by_hand = message.partition("python -m longhand.hub_cards.push ")[2]
     monkeypatch.setenv("HF_TOKEN", "secret")
-    push.main(shlex.split(by_hand))
+    push_cli.main(shlex.split(by_hand))
     assert "results.jsonl" in hub.repositories["model", "user/adder"].head.files
 
 

@@ -3,7 +3,7 @@
 import pytest
 from huggingface_hub import HfApi, constants
 
-from longhand.hub_cards.commits import WAITS, CannotPush, check_push, commit_files
+from longhand.hub_cards.publishing.commits import WAITS, CannotPush, check_push, commit_files
 
 CARD = b"---\ntags:\n- longhand\n---\nAdds."
 FILES = {"README.md": CARD, "config.json": b"{}"}

@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save_file
 
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.data.certificates import hash_weights
-from longhand.hub_cards import card_updates, commits, push
-from longhand.hub_cards.commits import WAITS, CannotPush, commit_files
-from longhand.hub_cards.construct import construct
-from longhand.hub_cards.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
-from longhand.hub_cards.results import read_results, write_results
+from longhand.data.certificates.certificate import hash_weights
+from longhand.hub_cards import push as command
+from longhand.hub_cards.publishing import card_updates, commits, push
+from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
+from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
+from longhand.hub_cards.reports.results import read_results, write_results
+from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTForCausalLM
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
@@ -459,7 +460,7 @@ def at_home(hub, api, monkeypatch):
 
 
 def test_without_yes_the_command_shows_files_and_card_and_asks_nobody(at_home, folder, capsys):
-    push.main(["model", str(folder), "user/adder"])
+    command.main(["model", str(folder), "user/adder"])
     output = capsys.readouterr().out
     size = (folder / "model.safetensors").stat().st_size
     assert f"{size:,}  model.safetensors\n" in output and "\n# adder\n" in output and "nothing was pushed" in output
@@ -468,17 +469,17 @@ def test_without_yes_the_command_shows_files_and_card_and_asks_nobody(at_home, f
 
 def test_the_command_pushes_and_says_so(at_home, folder, capsys):
     words = ["model", str(folder), "user/adder", "--private", "--commit_message", "hello", "--yes"]
-    push.main(words)
+    command.main(words)
     assert "in one commit" in capsys.readouterr().out
     assert at_home.repositories["model", "user/adder"].head.title == "hello"
-    push.main(words)
+    command.main(words)
     assert "nothing was changed" in capsys.readouterr().out
 
 
 def test_the_command_ends_with_one_line_and_status_2(at_home, folder, capsys):
     for words in (["model", "nowhere", "user/adder"], ["model", str(folder), "other/adder", "--yes"]):
         with pytest.raises(SystemExit) as stop:
-            push.main(words)
+            command.main(words)
         assert stop.value.code == 2
         assert capsys.readouterr().err.startswith("error: ")
 
@@ -486,9 +487,9 @@ def test_the_command_ends_with_one_line_and_status_2(at_home, folder, capsys):
 def test_the_command_pushes_a_dataset(at_home, capsys, monkeypatch, tmp_path):
     words = ["dataset", "addition", "user/sums", "--max_length", "4", "6", "--fields", "zero_padding=false"]
     words += ["--num_samples", "20", "--num_test_samples", "5"]
-    push.main(words)
+    command.main(words)
     assert "config_name: up_to_4" in capsys.readouterr().out and at_home.requests == []
-    push.main([*words, "--yes"])
+    command.main([*words, "--yes"])
     assert "up_to_6/train-00000-of-00001.parquet" in held(at_home, "user/sums", "dataset")
     wrong = [["--max_length", "0"], ["--num_samples", "0"], ["--min_length", "7"]]
     fields = (
@@ -503,7 +504,7 @@ def test_the_command_pushes_a_dataset(at_home, capsys, monkeypatch, tmp_path):
     )
     for more in (*wrong, *(["--fields", field] for field in (*fields, "max_length=3", "cache_dir=x", "zero_padding=[1"))):
         with pytest.raises(SystemExit) as stop:
-            push.main([*words, *more])
+            command.main([*words, *more])
         assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
     repository = at_home.repositories["dataset", "user/sums"]
     assert len(repository.commits) == 2
@@ -512,9 +513,9 @@ def test_the_command_pushes_a_dataset(at_home, capsys, monkeypatch, tmp_path):
 def test_the_command_takes_the_shortest_length_of_a_task_with_few_short_problems(at_home, capsys):
     words = ["dataset", "parity", "user/bits", "--max_length", "9", "--num_samples", "20", "--num_test_samples", "5"]
     with pytest.raises(SystemExit):
-        push.main(words)
+        command.main(words)
     advice = re.search(r"take min_length (\d+)", capsys.readouterr().err)
-    push.main([*words, "--min_length", advice[1]])
+    command.main([*words, "--min_length", advice[1]])
     assert f"{advice[1]} to 9" in capsys.readouterr().out
 
 

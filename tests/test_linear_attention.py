@@ -5,9 +5,9 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from longhand.hub_cards import linear_attention as command
-from longhand.hub_cards.results import read_results
-from longhand.modeling.linear_attention import (
+from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.studies.ring import study as command
+from longhand.hub_cards.studies.ring.linear_attention import (
     AbsoluteLinearAttention,
     RelativeLinearAttention,
     population_losses,
@@ -287,13 +287,13 @@ def test_command_writes_rows_and_pictures(tmp_path, monkeypatch, capsys):
     for name in ("RESULTS", "FIGURE", "MATRICES_FIGURE"):
         monkeypatch.setattr(command, name, tmp_path / getattr(command, name).name)
     command.main(["--seeds", "5", "--steps", "2", "--num_samples", "3"])
-    rows = read_results(tmp_path / "linear_attention.jsonl")
+    rows = read_results(tmp_path / "losses.jsonl")
     assert len(rows) == 2 * 3 * 51 and {row["seed"] for row in rows} == {5}
     assert {row["num_samples"] for row in rows} == {3} and {row["steps"] for row in rows} == {2}
     assert {file.name for file in tmp_path.iterdir()} == {
-        "linear_attention.jsonl",
-        "linear_attention.png",
-        "linear_attention_matrices.png",
+        "losses.jsonl",
+        "losses.png",
+        "matrices.png",
     }
     shown = capsys.readouterr()
     assert "APE with augmentation" in shown.out and "training:" not in shown.err

@@ -8,7 +8,7 @@ import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.plots import plot_board
+from longhand.hub_cards.reports.plots import plot_board
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import decode

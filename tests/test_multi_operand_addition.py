@@ -6,7 +6,7 @@ import pytest
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiOperandAddition, make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.sampling import split_of
+from longhand.data.splits import split_of
 from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import decode
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Multiplication, make_generator
-from longhand.data.certificates import CannotCertify, _neighbourhood_batches, check_neighbourhoods, covering
+from longhand.data.certificates.certificate import CannotCertify, _neighbourhood_batches, check_neighbourhoods, covering
 from longhand.data.collator import IGNORED
-from longhand.data.multiplication import multiply_digits
-from longhand.data.sampling import split_of
+from longhand.data.digits import multiply_digits
+from longhand.data.splits import split_of
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map

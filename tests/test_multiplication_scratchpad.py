@@ -7,7 +7,7 @@ import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiplicationScratchpad, make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.sampling import split_of
+from longhand.data.splits import split_of
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import PAD, SEPARATE_EOS, decode

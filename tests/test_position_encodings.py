@@ -14,10 +14,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, Addition, CouplingCollator, EvaluationBatches, FreshBatches, make_generator
 from longhand.data.collator import POSITION_SAMPLINGS
-from longhand.data.decoder_task import DecoderTask
 from longhand.data.formatting import Examples, lay_out
+from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards.arguments import parse_run
+from longhand.hub_cards.runs.arguments import parse_run
 from longhand.modeling.coupling import (
     ANY_TASK,
     COUPLING_RULES,

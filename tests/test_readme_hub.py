@@ -11,13 +11,13 @@ from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards import readme
-from longhand.hub_cards.construct import construct
 from longhand.hub_cards.push import parse_arguments, push_model
-from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.reports import documents
+from longhand.hub_cards.runs.recipes import write_recipe
+from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
-SECTION = readme.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
+SECTION = documents.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
 LOADING, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 SIZES = re.compile(r'(user, max_length, num_samples, max_steps, lengths = "user"), .*')
 """The line that says how large all is: a test takes less."""

@@ -3,14 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from longhand.data.sampling import (
-    PARTITIONED_DIGITS,
-    SPLITS,
-    add_digits,
-    make_generator,
-    split_of,
-    uniform_digits,
-)
+from longhand.data.digits import add_digits, uniform_digits
+from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, make_generator, split_of
 
 
 def to_digits(numbers, width):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, Subtraction, make_generator
-from longhand.data.sampling import numbers_below, subtract_digits
+from longhand.data.digits import numbers_below, subtract_digits
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import decode

@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
-from longhand.data.certificates import hash_weights
-from longhand.data.sampling import SPLITS, split_of
+from longhand.data.certificates.certificate import hash_weights
+from longhand.data.splits import SPLITS, split_of
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.arguments import parse_run
-from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
-from longhand.hub_cards.results import read_results
+from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 
 SMALL = [
     "addition",

@@ -1,6 +1,6 @@
 """Time and memory of attention under a window against the digits of the operands: by neighbours, and scoring all pairs.
 
-python tests/benchmarks/cost.py --output hub_cards/cost.jsonl
+python tests/benchmarks/cost.py --output hub_cards/results/cost.jsonl
 
 Each figure comes from a process of its own, which draws one sum, makes its inputs and predicts its whole response under
 teacher forcing with an untrained model of the default recipe, or takes a training step with it.

@@ -1,7 +1,7 @@
 """How fast every task is generated on one core, at the lengths that its recipe trains: examples a second, and the ratio to
 what is promised, 100,000 (with a scratchpad 20,000).
 
-python tests/benchmarks/generation.py --output hub_cards/generation.jsonl
+python tests/benchmarks/generation.py --output hub_cards/results/generation.jsonl
 """
 
 import argparse
@@ -14,7 +14,7 @@ import torch
 
 from longhand.data import make_generator
 from longhand.eval import hardware
-from longhand.hub_cards.arguments import parse_run
+from longhand.hub_cards.runs.arguments import parse_run
 
 RECIPES = {
     "addition": 100_000,

@@ -1,0 +1,115 @@
+"""Numbers as arrays of decimal digits: drawing and arithmetic.
+
+The ones come first, so numbers may have any length; they never become integers here.
+"""
+
+import numpy as np
+
+
+def number_lengths(digits: np.ndarray) -> np.ndarray:
+    """How many digits numbers (..., width), ones first, are written with: 1 for zero."""
+    place = np.arange(1, digits.shape[-1] + 1)
+    return np.where(digits > 0, place, 1).max(axis=-1)
+
+
+def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+    """Numbers drawn uniformly from those with exactly so many decimal digits (0 to 9 for one digit).
+
+    Args:
+        lengths: (...) digits of each number; 0 for a number that a problem does not have, all of whose digits are 0.
+
+    Returns:
+        (..., longest) uint8, ones first, 0 beyond a number's length.
+    """
+    width = int(lengths.max())
+    digits = generator.integers(0, 10, size=(*lengths.shape, width), dtype=np.uint8)
+    leading = generator.integers(1, 10, size=lengths.shape, dtype=np.uint8)
+    leading = np.where(lengths > 1, leading, digits[..., 0])
+    rows = digits.reshape(-1, width)
+    rows[np.arange(len(rows)), lengths.reshape(-1) - 1] = leading.reshape(-1)
+    if lengths.min() < width:
+        digits *= np.arange(width, dtype=np.int32) < lengths[..., None].astype(np.int32)
+    return digits
+
+
+def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Sums of numbers given as (count, width) digits, ones first; (count, width + 1) uint8.
+
+    A column's carry is decided by the last column below whose sum is not 9, found for all columns by one running maximum.
+    """
+    count, width = first.shape
+    sums = first + second
+    decided = np.zeros((count, width + 1), dtype=np.int16 if width < 2**14 else np.int64)
+    np.multiply(sums != 9, np.arange(1, width + 1, dtype=decided.dtype) * 2, out=decided[:, 1:])
+    decided[:, 1:] += sums > 9
+    carries = (np.maximum.accumulate(decided, axis=1) & 1).astype(np.uint8)
+    carries[:, :-1] += sums
+    return np.where(carries > 9, carries - 10, carries)
+
+
+def numbers_below(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Which of the first numbers are smaller than the second, given as (count, width) digits, ones first; (count,) bool."""
+    top_first = slice(None, None, -1)
+    differs = np.concatenate([(first != second)[:, top_first], np.ones((len(first), 1), dtype=bool)], axis=1)
+    highest = differs.argmax(axis=1)
+    less = np.concatenate([(first < second)[:, top_first], np.zeros((len(first), 1), dtype=bool)], axis=1)
+    return less[np.arange(len(first)), highest]
+
+
+def subtract_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Differences of numbers given as (count, width) digits, ones first, the first not smaller; (count, width) uint8.
+
+    By the nines' complement: first - second = 99...9 - ((99...9 - first) + second).
+    """
+    return 9 - add_digits(9 - first, second)[:, :-1]
+
+
+def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
+    """Numbers (count, operands, width) as they are half of the time, else all extended by columns of random digits above.
+
+    Args:
+        max_length: most digits of an extended number.
+    """
+    count, operands, width = digits.shape
+    extra = int(generator.integers(0, max_length - width + 1)) * int(generator.integers(2))
+    if extra == 0:
+        return digits
+    return np.concatenate([digits, uniform_digits(generator, np.full((count, operands), extra))], axis=2)
+
+
+def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Products of numbers given as (count, width) digits, ones first; (count, both widths together) uint8.
+
+    Cost grows with the product of the widths. Column sums are halved in length a few times by moving their tens one
+    column up, until each is a sum of two digits, whose carries `add_digits` resolves at once.
+    """
+    width, shorter = first.shape[1], min(first.shape[1], second.shape[1])
+    # A column holds up to `shorter` products of digits, and tens moved into it.
+    columns = np.zeros((len(first), width + second.shape[1]), dtype=np.min_scalar_type(90 * shorter))
+    for place in range(second.shape[1]):
+        columns[:, place : place + width] += first * second[:, place : place + 1]
+    while columns.max(initial=0) > 18:
+        tens = columns // 10
+        columns -= 10 * tens
+        columns[:, 1:] += tens[:, :-1]
+    columns = columns.astype(np.uint8)
+    nines = np.minimum(columns, 9)
+    return add_digits(nines, columns - nines)[:, :-1]
+
+
+def shift_digits(generator: np.random.Generator, digits: np.ndarray, operands: slice, width: int) -> np.ndarray:
+    """Problems (count, 2, any width) with the same random number of zeros appended to some of their operands.
+
+    All numbers of zeros for which the operands stay within `width` digits are equally frequent (paper 2, Secs. 3.1, 3.2).
+
+    Returns:
+        (count, 2, at least `width`).
+    """
+    zeros = generator.integers(0, width - number_lengths(digits[:, operands]).max(axis=1) + 1)
+    width = max(width, digits.shape[2])
+    wide = np.zeros((*digits.shape[:2], width), dtype=np.uint8)
+    wide[:, :, : digits.shape[2]] = digits
+    place = np.arange(width) - zeros[:, None]
+    shifted = np.take_along_axis(wide[:, operands], np.maximum(place, 0)[:, None], axis=2)
+    wide[:, operands] = np.where(place[:, None] >= 0, shifted, 0)
+    return wide

@@ -1,0 +1,63 @@
+"""Seeded generators, and which split a problem belongs to."""
+
+import hashlib
+
+import numpy as np
+
+SPLITS = ("train", "validation", "test")
+
+
+PARTITIONED_DIGITS = 18
+"""Problems with at most this many digits in all operands together are assigned to a split by a hash. Longer ones are not:
+two splits of a million such problems share one with a probability below 1e-6."""
+
+
+_HELD_OUT_PART = 16
+"""One in so many short problems is a validation problem, and one in so many a test problem."""
+
+
+def make_generator(*key: int | str) -> np.random.Generator:
+    """A generator seeded by a hash of `key`, such as (seed, split, index): neighbouring keys share nothing."""
+    plain = tuple(part if isinstance(part, str) else int(part) for part in key)
+    digest = hashlib.sha256(repr(plain).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int = PARTITIONED_DIGITS) -> np.ndarray:
+    """The split that each short problem belongs to, for every seed and format alike.
+
+    Args:
+        digits: (count, operands, width) uint8.
+        lengths: (count, operands) digits.
+        partitioned_digits: most digits of a problem, all operands together, that is assigned to a split.
+
+    Returns:
+        (count,) index into `SPLITS`, or -1 for longer problems, which may be drawn in any.
+    """
+    split = np.full(len(digits), -1, dtype=np.int8)
+    short = np.flatnonzero(lengths.sum(axis=1) <= partitioned_digits)
+    if len(short) == 0:
+        return split
+    operands = digits.shape[1]
+    key = np.concatenate(
+        [lengths[short].astype(np.uint64), digits[short, :, :partitioned_digits].reshape(len(short), -1)], axis=1
+    )
+    columns = np.arange(key.shape[1])
+    # A digit's multiplier must depend on its place alone, not on how wide the array happens to be.
+    width = min(digits.shape[2], partitioned_digits)
+    place = np.where(columns < operands, columns, 0)
+    offset = columns - operands
+    place = np.where(columns < operands, place, operands + offset % width * operands + offset // width)
+    hashed = (key * _mix(place.astype(np.uint64))).sum(axis=1, dtype=np.uint64)
+    part = _mix(hashed) % np.uint64(_HELD_OUT_PART)
+    split[short] = np.select([part == 0, part == 1], [SPLITS.index("test"), SPLITS.index("validation")], 0)
+    return split
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """The finalizer of splitmix64 (Steele et al., 2014): scrambles 64-bit integers one to one."""
+    with np.errstate(over="ignore"):
+        values = values + np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))

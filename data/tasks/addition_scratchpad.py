@@ -1,0 +1,253 @@
+"""Addition of any number of numbers with a scratchpad: `$057+048+096=000>750>501>102$` (the follow-up of paper 1)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.digits import add_digits
+from longhand.data.formatting import lay_out
+from longhand.data.splits import split_of
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.task import register_task
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS
+
+LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]
+
+
+@register_task
+@dataclass(frozen=True)
+class AdditionScratchpad(DecoderTask):
+    """Sums of any number of numbers, by running sums.
+
+    n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
+    the answer. All numbers are zero-padded to W digits. Where the longest operand has L digits, W is L and the number of
+    digits of n - 1: that suffices, since n operands add up to less than n * 10**L, and for n <= 10**L nothing less does.
+
+    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of four ways, those of the
+    follow-up's code (which calls the second `uniform_fixed_max` and the last `independent`):
+
+        uniform                 each operand's length is uniform
+        uniform_with_longest    so are all but one, anywhere, which has the longest trained length
+        partially_uniform       with probability 1/2 as `uniform`, else all have one length, which is uniform
+        uniform_values          a length is uniform, and each operand is uniform among all numbers of up to so many digits
+
+    In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L; they
+    have the same layout.
+    """
+
+    name: ClassVar[str] = "addition_scratchpad"
+    example_question: ClassVar[str] = "512+880+300"
+    size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
+    every_problem: ClassVar[str] = "any number of operands of every length"
+
+    max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 or more"})
+    length_sampling: LengthSampling = field(
+        default="partially_uniform", metadata={"help": "how the lengths of a drawn problem's operands are chosen"}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.max_operands, bool) or not isinstance(self.max_operands, int) or self.max_operands < 2:
+            raise ValueError(f"max_operands must be an integer of at least 2, got {self.max_operands!r}")
+
+    @property
+    def coupling(self) -> str:
+        return "addition_scratchpad"
+
+    def operand_lengths(self, length, other=None):
+        """Those of `other` operands of `length` digits each; of as many operands as digits, but 2 at least, by default."""
+        if other is not None and other < 2:
+            raise ValueError(f"a problem has at least 2 operands, got {other}")
+        return (length,) * (other or max(2, length))
+
+    def size(self, lengths):
+        return max(lengths), sum(length > 0 for length in lengths)
+
+    def answer_length(self, lengths):
+        return _sum_width(*self.size(lengths)) + 1
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        operands = generator.integers(2, self.max_operands + 1, size=(count, 1))
+        quantiles = generator.random((count, self.max_operands))
+        longest = max_length
+        if self.length_sampling == "uniform_values":
+            longest = generator.integers(min_length, max_length + 1, size=(count, 1))
+        if self.length_sampling == "partially_uniform":
+            quantiles = np.where(generator.integers(2, size=(count, 1)), quantiles, quantiles[:, :1])
+        lengths = self._lengths(quantiles, min_length, longest)
+        if self.length_sampling == "uniform_with_longest":
+            np.put_along_axis(lengths, generator.integers(operands), max_length, axis=1)
+        return np.where(np.arange(self.max_operands) < operands, lengths, 0)
+
+    def group(self, lengths):
+        return lengths.max(axis=1).astype(np.int64) << 32 | (lengths > 0).sum(axis=1)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        """Of one number of operands and one longest length; for `partially_uniform` all of equal lengths, or none."""
+        longest, operands = self.size(lengths)
+        drawn = np.tile(lengths, (count, 1))
+        own = drawn[:, :operands]
+        if self.length_sampling == "uniform_with_longest":
+            own[:] = self._lengths(generator.random(own.shape), min_length, longest)
+            np.put_along_axis(own, generator.integers(operands, size=(count, 1)), longest, axis=1)
+        elif self.length_sampling != "partially_uniform":
+            own[:] = self._lengths_up_to(generator, own.shape, min_length, longest)
+        elif own.min() < longest:
+            # How large a part of a group has equal lengths depends on the longest trained length: a batch has all or none.
+            equal = np.arange(count)
+            while len(equal):
+                own[equal] = self._lengths_up_to(generator, (len(equal), operands), min_length, longest)
+                equal = equal[own[equal].min(axis=1) == longest]
+        return drawn
+
+    def _lengths(self, quantiles: np.ndarray, shortest: int, longest: np.ndarray | int) -> np.ndarray:
+        """The lengths at these quantiles, 0 to 1, of one operand's distribution over shortest..longest."""
+        if self.length_sampling == "uniform_values":
+            excluded = _share_of_shorter(shortest, longest)
+            share = np.maximum(excluded + (1 - excluded) * quantiles, np.finfo(float).tiny)
+            lengths = longest + 1 + np.floor(np.log10(share)).astype(np.int64)
+        else:
+            lengths = shortest + (quantiles * (longest - shortest + 1)).astype(np.int64)
+        return np.clip(lengths, shortest, longest)
+
+    def _lengths_up_to(
+        self, generator: np.random.Generator, shape: tuple[int, int], shortest: int, longest: int
+    ) -> np.ndarray:
+        """Lengths (count, operands), each as by `_lengths`, given that the largest of a row is `longest`."""
+        count, operands = shape
+        if self.length_sampling == "uniform_values":
+            excluded = _share_of_shorter(shortest, longest)
+            shorter = (_share_of_shorter(longest, longest) - excluded) / (1 - excluded)
+        else:
+            shorter = 1 - 1 / (longest - shortest + 1)
+        # The largest of n uniform numbers is below x with probability x**n; the others are uniform below it.
+        shorter **= operands
+        largest = (shorter + (1 - shorter) * generator.random((count, 1))) ** (1 / operands)
+        lengths = self._lengths(largest * generator.random(shape), shortest, longest)
+        np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
+        return lengths
+
+    def split_of(self, digits, lengths):
+        split = np.full(len(digits), -1, dtype=np.int8)
+        most = self.partitioned_digits
+        short = np.flatnonzero(lengths.sum(axis=1) <= most)
+        # Room for as many operands as a short problem can have: its split must not depend on how many there is room for.
+        room = (0, max(0, most - digits.shape[1]))
+        short_digits = np.pad(digits[short, :most, :most], ((0, 0), room, (0, 0)))
+        split[short] = split_of(short_digits, np.pad(lengths[short, :most], ((0, 0), room)), most)
+        return split
+
+    def format(self, digits, lengths):
+        """Cost is linear in the number of tokens."""
+        longest, operands = self.size(lengths[0])
+        if (different := self.group(lengths) != self.group(lengths[:1])).any():
+            other = self.size(lengths[different.argmax()])
+            raise ValueError(
+                "problems of one batch must have one number of operands and one longest operand, got "
+                f"{operands} operands of up to {longest} digits and {other[1]} of up to {other[0]}"
+            )
+        count, width = len(digits), _sum_width(longest, operands)
+        summands = np.zeros((count, operands, width), dtype=np.uint8)
+        summands[:, :, :longest] = digits[:, :operands, :longest]
+        query = np.full((count, operands, width + 1), PLUS, dtype=np.uint8)
+        query[:, :, :width] = summands[:, :, ::-1]
+        query[:, -1, width] = EQUALS
+        response = np.full((count, operands + 1, width + 1), GREATER, dtype=np.uint8)
+        response[:, 0, :width] = 0
+        for row in range(operands):
+            response[:, row + 1, :width] = add_digits(response[:, row, :width], summands[:, row])[:, :width]
+        response[:, -1, width] = self.end_token
+        return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
+
+    def covering_neighbourhoods(self, window, layers):
+        """All 6,156: the next digit x is made of the summands s and o in its column and of a carry, and the carry of the
+        token itself, t, and of the summands in its column.
+
+            running sum before  .  s  s  .
+            operand             .  o  o  .
+            running sum            x  t  .
+        """
+        relations = COUPLING_RULES[self.coupling].relations
+        if tuple(window) != relations or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
+                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
+            )
+        batches = list(_neighbourhoods(self.end_token))
+        return CoveringNeighbourhoods(
+            count=sum(len(tokens) for tokens, *_ in batches),
+            batches=batches,
+            argument=(
+                "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
+                "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` "
+                "at the beginning, which itself sees nothing else. At the top, in place of a next column, it sees `=` and, "
+                "if there is an operand j+1, the `+` after operand j. (1) `=` and the digits of running sum 0 see no "
+                "digits and no `+`. What comes next is 0, but `>` at the top. (2) The `>` before running sum j sees s and "
+                "o in the column of the ones, and the `>` before running sum j-1 if j > 1; if j = 1, s is 0. What comes "
+                "next is (s + o) mod 10. (3) Any other digit is (s + o + c) mod 10 for the s and o in its column and a "
+                "carry c of 0 or 1. Below the top it also sees s and o in the next column. What comes next is their sum, "
+                "and 1 more if the digit's own s + o + c is above 9, mod 10. At the top, o is 0, and s + c is at most 9 "
+                "because the width suffices. What comes next is `>` if there is a `+`, else the end token. These are all "
+                "the cases, and they are checked for all digits s and o."
+            ),
+        )
+
+    def prompt(self, question):
+        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
+        if re.fullmatch(form, question, flags=re.ASCII) is None:
+            raise ValueError(
+                f"the question {question!r} is not an addition of two or more numbers such as {self.example_question!r}"
+            )
+        numbers = re.findall("[0-9]+", question)
+        width = _sum_width(max(map(len, numbers)), len(numbers))
+        return "+".join(number.zfill(width) for number in numbers) + "="
+
+    def read_answer(self, response):
+        last = response.split(">")[-1][::-1]
+        return last.lstrip("0") or last[:1]
+
+
+def _sum_width(longest: int, operands: int) -> int:
+    """Digits of every running sum."""
+    return longest + len(str(operands - 1))
+
+
+def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
+    """Of all numbers of up to `longest` digits, how large a part has fewer digits than `shortest`."""
+    return np.where(shortest > 1, 10.0 ** (shortest - 1 - longest), 0.0)
+
+
+_Batch = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+_SLOTS = np.array([0, 0, 1, 1, 2])
+"""The relation of each slot: two keys in the token's own column, two in the next, and `=` in the next."""
+
+
+def _batch(token, own, following, equals, right) -> _Batch:
+    """A batch as in `CoveringNeighbourhoods`, from arrays and numbers that broadcast."""
+    token, *keys, right = (part.reshape(-1) for part in np.broadcast_arrays(token, *own, *following, equals, right))
+    return token, np.stack(keys, axis=1), _SLOTS, right
+
+
+def _neighbourhoods(end_token: int) -> Iterator[_Batch]:
+    """Every neighbourhood once; which of two summands is which is not seen, so the first is never the larger one."""
+    nothing = (PAD, PAD)
+    yield _batch(EQUALS, nothing, nothing, PAD, 0)
+    yield _batch(0, nothing, nothing, PAD, 0)
+    yield _batch(0, nothing, nothing, EQUALS, GREATER)
+
+    digit, pair = np.arange(10), np.triu_indices(10)
+    yield _batch(GREATER, nothing, (0, digit), PAD, digit)
+    yield _batch(GREATER, (GREATER, PAD), pair, PAD, sum(pair) % 10)
+    for carry in (0, 1):
+        own = [summand[:, None] for summand in pair]
+        total = sum(own) + carry
+        yield _batch(total % 10, own, pair, PAD, (sum(pair) + total // 10) % 10)
+        top = digit[: 10 - carry]
+        yield _batch(top + carry, (0, top), (PLUS, PAD), EQUALS, GREATER)
+        yield _batch(top + carry, (0, top), nothing, EQUALS, end_token)

@@ -1,0 +1,106 @@
+"""Addition in the encoder's format (paper 2, Eq. 3.1)."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from longhand.data.complexity import draw_carry_runs, draw_cascades
+from longhand.data.digits import add_digits, shift_digits
+from longhand.data.tasks.encoder_task import EncoderTask, write_field
+from longhand.data.tasks.task import register_task
+from longhand.modeling.vocabulary import FIELD_PAD, PLUS
+
+AdditionSampling = Literal[
+    "uniform", "shifted", "uniform_complexity", "mixed", "no_carries", "cascades", "carry_runs", "nines"
+]
+
+
+CLASS_SAMPLINGS = ("cascades", "carry_runs")
+"""Kinds of sampling in which every problem has a class: test sets of sums that are equally hard."""
+
+
+@register_task
+@dataclass(frozen=True)
+class EncoderAddition(EncoderTask):
+    """Sums of two numbers, each padded on the left to its field (paper 2, Eq. 3.1).
+
+    The sum's digits are read at the second number, its overflow at the operator:
+
+        input    _ 1 2 3 + 4 0 9 5
+        label    . . . . _ 4 2 1 8
+
+    Sampling is uniform below 10^length, or: `"shifted"`, uniform with zeros appended to both numbers alike, as many as fit
+    into the field (augmentation, Sec. 3.1); `"uniform_complexity"`, uniform over the lengths of the longest cascade of
+    carries, then over the sums that have it (Sec. 4); `"mixed"`, half of each; `"no_carries"`, uniform over sums without a
+    carry (App. C.2). `"cascades"` and `"carry_runs"` are for tests: sums whose longest cascade, or whose longest run of
+    columns that carry on their own, is the class given with the length (Fig. 8); `"nines"` too: sums whose every column is
+    9, so that whether the first digit carries is known from the last column only, and no digit carries.
+    """
+
+    name: ClassVar[str] = "encoder_addition"
+    operands: ClassVar[int] = 2
+    operator: ClassVar[int] = PLUS
+    example_question: ClassVar[str] = "653+49"
+    size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
+
+    sampling: AdditionSampling = field(default="uniform", metadata={"help": "which sums are drawn, see EncoderAddition"})
+
+    def operand_lengths(self, length, other=None):
+        if self.sampling not in CLASS_SAMPLINGS:
+            return super().operand_lengths(length, other)
+        if other is None or not 0 <= other <= length:
+            raise ValueError(
+                f"sums of {length} digits sampled by {self.sampling!r} have a class of 0..{length}, got {other}"
+            )
+        return (length, other)
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        lengths = super().sample_lengths(generator, count, min_length, max_length)
+        if self.sampling not in CLASS_SAMPLINGS:
+            return lengths
+        return np.concatenate([lengths, generator.integers(0, max_length + 1, size=(count, 1))], axis=1)
+
+    @property
+    def for_evaluation(self):
+        task = super().for_evaluation
+        return task if self.sampling in (*CLASS_SAMPLINGS, "no_carries", "nines") else replace(task, sampling="uniform")
+
+    def draw_operands(self, generator, lengths):
+        count, bound = len(lengths), int(lengths[:, 0].max())
+        if self.sampling == "no_carries":
+            return _without_carries(generator, count, bound)
+        if self.sampling in CLASS_SAMPLINGS:
+            draw = draw_cascades if self.sampling == "cascades" else draw_carry_runs
+            return np.stack(draw(generator, lengths[:, 1], bound), axis=1)
+        digits = generator.integers(0, 10, size=(count, 2, bound), dtype=np.uint8)
+        if self.sampling == "nines":
+            digits[:, 1] = 9 - digits[:, 0]
+        if self.sampling == "shifted":
+            return shift_digits(generator, digits, slice(None), self._field(bound))
+        by_class = np.full(count, self.sampling == "uniform_complexity")
+        if self.sampling == "mixed":
+            by_class = generator.integers(2, size=count) == 1
+        if by_class.any():
+            classes = generator.integers(0, bound + 1, size=int(by_class.sum()))
+            digits[by_class] = np.stack(draw_cascades(generator, classes, bound), axis=1)
+        return digits
+
+    def needed_field(self, length):
+        return length
+
+    def answer_width(self, field_width):
+        return field_width + 1
+
+    def first_field(self, digits, field_width):
+        return write_field(digits, field_width, FIELD_PAD)
+
+    def solve(self, digits):
+        return add_digits(digits[:, 0], digits[:, 1])
+
+
+def _without_carries(generator: np.random.Generator, count: int, width: int) -> np.ndarray:
+    """Pairs (count, 2, width) of digits, uniform among the 55 that sum to 9 at most."""
+    first, second = np.nonzero(np.add.outer(np.arange(10), np.arange(10)) <= 9)
+    pairs = np.stack([first, second], axis=1).astype(np.uint8)
+    return pairs[generator.integers(len(pairs), size=(count, width))].transpose(0, 2, 1)

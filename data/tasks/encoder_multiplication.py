@@ -1,0 +1,85 @@
+"""Multiplication in the encoder's format (paper 2, Eq. 3.2)."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.tasks.encoder_task import EncoderTask, check_count, write_field
+from longhand.data.tasks.task import register_task
+from longhand.modeling.vocabulary import FIELD_PAD, TIMES
+
+
+@register_task
+@dataclass(frozen=True)
+class EncoderMultiplication(EncoderTask):
+    """Products of a multiplier of fixed length, not padded, and a number padded on the left to its field (paper 2, Eq. 3.2).
+
+    The product's digits are read at the number, and with `spill` at the operator and all but the first digit of the
+    multiplier too:
+
+        input    5 6 * _ _ 4 2 9 7        input    5 6 * 4 2 9 7
+        label    . . . 2 4 0 6 3 2        label    . 2 4 0 6 3 2
+
+    The number is uniform below 10^length, the multiplier among the numbers of its length, 1 to 9 for one digit. Sampling
+    `"shifted"` appends zeros to the number, as many as fit into the field (Sec. 3.2, M3); `"sparse"` makes every digit but
+    the multiplier's first a zero with a probability that is itself uniform in 0..1 for every problem, so that products of
+    few digits are learned first.
+    """
+
+    name: ClassVar[str] = "encoder_multiplication"
+    operands: ClassVar[int] = 2
+    operator: ClassVar[int] = TIMES
+    size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
+    sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
+    in_field: ClassVar[slice] = slice(1, None)
+
+    multiplier_length: int = field(default=1, metadata={"help": "digits of the first number"})
+    spill: bool = field(default=False, metadata={"help": "read the product's top digits at the operator and the multiplier"})
+    sampling: Literal["uniform", "shifted", "sparse"] = field(
+        default="uniform", metadata={"help": "which products are drawn, see EncoderMultiplication"}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_count("multiplier_length", self.multiplier_length, 1)
+
+    @property
+    def example_question(self) -> str:
+        return f"{'7351'[: self.multiplier_length].ljust(self.multiplier_length, '3')}*653"
+
+    @property
+    def for_evaluation(self):
+        return replace(super().for_evaluation, sampling="uniform")
+
+    def _parse(self, question):
+        digits = super()._parse(question)
+        if (length := int(number_lengths(digits[:, 0])[0])) != self.multiplier_length:
+            raise ValueError(f"the first number must have multiplier_length = {self.multiplier_length} digits, got {length}")
+        return digits
+
+    def draw_operands(self, generator, lengths):
+        count, bound, length = len(lengths), int(lengths[:, 0].max()), self.multiplier_length
+        digits = np.zeros((count, 2, max(bound, length)), dtype=np.uint8)
+        digits[:, 1, :bound] = generator.integers(0, 10, size=(count, bound), dtype=np.uint8)
+        digits[:, 0, :length] = generator.integers(0, 10, size=(count, length), dtype=np.uint8)
+        if self.sampling == "sparse":
+            digits[generator.random(digits.shape) < generator.random((count, 1, 1))] = 0
+        digits[:, 0, length - 1] = generator.integers(1, 10, size=count, dtype=np.uint8)
+        if self.sampling == "shifted":
+            needed = self.needed_field(bound)
+            digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
+        return digits
+
+    def needed_field(self, length):
+        return length if self.spill else length + self.multiplier_length
+
+    def answer_width(self, field_width):
+        return field_width + self.multiplier_length if self.spill else field_width
+
+    def first_field(self, digits, field_width):
+        return write_field(digits, self.multiplier_length, FIELD_PAD)
+
+    def solve(self, digits):
+        return multiply_digits(digits[:, 1], digits[:, 0, : self.multiplier_length])

@@ -1,0 +1,256 @@
+"""Tasks of the encoder: two numbers in fields of fixed width, and the answer read off their own tokens (paper 2, Sec. 3)."""
+
+import re
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from transformers import AutoModelForTokenClassification
+
+from longhand.data.collator import IGNORED
+from longhand.data.digits import number_lengths
+from longhand.data.formatting import LabelledTokens
+from longhand.data.metrics import label_matches, label_tokens
+from longhand.data.splits import split_of
+from longhand.data.tasks.task import Task
+from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import virtual_indices
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, LABELS, PAD, PAD_LABEL
+
+
+class LabelCollator:
+    """Makes a batch of inputs for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
+
+    def __call__(self, examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
+        """`input_ids` and `labels`, (count, columns) each; with `attention_mask`, where rows differ in length."""
+        input_ids = torch.from_numpy(examples.tokens).long()
+        batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+        present = input_ids != PAD
+        return batch if present.all() else batch | {"attention_mask": present.long()}
+
+
+def check_count(name: str, value: int, least: int) -> None:
+    """Raises ValueError where an option is no integer from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer, at least {least}, got {value!r}")
+
+
+def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
+    """Removes `PAD` from inside the rows of tokens (count, columns), and their labels."""
+    present = tokens != PAD
+    if present.all():
+        return LabelledTokens(tokens, labels)
+    lengths = present.sum(axis=1)
+    columns = np.arange(int(lengths.max())) < lengths[:, None]
+    closed = np.full(columns.shape, PAD, dtype=np.uint8), np.full(columns.shape, IGNORED, dtype=np.int8)
+    for whole, part in zip(closed, (tokens, labels), strict=True):
+        whole[columns] = part[present]
+    return LabelledTokens(*closed)
+
+
+@dataclass(frozen=True)
+class EncoderTask(Task):
+    """Base of the tasks that a PairwiseBert learns.
+
+    Numbers are uniform below 10^length, not balanced by length, in training and in tests (paper 2, Sec. 3). So `lengths`
+    are (count, 1) arrays of that bound in digits; with a second column for the kinds of sampling that have a class.
+
+    Attributes:
+        operator: token between the numbers.
+        in_field: which of the two numbers are padded to a field.
+    """
+
+    model_class = PairwiseBertForTokenClassification
+    auto_class = AutoModelForTokenClassification
+    logits_matches = staticmethod(label_matches)
+    right_tokens = staticmethod(label_tokens)
+    tokens = ENCODER_TOKENS
+    operator: ClassVar[int]
+    in_field: ClassVar[slice] = slice(None)
+
+    field_width: int | None = field(
+        default=None, metadata={"help": "tokens of a padded number's field; None is as wide as the longest number needs"}
+    )
+    varied_field: bool = field(
+        default=False,
+        metadata={"help": "train with fields of random width, up to field_width; evaluation has no more than is needed"},
+    )
+    text_tokens: int = field(
+        default=0, metadata={"help": "up to so many random text tokens before, between and after the numbers"}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.field_width is not None:
+            check_count("field_width", self.field_width, 1)
+        if self.varied_field and self.field_width is None:
+            raise ValueError("varied_field needs field_width, the widest field")
+        check_count("text_tokens", self.text_tokens, 0)
+
+    @property
+    def config_options(self):
+        return {"vocab_size": len(ENCODER_TOKENS)}
+
+    def check_config(self, config):
+        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), len(LABELS)):
+            raise ValueError(
+                f"has {config.vocab_size} tokens and {config.num_labels} classes, "
+                f"but the task {self.name!r} has {len(ENCODER_TOKENS)} and {len(LABELS)}"
+            )
+
+    def check_inputs(self, model, batch):
+        model.model.check_inputs(batch["input_ids"])
+        # Other examples may have more text than these.
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * self.text_tokens)
+
+    def check_generation(self):
+        raise ValueError(f"a model of the task {self.name!r} is an encoder and generates nothing: leave out --decode")
+
+    def collator(self, config):
+        return LabelCollator()
+
+    def tokenizer(self):
+        return build_encoder_tokenizer()
+
+    def operand_lengths(self, length, other=None):
+        if other is not None:
+            raise ValueError(f"problems of the task {self.name!r} so sampled have one size, {self.size_names[0]}, not two")
+        return (length,)
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        if min_length != 1:
+            raise ValueError(f"numbers are uniform below 10**max_length: min_length must be 1, got {min_length}")
+        return np.full((count, 1), max_length)
+
+    def group(self, lengths):
+        return np.zeros(len(lengths), dtype=np.int64)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        return np.tile(lengths, (count, 1))
+
+    def split_of(self, digits, lengths):
+        return split_of(digits, number_lengths(digits), self.partitioned_digits)
+
+    @property
+    def for_evaluation(self):
+        return replace(self, field_width=None, varied_field=False) if self.varied_field else self
+
+    @property
+    def widest(self):
+        return replace(self, varied_field=False)
+
+    @abstractmethod
+    def needed_field(self, length: int) -> int:
+        """Tokens that the field of the second number must have for numbers below 10^length and their answer."""
+
+    @abstractmethod
+    def answer_width(self, field_width: int) -> int:
+        """Tokens at the end of the numbers at which the answer is read."""
+
+    @abstractmethod
+    def first_field(self, digits: np.ndarray, field_width: int) -> np.ndarray:
+        """Tokens (count, columns) of the first number (count, width), most significant digit first."""
+
+    @abstractmethod
+    def solve(self, digits: np.ndarray) -> np.ndarray:
+        """Answers (count, width), ones first, to problems (count, 2, width)."""
+
+    def field_widths(self, length: int) -> tuple[int, int]:
+        """Fewest and most tokens of a field for numbers below 10^length.
+
+        Raises:
+            ValueError: the numbers and their answers do not fit into `field_width`.
+        """
+        needed = self.needed_field(length)
+        widest = self._field(needed)
+        return needed if self.varied_field else widest, widest
+
+    def with_field(self, width: int) -> "EncoderTask":
+        """The task with fields of this width alone."""
+        return replace(self, field_width=width, varied_field=False)
+
+    def examples(self, generator, lengths, split):
+        fewest, most = self.field_widths(int(lengths[:, 0].max()))
+        if not self.varied_field:
+            return self.write(self.draw(generator, lengths, split), most, generator)
+        # Drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
+        task = self.with_field(int(generator.integers(fewest, most + 1)))
+        return task.write(task.draw(generator, lengths, split), task.field_width, generator)
+
+    def _field(self, needed: int) -> int:
+        if self.field_width is None:
+            return needed
+        if needed > self.field_width:
+            raise ValueError(f"numbers and answers of {needed} digits do not fit into field_width = {self.field_width}")
+        return self.field_width
+
+    def write(self, digits: np.ndarray, field_width: int, generator: np.random.Generator | None = None) -> LabelledTokens:
+        """Problems (count, 2, width), ones first, as tokens and labels, around them random text where the format has any."""
+        count = len(digits)
+        first = self.first_field(digits[:, 0], field_width)
+        second = write_field(digits[:, 1], field_width, FIELD_PAD)
+        operator = np.full((count, 1), self.operator, dtype=np.uint8)
+        before, between, after = (self._text(generator, count) for _ in range(3))
+        tokens = np.concatenate([before, first, between, operator, second, after], axis=1)
+        labels = np.full(tokens.shape, IGNORED, dtype=np.int8)
+        answer = write_field(self.solve(digits), self.answer_width(field_width), PAD_LABEL)
+        # The last columns that are not text, which may stand between the numbers.
+        text = np.zeros(tokens.shape[1], dtype=bool)
+        text[: before.shape[1]] = text[tokens.shape[1] - after.shape[1] :] = True
+        text[before.shape[1] + first.shape[1] :][: between.shape[1]] = True
+        labels[:, np.flatnonzero(~text)[-answer.shape[1] :]] = answer
+        return close_up(tokens, labels)
+
+    def _text(self, generator: np.random.Generator | None, count: int) -> np.ndarray:
+        """(count, text_tokens), `PAD` beyond the random number of tokens that each has."""
+        if self.text_tokens == 0:
+            return np.empty((count, 0), dtype=np.uint8)
+        text = generator.integers(FIRST_TEXT, len(ENCODER_TOKENS), size=(count, self.text_tokens), dtype=np.uint8)
+        lengths = generator.integers(0, self.text_tokens + 1, size=(count, 1))
+        return np.where(np.arange(self.text_tokens) < lengths, text, np.uint8(PAD))
+
+    def _parse(self, question: str) -> np.ndarray:
+        """Digits (1, 2, width) of a question's two numbers."""
+        sign = re.escape(ENCODER_TOKENS[self.operator])
+        match = re.fullmatch(rf"([0-9]+){sign}([0-9]+)", "".join(question.split()), re.ASCII)
+        if match is None:
+            raise ValueError(f"a question of the task {self.name!r} looks like {self.example_question!r}, got {question!r}")
+        numbers = [number.lstrip("0") or "0" for number in match.groups()]
+        width = max(map(len, numbers))
+        return np.array([[[int(digit) for digit in number.zfill(width)[::-1]] for number in numbers]], dtype=np.uint8)
+
+    def prompt(self, question):
+        digits = self._parse(question)
+        width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
+        tokens = replace(self, text_tokens=0).write(digits, width).tokens[0]
+        return "".join(ENCODER_TOKENS[token] for token in tokens)
+
+    def read_answer(self, response):
+        return response.strip("_")
+
+    def answer(self, model, tokenizer, question):
+        """From one forward pass."""
+        inputs = tokenizer(self.prompt(question), return_tensors="pt").to(model.device)
+        with torch.inference_mode():
+            predicted = model(**inputs).logits[0].argmax(-1).tolist()
+        operator = inputs["input_ids"][0].tolist().index(self.operator)
+        width = self.answer_width(len(predicted) - operator - 1)
+        return self.read_answer("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
+
+
+def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:
+    """Numbers (count, any width), ones first, as (count, width) with the most significant digit first, padded on the left.
+
+    Raises:
+        ValueError: a number is too long.
+    """
+    lengths = number_lengths(digits)
+    if (longest := int(lengths.max())) > width:
+        raise ValueError(f"a number of {longest} digits does not fit into a field of {width}")
+    padded = np.zeros((len(digits), width), dtype=np.uint8)
+    kept = min(width, digits.shape[1])
+    padded[:, :kept] = digits[:, :kept]
+    return np.where(np.arange(width) < lengths[:, None], padded, np.uint8(pad))[:, ::-1]

@@ -1,0 +1,92 @@
+"""Addition with index hints: `$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$` (paper 1, Sec. 4; Zhou et al., 2024)."""
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.digits import add_digits
+from longhand.data.formatting import lay_out
+from longhand.data.tasks.addition import Addition
+from longhand.data.tasks.task import register_task
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
+
+
+@register_task
+@dataclass(frozen=True)
+class IndexHintedAddition(Addition):
+    """Sums of two numbers of decimal digits, before each digit a token that tells its significance.
+
+    All three numbers are zero-padded to L + 1 digits, L being the longer operand's, and have the same consecutive hints, the
+    most significant digit the first of them. Hints follow significance, so they run backwards in a number written with the
+    ones first. Problems are written with the hints from the first on, as they are evaluated; in training each gets a random
+    start anew every time that it is seen, uniform among those that fit.
+
+    Sampling and groups are those of `Addition`.
+    """
+
+    name: ClassVar[str] = "index_hinted_addition"
+    vocab_size: ClassVar[int] = len(ALL_TOKENS)
+    zero_padding: ClassVar[bool] = True
+
+    supervise_hints: bool = field(
+        default=True, metadata={"help": "learn the response's hints too; else they are given, and do not count"}
+    )
+
+    @property
+    def coupling(self) -> str:
+        return "sequential"
+
+    @property
+    def writes_whole_response(self) -> bool:
+        return self.supervise_hints
+
+    def format(self, digits, lengths):
+        count, _, longest = digits.shape
+        if (short := int(lengths.max(axis=1).min())) < longest:
+            raise ValueError(f"problems of one batch must have one longest operand, got {short} and {longest} digits")
+        self._check_room(longest)
+        total = add_digits(digits[:, 0], digits[:, 1])
+        padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
+        numbers = np.empty((3, count, longest + 1, 2), dtype=np.uint8)
+        numbers[..., 0] = FIRST_HINT + np.arange(longest, -1, -1)
+        numbers[0, ..., 1], numbers[1, ..., 1], numbers[2, ..., 1] = padded[:, 0], padded[:, 1], total
+        ones_first = {"response_reversed": (2,), "all_reversed": (0, 1, 2), "plain": ()}[self.order]
+        first, second, total = (
+            (number if place in ones_first else number[:, ::-1]).reshape(count, -1) for place, number in enumerate(numbers)
+        )
+        examples = lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
+        return examples if self.supervise_hints else replace(examples, supervised=examples.tokens[0] < FIRST_HINT)
+
+    def _check_room(self, digits: int) -> None:
+        if digits >= len(HINTS):
+            raise ValueError(
+                f"operands of {digits} digits need {digits + 1} index hints, but there are {len(HINTS)}: "
+                f"the longest that fit have {len(HINTS) - 1} digits"
+            )
+
+    def augment(self, generator, examples):
+        """Moves each example's hints, written from the first on, to a random start."""
+        tokens = examples.tokens
+        starts = FIRST_HINT + len(HINTS) - int(tokens.max())
+        offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
+        return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
+
+    def covering_problems(self, window, layers):
+        raise ValueError(
+            f"the task {self.name!r} numbers its tokens one by one: digits of one significance are the farther apart the "
+            "longer the operands, and no window holds them"
+        )
+
+    def prompt(self, question):
+        numbers = super().prompt(question).removesuffix("=").split("+")
+        self._check_room(len(numbers[0]))
+        hints = HINTS[: len(numbers[0]) + 1]
+        padded = [f"0{number}" for number in numbers]
+        if self.order == "all_reversed":
+            hints, padded = hints[::-1], [f"{number}0" for number in numbers]
+        return "+".join("".join(map("".join, zip(hints, number, strict=True))) for number in padded) + "="
+
+    def read_answer(self, response):
+        return super().read_answer(re.sub(f"[{HINTS[0]}-{HINTS[-1]}]", "", response))

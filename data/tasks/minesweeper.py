@@ -1,0 +1,245 @@
+"""Minesweeper generator: `$M__>__M=M2112M$` (paper 1, Sec. 6.2)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.certificates.neighbourhoods import CoveringProblems
+from longhand.data.formatting import lay_out
+from longhand.data.splits import split_of
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.task import register_task
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
+
+
+def count_mines(boards: np.ndarray) -> np.ndarray:
+    """Mines in the 3 x 3 cells around each cell, itself included; (count, height, width) uint8."""
+    _, height, width = boards.shape
+    padded = np.pad(boards, ((0, 0), (1, 1), (1, 1)))
+    rows = padded[:, :height] + padded[:, 1:-1] + padded[:, 2:]
+    return rows[:, :, :width] + rows[:, :, 1:-1] + rows[:, :, 2:]
+
+
+def _draw_mines(
+    generator: np.random.Generator, mines: np.ndarray, free: np.ndarray, last: np.ndarray | int = 0
+) -> np.ndarray:
+    """So many mines (count,) in the free places (count, places) of each row, all choices equally likely; bool.
+
+    Args:
+        last: (count, places) bool, places that get a mine only when all others have one.
+    """
+    keys = np.where(free, generator.random(free.shape) + last, 3.0)
+    largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(mines - 1, 0)[:, None], axis=1)
+    return (keys <= largest) & (mines > 0)[:, None] & free
+
+
+@register_task
+@dataclass(frozen=True)
+class Minesweeper(DecoderTask):
+    """Boards of cells, some of them mines, and their solutions: for every other cell the mines among its eight neighbours.
+
+    A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows; the paper's text has no
+    `>`, but then nothing tells how wide a board is. The solution is written row by row without `>`. A board's "operands"
+    are its rows, from the top, and its "digits" the cells from the left, 1 for a mine; so all lengths of a board are its
+    width, and there are as many as it has rows.
+
+    Width and height are uniform and independent. The number of mines is uniform among the whole numbers from
+    `min_mine_ratio` to `max_mine_ratio` times the number of cells (if there is none, the next one below), and so are the
+    places of so many mines. A group holds the boards of one width and height.
+    """
+
+    name: ClassVar[str] = "minesweeper"
+    example_question: ClassVar[str] = "M__>__M"
+    size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
+    most_digits: ClassVar[int] = 2000
+    sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
+    partitioned_digits: ClassVar[int | None] = None
+    every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
+
+    min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})
+    max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("min_mine_ratio", "max_mine_ratio"):
+            ratio = getattr(self, name)
+            if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+                raise ValueError(f"{name} must be a number from 0 to 1, got {ratio!r}")
+        if self.min_mine_ratio > self.max_mine_ratio:
+            raise ValueError(
+                f"min_mine_ratio must not be above max_mine_ratio, got {self.min_mine_ratio} and {self.max_mine_ratio}"
+            )
+
+    @property
+    def coupling(self) -> str:
+        return "minesweeper_next_cell"
+
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return ("minesweeper_next_cell", "minesweeper")
+
+    def operand_lengths(self, length, other=None):
+        """Those of boards of width `length` and height `other`, or of square ones."""
+        if other is not None and other < 1:
+            raise ValueError(f"{self.size_names[1]} must be at least 1, got {other}")
+        return (length,) * (other or length)
+
+    def size(self, lengths):
+        return lengths[0], sum(length > 0 for length in lengths)
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        width, height = generator.integers(min_length, max_length + 1, size=(2, count, 1))
+        return np.where(np.arange(max_length) < height, width, 0)
+
+    def group(self, lengths):
+        return lengths[:, 0] << 32 | (lengths > 0).sum(axis=1)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        return np.tile(lengths, (count, 1))
+
+    def draw_operands(self, generator, lengths):
+        cells = lengths.sum(axis=1)
+        fewest, most = self._mine_range(cells)
+        in_row = np.arange(cells.max()) < cells[:, None]
+        boards = np.zeros((*lengths.shape, lengths.max()), dtype=np.uint8)
+        mines = _draw_mines(generator, generator.integers(fewest, most + 1), in_row)
+        boards[np.arange(boards.shape[2]) < lengths[:, :, None]] = mines[in_row]
+        return boards
+
+    def _mine_range(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fewest and most mines of boards of so many cells."""
+        # Rounded first: 0.1 * 70 is above 7.
+        fewest = np.ceil(np.round(self.min_mine_ratio * cells, 6)).astype(np.int64)
+        most = np.floor(np.round(self.max_mine_ratio * cells, 6)).astype(np.int64)
+        return np.minimum(fewest, most), most
+
+    def split_of(self, digits, lengths):
+        """By a hash, for boards of every size: with few mines even large boards are not so many."""
+        cells = lengths.sum(axis=1)
+        longest = int(cells.max(initial=0))
+        in_row = np.zeros((len(digits), 1, longest), dtype=np.uint8)
+        in_row[np.arange(longest) < cells[:, None, None]] = digits[np.arange(digits.shape[2]) < lengths[:, :, None]]
+        return split_of(in_row, cells[:, None], longest)
+
+    def format(self, digits, lengths):
+        width, height = self.size(lengths[0])
+        if (different := (lengths != lengths[0]).any(axis=1)).any():
+            other = self.size(lengths[different.argmax()])
+            raise ValueError(
+                f"boards of one batch must have one width and height, got {width} x {height} and {other[0]} x {other[1]}"
+            )
+        boards = digits[:, :height, :width]
+        query = np.full((len(boards), height, width + 1), GREATER, dtype=np.uint8)
+        query[:, :, :width] = np.where(boards, np.uint8(MINE), np.uint8(EMPTY_CELL))
+        query[:, -1, width] = EQUALS
+        answer = np.where(boards, np.uint8(MINE), count_mines(boards))
+        parts = [BOS, query.reshape(len(boards), -1), answer.reshape(len(boards), -1), self.end_token]
+        return lay_out(parts, query_parts=2)
+
+    def covering_problems(self, window, layers):
+        """All boards of up to 4 x 4 cells, but of 4 x 4 only those without mines in four of the cells; 13,514 in all.
+
+        Which cells matter where `x` comes next: its own 3 x 3, which are seen (`s`), and those that the token itself, the
+        solution of the cell before, was made from (`t`; `b` is both). On the right `x` begins a row:
+
+            . . . . . . .        . . . . . t t
+            . t b b s . .        s s . . . t t
+            . t b x s . .        x s . . . t t
+            . t b b s . .        s s . . . . .
+        """
+        relations = COUPLING_RULES[self.coupling].relations
+        if tuple(window) != relations or layers != 1:
+            raise ValueError(
+                "the neighbourhoods of minesweeper have been worked out for one layer and the window of the coupling rule "
+                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
+            )
+        sizes = list(product(range(1, 5), repeat=2))
+        free = {(height, width): np.arange(height * width) for height, width in sizes}
+        # 4 x 4 cells take part in the right one of the drawings alone.
+        free[4, 4] = np.arange(2, 14)
+
+        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for height, width in sizes:
+                cells = free[height, width]
+                count = 2 ** len(cells)
+                boards = np.zeros((count, height * width), dtype=np.uint8)
+                boards[:, cells] = np.arange(count)[:, None] >> np.arange(len(cells)) & 1
+                yield boards.reshape(count, height, width), np.full((count, height), width)
+
+        return CoveringProblems(
+            count=sum(2 ** len(cells) for cells in free.values()),
+            batches=batches(),
+            argument=(
+                "Say that a token of the response, or `=`, stands before x, the cell that comes next; after the last "
+                "cell, x is the place below the first cell of the last row. The token sees the cells of the board among "
+                "the 3 x 3 around x, and `$` at the beginning, which itself sees nothing else; `>` and the response are "
+                "not seen. What is right next follows from that: the end token if there is no cell at x, `M` if x is a "
+                "mine, else the number of mines seen. The token itself is `=`, or else the solution of the cell before "
+                "x, which follows from the 3 x 3 around that cell. (1) After `=`, x is the first cell: keep the first "
+                "two rows and columns. (2) If x is in row r and column c, not the first column, keep the rows r-1 to r+1 "
+                "and the columns c-2 to c+1. (3) If x is in the first column of row r, not the first row, the cell "
+                "before it is the last of row r-1: keep the rows r-2 to r+1, the first two columns and the last two. "
+                "Keep of these what the board has, and take all other rows and columns away. Around x and around the "
+                "cell before it the same cells exist as before, with the same mines, and x still comes right after that "
+                "cell. So what is left is a board of at most 4 x 4 cells with the same token, the same neighbourhood and "
+                "the same right next token. If it has 4 x 4 cells, this is case (3) and x begins its third row; then the "
+                "first two cells of the first row and the last two of the last row are neither around x nor around the "
+                "cell before it, and a mine there may be taken away. All boards that can be left are checked."
+            ),
+        )
+
+    def vary(self, generator, digits, max_length):
+        """Each board as part of one of `max_length` rows and columns with a number of mines that is drawn for these.
+
+        Its rows come to lie at the top or at the bottom, its columns on the left, on the right or, if there are 4, half on
+        either side: each neighbourhood in its place in one of these, unless it is that of a single row or column. Other
+        mines come to lie around one more cell as long as there is room. Boards that are larger, or have too many mines, are
+        left out.
+        """
+        _, height, width = digits.shape
+        fewest, most = self._mine_range(np.array(max_length**2))
+        mines = digits.sum(axis=(1, 2), dtype=np.int64)
+        fewest, most = np.maximum(fewest, mines), np.minimum(most, mines + max_length**2 - height * width)
+        fits = (fewest <= most) & (max(height, width) <= max_length)
+        digits, mines, fewest, most = (values[fits] for values in (digits, mines, fewest, most))
+        count = len(digits)
+
+        row = np.arange(height) + generator.integers(2, size=(count, 1)) * (max_length - height)
+        column, parts = np.arange(width), 2 if width > 3 else 1
+        on_the_left = generator.integers(parts + 1, size=(count, 1)) * width // parts
+        column = np.where(column < on_the_left, column, column + max_length - width)
+        place = np.arange(count)[:, None, None], row[:, :, None], column[:, None, :]
+        free = np.ones((count, max_length, max_length), dtype=bool)
+        free[place] = False
+        cell, centre = np.arange(max_length), generator.integers(max_length, size=(2, count, 1, 1))
+        far = np.maximum(np.abs(cell[:, None] - centre[0]), np.abs(cell - centre[1])) != 1
+        others = generator.integers(fewest, most + 1) - mines
+        boards = _draw_mines(generator, others, *(mask.reshape(count, max_length**2) for mask in (free, far)))
+        boards = boards.reshape(free.shape).astype(np.uint8)
+        boards[place] = digits
+        return boards, np.full((count, max_length), max_length)
+
+    def prompt(self, question):
+        """Rows may be parted by `>`, spaces or line breaks."""
+        question_text = re.sub(r"\s*=\s*$", "", question.strip(), flags=re.ASCII)
+        rows = re.split(r"\s*>\s*|\s+", question_text, flags=re.ASCII)
+        if not all(re.fullmatch("[M_]+", row) for row in rows):
+            raise ValueError(
+                f"the question {question!r} is not a board such as {self.example_question!r}, "
+                "`M` for a mine, `_` for any other cell, `>` between two rows"
+            )
+        if different := [row for row in rows if len(row) != len(rows[0])]:
+            raise ValueError(
+                f"the rows of the board {question!r} must have one width, got {rows[0]!r} ({len(rows[0])} cells) and "
+                f"{different[0]!r} ({len(different[0])})"
+            )
+        return ">".join(rows) + "="
+
+    def read_answer(self, response):
+        """All cells in one line: a response does not say how wide the board is."""
+        return response

@@ -1,0 +1,148 @@
+"""Addition of several numbers: `$0653+0049+0871=3751$` (paper 1, App. B)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import combinations_with_replacement
+from math import comb
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.certificates.neighbourhoods import CoveringProblems
+from longhand.data.digits import add_digits, extend_digits
+from longhand.data.formatting import lay_out
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.task import register_task
+from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
+
+_COVERING_BATCH = 10_000
+
+
+@register_task
+@dataclass(frozen=True)
+class MultiOperandAddition(DecoderTask):
+    """Sums of `operands` numbers of decimal digits.
+
+    Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. Where the
+    longest operand has L digits, all are zero-padded to the L + 1 digits that no sum of up to ten exceeds, and the sum,
+    written with the ones digit first, is too. A group holds the problems of one L; they have the same layout.
+    """
+
+    name: ClassVar[str] = "multi_operand_addition"
+
+    operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.operands, bool) or not isinstance(self.operands, int) or not 2 <= self.operands <= 10:
+            raise ValueError(f"operands must be an integer from 2 to 10, got {self.operands!r}")
+
+    @property
+    def coupling(self) -> str:
+        return "multi_operand_addition"
+
+    @property
+    def example_question(self) -> str:
+        return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        return generator.integers(min_length, max_length + 1, size=(count, self.operands))
+
+    def group(self, lengths):
+        return lengths.max(axis=1)
+
+    def group_lengths(self, generator, lengths, count, min_length):
+        # Uniform over the tuples with this maximum. Those where operand j is the first to reach it number
+        # shorter^j (shorter + 1)^(operands - 1 - j): operands before j are shorter, those after it need not be.
+        longest = int(lengths.max())
+        shorter = longest - min_length
+        place = np.arange(self.operands)
+        share = (shorter / (shorter + 1)) ** place
+        first = generator.choice(self.operands, size=(count, 1), p=share / share.sum())
+        below = generator.integers(min_length, max(longest, min_length + 1), size=(count, self.operands))
+        any_length = generator.integers(min_length, longest + 1, size=(count, self.operands))
+        return np.where(place < first, below, np.where(place == first, longest, any_length))
+
+    def format(self, digits, lengths):
+        longest = digits.shape[2]
+        if (short := int(lengths.max(axis=1).min())) < longest:
+            raise ValueError(f"problems of one batch must have one longest operand, got {short} and {longest} digits")
+        padded = np.zeros((len(digits), self.operands, longest + 1), dtype=np.uint8)
+        padded[:, :, :longest] = digits
+        operands = [padded[:, place] for place in range(self.operands)]
+        total = reduce(lambda first, second: add_digits(first, second)[:, : longest + 1], operands)
+        query = [part for operand in operands for part in (operand[:, ::-1], PLUS)]
+        query[-1] = EQUALS
+        return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
+
+    def drawn_lengths(self, digits, lengths):
+        place = np.arange(1, digits.shape[2] + 1)
+        return np.where(digits > 0, place, 1).max(axis=2)
+
+    def covering_problems(self, window, layers):
+        """All problems of one digit, and those of three whose ones make one of the carries that there are.
+
+        A token sees digits in any order, so that one order of the digits in a column is enough: with n operands there are
+        C(n + 9, 9) columns. With n = 3:
+
+            column     3  2  1  0
+            A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry
+            B          0  a  a  9       of 0, 1 or 2 into column 1 is made by no, two or three 9s in the ones
+            C          0  a  a  0
+            sum           .  c  8
+        """
+        if tuple(window) != (0, 1) or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for relation_range [0, 1] and one layer, "
+                f"not for {list(window)} and {layers}"
+            )
+        columns = comb(self.operands + 9, 9)
+
+        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            digits = np.array(list(combinations_with_replacement(range(10), self.operands)), dtype=np.uint8)
+            yield digits[:, :, None], np.ones(digits.shape, dtype=np.int64)
+            for carry in range(self.operands):
+                ones = np.where(np.arange(self.operands) < carry + (carry > 0), 9, 0)
+                for first in range(0, columns**2, _COVERING_BATCH):
+                    index = np.arange(first, min(first + _COVERING_BATCH, columns**2))
+                    low, high = digits[index % columns], digits[index // columns]
+                    problems = np.stack([np.broadcast_to(ones.astype(np.uint8), low.shape), low, high], axis=2)
+                    yield problems, np.full(low.shape, 3)
+
+        return CoveringProblems(
+            count=columns + self.operands * columns**2,
+            batches=batches(),
+            argument=(
+                "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees `$`, "
+                "its own digit and the operands' in columns j and j+1; `=` sees `$`, the signs and the ones. The "
+                "operands' digits of one column stand in one relation, so that by locality their order does not matter "
+                "and one order of each column is enough. What is right next follows from what is seen and from whether "
+                f"column j+1 exists: the own digit tells the carry c into column j, which is at most {self.operands - 1}."
+                " If column j+1 exists, take the columns above it away; they are not seen. Put one column in the place "
+                "of those below j, which pass on nothing but the carry: zeros if c is 0, else c+1 nines and zeros. What "
+                "is left is a problem of three digits. If j is the top, its digits are zeros, since all operands are "
+                "padded to where no carry goes out, and the own digit is c: so it is in a problem of three digits with c"
+                " in its top column. `=` sees the same in a problem of one digit. The neighbourhoods and the right next "
+                "tokens are the same. All such problems, with one order of each column, are checked."
+            ),
+        )
+
+    def vary(self, generator, digits, max_length):
+        """In another order in every column; half of the time also extended by random columns above."""
+        digits = extend_digits(generator, generator.permuted(digits, axis=1), max_length)
+        return digits, np.full(digits.shape[:2], digits.shape[2])
+
+    def prompt(self, question):
+        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
+        numbers = re.findall("[0-9]+", question) if re.fullmatch(form, question, flags=re.ASCII) else []
+        if len(numbers) != self.operands:
+            raise ValueError(
+                f"the question {question!r} is not an addition of {self.operands} numbers such as {self.example_question!r}"
+            )
+        width = max(map(len, numbers)) + 1
+        return "+".join(number.zfill(width) for number in numbers) + "="
+
+    def read_answer(self, response):
+        return response[::-1].lstrip("0") or response[:1]

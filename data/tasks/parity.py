@@ -1,0 +1,45 @@
+"""The parity of a string of bits: `$1011=1101$` (paper 1, App. C)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.tasks.strings import StringTask
+from longhand.data.tasks.task import register_task
+
+
+@register_task
+@dataclass(frozen=True)
+class Parity(StringTask):
+    """Whether a string of bits has an odd number of ones.
+
+    With a scratchpad the response is the parity of the string's first bit, of its first two, and so on: the last one is the
+    answer. Without, the response is the answer alone, which no token of a window can know.
+    """
+
+    name: ClassVar[str] = "parity"
+    example_question: ClassVar[str] = "1011"
+    symbols: ClassVar[int] = 2
+    partitioned_digits: ClassVar[int] = 60
+
+    scratchpad: bool = field(default=True, metadata={"help": "respond with the running parities, not the last one alone"})
+
+    @property
+    def coupling(self) -> str:
+        return "copy"
+
+    def answer_length(self, lengths):
+        return 2 if self.scratchpad else None
+
+    def respond(self, strings):
+        parities = np.bitwise_xor.accumulate(strings, axis=1)
+        return parities if self.scratchpad else parities[:, -1:]
+
+    def covering_problems(self, window, layers):
+        if not self.scratchpad:
+            raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
+        return super().covering_problems(window, layers)
+
+    def read_answer(self, response):
+        return response[-1:]

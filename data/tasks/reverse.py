@@ -1,0 +1,23 @@
+"""Reversing a string: `$5962=2695$` (paper 1, App. C)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from longhand.data.tasks.strings import StringTask
+from longhand.data.tasks.task import register_task
+
+
+@register_task
+@dataclass(frozen=True)
+class Reverse(StringTask):
+    """The string of decimal digits backwards; symbols may repeat."""
+
+    name: ClassVar[str] = "reverse"
+    example_question: ClassVar[str] = "5962"
+
+    @property
+    def coupling(self) -> str:
+        return "reverse"
+
+    def respond(self, strings):
+        return strings[:, ::-1]

@@ -1,0 +1,1 @@
+"""Publishing: cards, and pushes of models, datasets and metrics to the Hub."""

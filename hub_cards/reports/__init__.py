@@ -1,0 +1,1 @@
+"""Reports: results files, tables and plots, and the documents rendered from them."""

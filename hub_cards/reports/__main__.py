@@ -1,0 +1,3 @@
+from longhand.hub_cards.reports.documents import main
+
+main()

@@ -1,0 +1,178 @@
+"""Results of evaluations: rows of results.jsonl, their intervals, and the table that a terminal shows."""
+
+import json
+from pathlib import Path
+from statistics import median
+from types import UnionType
+from typing import Any
+
+import numpy as np
+
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
+from longhand.hub_cards.runs.recipes import replace_file
+
+RESULTS_FILE = "results.jsonl"
+CERTIFICATES_FILE = "certificates.jsonl"
+
+Row = dict[str, Any]
+
+RESULT_TYPES: dict[str, type | UnionType] = {
+    "model": str,
+    "task": str,
+    "length": int,
+    "length_b": int,
+    "num_samples": int,
+    "seed": int,
+    "decode": str,
+    "exact_match": int | float,
+    "token_accuracy": int | float,
+    "seconds": int | float,
+}
+"""What every row of a `results.jsonl` has."""
+
+
+def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
+    """95% interval of the median of a few runs by bootstrap over the runs, with a fixed seed; exact ends for one run."""
+    draws = np.random.default_rng(0).choice(values, size=(resamples, len(values)))
+    low, high = np.quantile(np.median(draws, axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def write_results(rows: list[Row], file: Path) -> None:
+    """One JSON object a line, in place only when complete."""
+    replace_file(file, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_results(file: Path) -> list[Row]:
+    """The rows of a results file.
+
+    Raises:
+        ValueError: a line is no JSON object or holds NaN or infinity; or, in a `results.jsonl`, is not the result of an
+            evaluation.
+    """
+    rows = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            rows.append(_read_row(line))
+            if file.name == RESULTS_FILE:
+                _check_result(rows[-1])
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number}: {error}") from error
+    return rows
+
+
+def _read_row(line: str) -> Row:
+    def refuse(value: str) -> None:
+        raise ValueError(f"numbers must be finite, got {value}")
+
+    try:
+        row = json.loads(line, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a row must be one JSON object, got {line[:80]!r} ({error})") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a row must be one JSON object, got {line[:80]!r}")
+    return row
+
+
+def _check_result(row: Row) -> None:
+    """Raises ValueError for what tables, plots and cards cannot show."""
+    if missing := [name for name in RESULT_TYPES if name not in row]:
+        raise ValueError(f"the result lacks {', '.join(missing)}")
+    for name, kind in RESULT_TYPES.items():
+        if isinstance(row[name], bool) or not isinstance(row[name], kind):
+            raise ValueError(f"{name} must be {'text' if kind is str else 'a number'}, got {row[name]!r}")
+    if (count := row["num_samples"]) < 1:
+        raise ValueError(f"num_samples must be at least 1, got {count}")
+    for name in ("exact_match", "token_accuracy", "answer_match"):
+        if not isinstance(value := row.get(name, 0.0), int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
+
+
+def format_table(rows: list[Row]) -> str:
+    """Accuracy by size, a line a row; the answer alone too, where there is a scratchpad."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    with_answer = any("answer_match" in row for row in rows)
+    header = "  answer" if with_answer else ""
+    lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]
+    for row in rows:
+        low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
+        answer = f"  {row['answer_match']:6.4f}" if with_answer else ""
+        lines.append(
+            f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
+            f"{answer}  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
+        )
+    return "\n".join(lines)
+
+
+def format_medians(rows: list[Row]) -> str:
+    """Median exact match by length over checkpoints that differ in their seed."""
+    grouped: dict[str, list[float]] = {}
+    for row in rows:
+        grouped.setdefault(describe_length(row), []).append(row["exact_match"])
+    lines = ["size         median exact match  95% interval of the median  checkpoints"]
+    for length, values in grouped.items():
+        low, high = median_interval(values)
+        lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")
+    return "\n".join(lines)
+
+
+def format_places(rows: list[Row]) -> str:
+    """Accuracy of every output place, a line for each model and size, the last place of the answer first."""
+    lines: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        lines.setdefault((row["model"], describe_length(row)), []).append(row["accuracy"])
+    width = max(len("model"), *(len(model) for model, _ in lines))
+    text = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last one first"]
+    text += [
+        f"{model:<{width}}  {size:<11}  {' '.join(f'{share:.3f}' for share in own)}" for (model, size), own in lines.items()
+    ]
+    return "\n".join(text)
+
+
+def format_position_maps(rows: list[Row]) -> str:
+    """A line for each model, layer and rule of a pair map: the strongest relation, and how dispersed the vectors are."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    lines = [f"{'model':<{width}}  layer  rule      strongest query id - key id  its share  as many as so many equal ones"]
+    lines += [
+        f"{row['model']:<{width}}  {row['layer']:5d}  {row['rule']:<8}  {row['strongest']:27d}  {row['share']:9.3f}"
+        f"  {row['effective_relations']:.1f} of {row['relations']}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
+    """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
+    reached = 0
+    for length in sorted({row["length"] for row in rows}):
+        if median(row["exact_match"] for row in rows if row["length"] == length) <= threshold:
+            break
+        reached = length
+    return reached
+
+
+def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows by variant, for runs that are named VARIANT-seedN."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["model"].rpartition("-seed")[0], []).append(row)
+    return groups
+
+
+def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Rows of a cost benchmark by form of attention and kind of work, shortest first."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["digits"]):
+        groups.setdefault((row["form"], row["what"]), []).append(row)
+    return groups
+
+
+def growth_exponent(rows: list[Row], quantity: str) -> float:
+    """Slope of a quantity against digits where both axes are logarithmic: 1 is linear, 2 quadratic. Zeros are left out."""
+    digits, values = zip(*((row["digits"], row[quantity]) for row in rows if row[quantity] > 0), strict=True)
+    return float(np.polyfit(np.log(digits), np.log(values), 1)[0])
+
+
+def describe_length(row: Row) -> str:
+    """ "30", or "30, 5" where the operands' lengths differ."""
+    return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}, {row['length_b']}"

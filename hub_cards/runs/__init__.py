@@ -1,0 +1,1 @@
+"""Runs: arguments, recipes, and the loading of checkpoints."""

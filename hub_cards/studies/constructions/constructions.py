@@ -1,0 +1,451 @@
+"""The theorems of paper 1 as weights: CoupledGPT models that were never trained and are exact up to a stated length.
+
+A construction writes the parameters of an ordinary `CoupledGPTForCausalLM` without norms, so it has no forward code of its
+own. Its residual stream is a list of named rows, each of which one part of the model writes and others read.
+
+**Codes.** The vectors v_1, v_2, ... of position ids hold the signs of the P bits of the id minus 1, so <v_k, v_k> = P and
+<v_k, v_l> <= P - 2 for k != l; v_(2^P + 1) is v_1 again. The code is cyclic, and every start of the ids on the ring of 2^P
+is as good as another.
+
+**Attention.** A score is M times a sum of an inner product of codes and of marks of the key. In every head the keys that
+are meant score the largest sum that is possible, BOS among them, and all others at least 2M less. With N tokens the others
+together weigh at most e = N exp(-2M) of what a single one of those that are meant does. So a head gives the mean over the
+keys that are meant up to an error of e times the largest value. The number of keys that are meant, BOS included, is known
+wherever the mean matters; values are multiplied by it, and the mean becomes a sum. Where only BOS is meant the mean is 0.
+
+**Reading out.** A digit's logit is a row that is 1 for the right digit and 0 for the others, all other tokens' are 0. The
+logit of `$` is twice a row that is 1 after the last digit and 0 before, so it wins there, whatever digit stands beside it.
+Only the response counts: what is predicted inside the query is arbitrary.
+
+Queries are multiplied by M and keys hold small integers alone. All scores that are meant are then the same number in
+floating point too, in any precision that holds M.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
+
+MAX_BITS = 24
+"""Largest P: the table of 2^P ids then takes some gigabytes, for numbers of 16 million digits."""
+
+
+def _sufficient_logit_scale(tokens: int, leak: float) -> float:
+    """Smallest multiple M of 1/4 for which e = tokens * exp(-2M) is at most `leak`."""
+    scale = torch.tensor(tokens / leak, dtype=torch.float64).log() / 2
+    return float((4 * scale).ceil() / 4)
+
+
+def _check(bits: int, logit_scale: float | None) -> None:
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= MAX_BITS:
+        raise ValueError(f"bits must be an integer from 2 to {MAX_BITS}, got {bits!r}")
+    if logit_scale is not None and not logit_scale > 0:
+        raise ValueError(f"logit_scale must be above 0, got {logit_scale!r}")
+
+
+def position_codes(bits: int, offset: int) -> torch.Tensor:
+    """Signs of the bits of the ids' codes, (2^bits, bits): row p - 1 is v_(p + offset), on the ring."""
+    index = torch.arange(2**bits) + offset
+    return 1.0 - 2.0 * ((index.unsqueeze(1) >> torch.arange(bits)) & 1)
+
+
+class _Blueprint:
+    """Collects heads and hidden units by the rows that they read and write, and makes a model of them.
+
+    Attributes:
+        rows: index of every row of the residual stream, or of its first where a name has several.
+    """
+
+    def __init__(self, bits: int, logit_scale: float, layers: int, rows: dict[str, int]):
+        """`rows` maps a name to how many rows it has."""
+        self.bits, self.logit_scale = bits, logit_scale
+        sizes = torch.tensor([0, *rows.values()]).cumsum(0).tolist()
+        self.rows = dict(zip(rows, sizes[:-1], strict=True))
+        self.width = sizes[-1]
+        self.heads: list[list[tuple]] = [[] for _ in range(layers)]
+        self.units: list[list[tuple]] = [[] for _ in range(layers)]
+
+    def attend(
+        self,
+        layer: int,
+        query_code: str | None,
+        key_code: str | None,
+        marks: dict[str, float],
+        moves: Sequence[tuple[str, float, str]],
+    ) -> None:
+        """A head whose score is M (<query_code, key_code> + marks of the key).
+
+        Args:
+            moves: what the head copies: (row of the key, factor, row that it is added to).
+        """
+        self.heads[layer].append((query_code, key_code, marks, moves))
+
+    def relu(self, layer: int, inputs: dict[int, float], outputs: dict[int, float]) -> None:
+        """A hidden unit from rows to rows."""
+        self.units[layer].append((inputs, outputs))
+
+    def ramp(self, layer: int, inputs: dict[int, float], low: float, high: float, outputs: dict[int, float]) -> None:
+        """Two units, together 0 where the weighted sum of `inputs` is below `low` and 1 where it is above `high`."""
+        slope = 1 / (high - low)
+        ones = self.rows["ONES"]
+        for edge, sign in ((low, slope), (high, -slope)):
+            shifted = {**inputs, ones: inputs.get(ones, 0.0) - edge}
+            self.relu(layer, shifted, {row: sign * factor for row, factor in outputs.items()})
+
+    def read_digit(self, layer: int, inputs: dict[int, float], windows: int, low: float, high: float) -> None:
+        """Makes `SUM` one-hot at T mod 10 where the weighted sum of `inputs` lies in [T + low, T + high], 0 <= T < windows.
+
+        Step T rises from 0 to 1 in the gap between the windows T - 1 and T. Inside window T the steps up to T are 1 and
+        those above are 0; digit T mod 10 gets step T minus step T + 1, so all contributions but that of T vanish.
+        """
+        for window in range(windows + 1):
+            outputs = {}
+            if window < windows:
+                outputs[self.rows["SUM"] + window % 10] = 1.0
+            if window > 0:
+                outputs[self.rows["SUM"] + (window - 1) % 10] = -1.0
+            self.ramp(layer, inputs, window - 1 + high, window + low, outputs)
+
+    def model(self, coupling: str, codes: dict[str, int]) -> CoupledGPTForCausalLM:
+        """The model in evaluation mode, float32.
+
+        Args:
+            codes: rows that hold the code of a token's id plus an offset, by name.
+        """
+        head_dim = self.bits + 1
+        config = CoupledGPTConfig(
+            hidden_size=self.width,
+            num_hidden_layers=len(self.heads),
+            num_attention_heads=max(map(len, self.heads)),
+            head_dim=head_dim,
+            intermediate_size=max(map(len, self.units)),
+            mlp="plain",
+            hidden_act="relu",
+            norm="none",
+            attention_scale="none",
+            position_encoding="learned",
+            windowed=False,
+            coupling=coupling,
+            max_position_ids=2**self.bits,
+            wrap_position_ids=True,
+        )
+        model = CoupledGPTForCausalLM(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+            self._write_embeddings(model, codes)
+            for decoder, heads, units in zip(model.model.layers, self.heads, self.units, strict=True):
+                for index, head in enumerate(heads):
+                    self._write_head(decoder.self_attn, slice(index * head_dim, (index + 1) * head_dim), *head)
+                for index, (inputs, outputs) in enumerate(units):
+                    decoder.mlp.up_proj.weight[index, list(inputs)] = torch.tensor(list(inputs.values()))
+                    decoder.mlp.down_proj.weight[list(outputs), index] = torch.tensor(list(outputs.values()))
+        return model
+
+    def _write_embeddings(self, model, codes):
+        tokens = model.model.embed_tokens.weight
+        tokens[:10, self.rows["NUM"]] = torch.arange(10.0)
+        tokens[:, self.rows["ONES"]] = 1
+        for name, token in (("IS_BOS", BOS), ("IS_TIMES", TIMES), ("IS_EQUALS", EQUALS)):
+            if name in self.rows:
+                tokens[token, self.rows[name]] = 1
+        table = model.model.position_encoding.tables[0].weight
+        for name, offset in codes.items():
+            first = self.rows[name]
+            table[1:, first : first + self.bits] = position_codes(self.bits, offset)
+        digit, end = self.rows["SUM"], self.rows["IS_EOS"]
+        model.lm_head.weight[:10, digit : digit + 10] = torch.eye(10)
+        model.lm_head.weight[BOS, end] = 2
+
+    def _write_head(self, attention, channels, query_code, key_code, marks, moves):
+        """Channels 0 to P - 1 of queries and keys hold codes and channel P the marks; values use as many as are moved."""
+        query, key, value = (p.weight[channels] for p in (attention.q_proj, attention.k_proj, attention.v_proj))
+        output = attention.o_proj.weight[:, channels]
+        if query_code is not None:
+            bit = torch.arange(self.bits)
+            query[bit, self.rows[query_code] + bit] = self.logit_scale
+            key[bit, self.rows[key_code] + bit] = 1
+        query[self.bits, self.rows["ONES"]] = self.logit_scale
+        for name, mark in marks.items():
+            key[self.bits, self.rows[name]] = mark
+        for channel, (source, factor, target) in enumerate(moves):
+            value[channel, self.rows[source]] = factor
+            output[self.rows[target], channel] = 1
+
+
+def construct_addition(bits: int, logit_scale: float | None = None) -> CoupledGPTForCausalLM:
+    """Theorem 5.1 of paper 1: one layer with two heads adds numbers of up to 2^P - 2 digits. Width 2P + 17, 82 ReLUs.
+
+    For the rule `addition` and zero-padded operands. At a response token (or `=`) with id p, whose own digit is c:
+
+    Head 1 means the keys with id p - 1, the column whose sum is asked for. Before the answer's digit is there, these are
+    the two operands' digits a and b and BOS, three keys: PRE_SUM = a + b of that column. At the top digit of the operands
+    none but BOS (in a full ring also `+` and `=`, whose NUM is 0): PRE_SUM = 0.
+
+    Head 2 means the keys with id p. In the response these are a, b, c and BOS, four keys: PRE_CARRY = a + b + c of the
+    column just written. At `=` they are `+`, `=` and BOS: PRE_CARRY = 0. At the last token they are c and BOS. So PRE_EOS,
+    twice the weight of BOS, is 1/2 in the response, 2/3 at `=`, and 1 at the last token: the answer ends there.
+
+    a + b + (carry in) = c + 10 (carry out) gives a + b - c = 10 (carry out) - (carry in), so
+    g = PRE_SUM + (PRE_CARRY - 2 NUM) / 10 + 0.21 exceeds the next column's T = a + b + (carry in), 0 to 19, by 0.21 or
+    0.11. Errors: at most 27 e in PRE_SUM and 36 e / 10 in the other term, 0.076 in all with M >= ln(N) / 2 + 3, which makes
+    e <= exp(-6) < 0.0025. So g lies in [T, T + 0.32], and digit k gets a trapezoid that is 1 on [k, k + 1/2] and 0 outside
+    [k - 1/2, k + 1], and a second one 10 higher: 1 for k = T mod 10 and 0 for all others. PRE_EOS errs by at most 2 e, and
+    IS_EOS is 0 below 0.8 and 1 above 0.9. Every argmax is right by a margin of 1.
+
+    Args:
+        bits: P, from 2 to `MAX_BITS`.
+        logit_scale: M; None is the least multiple of 1/4 above ln(N) / 2 + 3, where N = 3 (2^P - 2) + 5 tokens.
+
+    Raises:
+        ValueError: an argument is not legal.
+    """
+    _check(bits, logit_scale)
+    if logit_scale is None:
+        logit_scale = _sufficient_logit_scale(3 * (2**bits - 2) + 5, leak=0.0024)
+    blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
+    rows = blueprint.rows
+    blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, [("NUM", 3, "PRE_SUM")])
+    blueprint.attend(0, "POS_1", "POS_1", {"IS_BOS": bits}, [("NUM", 4, "PRE_CARRY"), ("IS_BOS", 2, "PRE_EOS")])
+    estimate = {rows["PRE_SUM"]: 1.0, rows["PRE_CARRY"]: 0.1, rows["NUM"]: -0.2}
+    for total in range(20):
+        digit = rows["SUM"] + total % 10
+        for edge, factor in ((-0.5, 2.0), (0.0, -2.0), (0.5, -2.0), (1.0, 2.0)):
+            blueprint.relu(0, {**estimate, rows["ONES"]: 0.21 - total - edge}, {digit: factor})
+    blueprint.ramp(0, {rows["PRE_EOS"]: 1.0}, 0.8, 0.9, {rows["IS_EOS"]: 1.0})
+    return blueprint.model("addition", {"POS_1": 0, "POS_2": 1})
+
+
+def _addition_rows(bits: int) -> dict[str, int]:
+    names = ("NUM", "IS_BOS", "ONES", "PRE_SUM", "PRE_CARRY", "PRE_EOS")
+    return {**dict.fromkeys(names, 1), "SUM": 10, "IS_EOS": 1, "POS_1": bits, "POS_2": bits}
+
+
+def construct_multi_operand_addition(
+    bits: int, operands: int = 3, logit_scale: float | None = None
+) -> CoupledGPTForCausalLM:
+    """One layer with two heads adds n numbers, 2 <= n <= 10, of up to 2^P - 3 digits. Width 2P + 17, 2 (10 n + 1) + 2 ReLUs.
+
+    Smaller and more general than Theorem 5.1: 44 ReLUs for n = 2. For the rule `multi_operand_addition`, whose operands are
+    zero-padded to the width of the response. Let S_j be the sum of column j, c_j the carry into it, at most n - 1, and
+    d_j = S_j + c_j - 10 c_(j+1) the digit written. At the response token that holds d_j:
+
+    Head 1 means the keys of column j + 1, n digits and BOS: PRE_SUM = S_(j+1), and the weight of BOS, PRE_EOS, is
+    1 / (n + 1). At the last token, which is as high as the operands' top digit, none but BOS, and PRE_EOS = 1. One id of the
+    ring stays unused, lest `+` and `=` be taken for that column.
+
+    Head 2 means the keys of column j, n digits, d_j itself and BOS: PRE_CARRY = S_j + d_j. At `=` all n keys and BOS have
+    NUM 0: PRE_CARRY = 0.
+
+    So g = PRE_SUM + (PRE_CARRY - 2 NUM) / 10 = S_(j+1) + c_(j+1) - c_j / 10, or S_0 at `=`, which lies in
+    [T - (n - 1) / 10, T] for T = S_(j+1) + c_(j+1) <= 10 n - 1. These windows are disjoint if and only if n <= 10, and the
+    next digit is T mod 10. Errors: at most 9 (n + 1) e in PRE_SUM and 9 (n + 2) e / 10 in the other term, kept below 0.02 by
+    M; the gaps between the windows are then at least 0.06 wide. PRE_EOS errs by at most e, and IS_EOS is 0 below 1/2 and 1
+    above 3/4. Every argmax is right by a margin of 1.
+
+    Args:
+        bits: P, from 2 to `MAX_BITS`.
+        operands: n.
+        logit_scale: M; None is enough for sequences of n + 1 numbers of 2^P - 2 digits.
+
+    Raises:
+        ValueError: an argument is not legal.
+    """
+    _check(bits, logit_scale)
+    if isinstance(operands, bool) or not isinstance(operands, int) or not 2 <= operands <= 10:
+        raise ValueError(f"operands must be an integer from 2 to 10, got {operands!r}")
+    error = 0.02
+    if logit_scale is None:
+        amplification = 9 * (operands + 1) + 0.9 * (operands + 2)
+        logit_scale = _sufficient_logit_scale((operands + 1) * (2**bits - 1) + 1, error / amplification)
+    blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
+    rows = blueprint.rows
+    next_column = [("NUM", operands + 1, "PRE_SUM"), ("IS_BOS", 1, "PRE_EOS")]
+    blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, next_column)
+    blueprint.attend(0, "POS_1", "POS_1", {"IS_BOS": bits}, [("NUM", operands + 2, "PRE_CARRY")])
+    estimate = {rows["PRE_SUM"]: 1.0, rows["PRE_CARRY"]: 0.1, rows["NUM"]: -0.2}
+    blueprint.read_digit(0, estimate, 10 * operands, low=-(operands - 1) / 10 - error, high=error)
+    blueprint.ramp(0, {rows["PRE_EOS"]: 1.0}, 0.5, 0.75, {rows["IS_EOS"]: 1.0})
+    return blueprint.model("multi_operand_addition", {"POS_1": 0, "POS_2": 1})
+
+
+def construct_multiplication(
+    bits: int, logit_scale: float | None = None, end_token: Literal["mended", "printed"] = "mended"
+) -> CoupledGPTForCausalLM:
+    """Theorem 6.1 of paper 1: two layers of attention, ten heads, multiply up to 2^P - 3 digits by two. Width 6P + 34.
+
+    See `_construct_multiplication` for the proof. With `end_token="printed"` the answer ends one token early where the
+    first operand has one digit, which is the error of the theorem as printed; all other products are right.
+
+    Args:
+        bits: P, from 2 to `MAX_BITS`.
+        logit_scale: M; None is enough for the longest sequence.
+        end_token: how the end is recognized.
+
+    Raises:
+        ValueError: an argument is not legal.
+    """
+    if end_token not in ("mended", "printed"):
+        raise ValueError(f"end_token must be 'mended' or 'printed', got {end_token!r}")
+    weights, threshold = ([1.0, 1.0, 1.0, 0.0, 0.0], 2.75) if end_token == "mended" else ([2.0, 2.0, 1.0, 1.0, 0.0], 5.25)
+    return _construct_multiplication(bits, logit_scale, weights, threshold, low=-0.017, high=0.099)
+
+
+def construct_compact_multiplication(bits: int, logit_scale: float | None = None) -> CoupledGPTForCausalLM:
+    """As `construct_multiplication` with one head and two rows less, nine heads and width 5P + 32.
+
+    It looks at one column less below the one just written, which leaves a wider window; see `_construct_multiplication`.
+    """
+    return _construct_multiplication(bits, logit_scale, [1.0, 1.0, 1.0, 0.0], 2.75, low=-0.17, high=0.09)
+
+
+def _construct_multiplication(
+    bits: int, logit_scale: float | None, end_weights: list[float], end_threshold: float, low: float, high: float
+) -> CoupledGPTForCausalLM:
+    """Multiplication by two digits, looking at `len(end_weights)` digits of the first operand.
+
+    For the rule `multiplication`: `$A*B=C`, x_j the digits of A, y_1 y_0 those of B, d_j those of C, j = 0 the ones. All
+    with the same j share the id L - j; `*` and `=` have L + 1. At the response token d_i (or `=`, with i = -1 and d = 0):
+
+    Layer 1 finds the digits of B and what comes before `*`.
+
+    Heads 1 and 2 give every token the weight of `*` among the keys that are meant: `*` where its id is one (two) above the
+    token's own, and BOS. The codes match for every token with id L (L - 1), the mark for `*` alone, and both together only
+    for `*` seen from behind it: AT_ONES (AT_TENS) is 1/2 at y_0 and d_0 (y_1 and d_1), else 0. Head 3 means `*`, `=` and BOS
+    alike: AFTER_TIMES is 1/2 from `*` on and 1/3 from `=` on, else 0; AFTER_EQUALS is 1/3 from `=` on, else 0. The MLP makes
+    IS_B_ONES = 1 where AT_ONES - 3 AFTER_EQUALS is above 3/8 rather than below 1/8, at y_0 alone, and IS_B_TENS likewise.
+    A_CODE is the code POS_2 before `*`, and 0 from there on: relu(v - 6 AFTER_TIMES) - relu(-v - 6 AFTER_TIMES). There is no
+    error in it: no token before `*` sees any, so AFTER_TIMES is 0 exactly there.
+
+    Layer 2 gathers. Heads 1 and 2 mean the token with IS_B_ONES (IS_B_TENS) and BOS: B_ONES = y_0 and B_TENS = y_1 at every
+    later token. The other heads k = 0, 1, ... mean the digit of A with id k - 1 above the token's own, and BOS: A_k =
+    x_(i+1-k), or 0 where A has no such digit; BOS then has the weight w_k = 1 instead of 1/2. Nothing from `*` on has a code
+    to be taken for a digit of A. At the last token, i = N + 1 for A of N digits, w_0, w_1 and w_2 are 1. Before it at least
+    one of the three is 1/2: w_2 at i = N, w_1 at i = N - 1, w_0 wherever i < N - 1. So w_0 + w_1 + w_2 is 3 at the end and
+    at most 5/2 before, and IS_EOS = 4 relu(w_0 + w_1 + w_2 - 2.75).
+
+    As printed, the paper's end token is right for N >= 2 and comes one token early for N = 1. A sum with w_3 in it does just
+    that: 2 w_0 + 2 w_1 + w_2 + w_3 > 5.25. It is 5.5 at the end, but also at i = N = 1, where w_2 is 1/2 and w_3 is 1, as A
+    has no x_(-1), and at most 5 elsewhere. (This stands for the printed weights by what they do; it is no copy of them.)
+
+    The MLP of layer 2 multiplies, by x y = ((x + y)^2 - (x - y)^2) / 4 with squares that are piecewise linear and exact at
+    integers: COLUMN_m = S_(i+1-m), where S_j = x_j y_0 + x_(j-1) y_1.
+
+    The MLP of layer 3 reads the digit; CoupledGPT has one hidden layer in an MLP, so the second hidden layer of the proof
+    is that of a further layer, whose attention adds nothing. T = S_(i+1) + c_(i+1), where the carry
+    c_(i+1) = (S_i + c_i - d_i) / 10 <= 17, is at most 162 + 17, and the next digit is T mod 10. The carry c_i below is not
+    known but nearly: c_i = S_(i-1) / 10 - (d_(i-1) - c_(i-1)) / 10, where the last term is in [-0.9, 1.7]. Hence
+    g = S_(i+1) + (S_i + S_(i-1) / 10 - d_i) / 10 is in [T - 0.17, T + 0.09]. A further S_(i-2) / 100 beside S_(i-1) / 10
+    replaces c_(i-1) by (S_(i-2) - d_(i-2) + c_(i-2)) / 10 and narrows that to [T - 0.017, T + 0.099].
+
+    At `=` all columns but S_0 are 0, with one exception: with N = 2^P - 3 digits the ring is full, and head k = 4 sees
+    x_(N-1) for x_(-4). That adds at most 81 / 1000 to g, where T = g otherwise: still inside the window.
+
+    Errors: A_k and B err by at most 18 e each, a product by (35 + 17) 36 e / 4 = 468 e, a column by 936 e and g by
+    936 * 1.111 e = 1040 e, kept below 0.2 by M. In layer 1, e is then below 0.0002 and changes no ramp.
+    """
+    _check(bits, logit_scale)
+    shifts = len(end_weights)
+    columns = shifts - 1
+    error = 0.2
+    if logit_scale is None:
+        logit_scale = _sufficient_logit_scale(2 * (2**bits - 3) + 8, error / 1040)
+    marks = ("NUM", "ONES", "IS_BOS", "IS_TIMES", "IS_EQUALS", "AT_ONES", "AT_TENS", "AFTER_TIMES", "AFTER_EQUALS")
+    gathered = ("IS_B_ONES", "IS_B_TENS", "B_ONES", "B_TENS", *(f"A_{k}" for k in range(shifts)), "PRE_EOS")
+    sums = tuple(f"COLUMN_{m}" for m in range(columns))
+    codes = {f"POS_{offset + 1}": offset for offset in range(shifts)}
+    names = dict.fromkeys((*marks, *gathered, *sums), 1)
+    names |= {"SUM": 10, "IS_EOS": 1, **dict.fromkeys((*codes, "A_CODE"), bits)}
+    blueprint = _Blueprint(bits, logit_scale, 3, names)
+    rows = blueprint.rows
+
+    before_end = {"IS_BOS": bits + 2, "IS_TIMES": 2}
+    blueprint.attend(0, "POS_2", "POS_1", before_end, [("IS_TIMES", 1, "AT_ONES")])
+    blueprint.attend(0, "POS_3", "POS_1", before_end, [("IS_TIMES", 1, "AT_TENS")])
+    after = [("IS_TIMES", 1, "AFTER_TIMES"), ("IS_EQUALS", 1, "AFTER_EQUALS")]
+    blueprint.attend(0, None, None, {"IS_BOS": 2, "IS_TIMES": 2, "IS_EQUALS": 2}, after)
+    for place in ("ONES", "TENS"):
+        seen = {rows[f"AT_{place}"]: 1.0, rows["AFTER_EQUALS"]: -3.0}
+        blueprint.ramp(0, seen, 1 / 8, 3 / 8, {rows[f"IS_B_{place}"]: 1.0})
+    for bit in range(bits):
+        for sign in (1.0, -1.0):
+            code = {rows["POS_2"] + bit: sign, rows["AFTER_TIMES"]: -6.0}
+            blueprint.relu(0, code, {rows["A_CODE"] + bit: sign})
+
+    for place in ("ONES", "TENS"):
+        blueprint.attend(1, None, None, {"IS_BOS": 2, f"IS_B_{place}": 2}, [("NUM", 2, f"B_{place}")])
+    for k, weight in enumerate(end_weights):
+        moves = [("NUM", 2, f"A_{k}"), ("IS_BOS", weight, "PRE_EOS")]
+        blueprint.attend(1, f"POS_{k + 1}", "A_CODE", {"IS_BOS": bits}, moves)
+    for m in range(columns):
+        for first, second in ((f"A_{m}", "B_ONES"), (f"A_{m + 1}", "B_TENS")):
+            _multiply(blueprint, 1, rows[first], rows[second], rows[f"COLUMN_{m}"])
+
+    estimate = {rows[name]: 10.0**-m for m, name in enumerate(sums)} | {rows["NUM"]: -0.1}
+    blueprint.read_digit(2, estimate, 180, low=low - error, high=high + error)
+    blueprint.relu(2, {rows["PRE_EOS"]: 1.0, rows["ONES"]: -end_threshold}, {rows["IS_EOS"]: 4.0})
+    return blueprint.model("multiplication", codes)
+
+
+def _multiply(blueprint: _Blueprint, layer: int, first: int, second: int, target: int) -> None:
+    """36 units that add the product of two rows, digits 0 to 9, to `target`.
+
+    The square of an integer u is the sum of |u| and of 2 relu(|u| - m) over m = 1, 2, ...
+    """
+    ones = blueprint.rows["ONES"]
+    for signs, largest, factor in (((1.0, 1.0), 18, 0.25), ((1.0, -1.0), 9, -0.25), ((-1.0, 1.0), 9, -0.25)):
+        for m in range(largest):
+            inputs = {first: signs[0], second: signs[1], ones: -float(m)}
+            blueprint.relu(layer, inputs, {target: factor if m == 0 else 2 * factor})
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A theorem, how to build it, and how long its numbers may be.
+
+    Attributes:
+        build: the function that makes the model of P bits.
+        spare_ids: ids of the ring of 2^P beside those of the longest operand's digits.
+        statement: what is proved, in a few words.
+    """
+
+    build: Callable[..., CoupledGPTForCausalLM]
+    spare_ids: int
+    statement: str
+
+    def capacity(self, bits: int) -> int:
+        """Digits of the longest operand (the first one of a product)."""
+        return 2**bits - self.spare_ids
+
+    def bits(self, max_length: int) -> int:
+        """Smallest number of bits for operands of so many digits."""
+        return max(2, (max_length + self.spare_ids - 1).bit_length())
+
+
+CONSTRUCTIONS: dict[str, Construction] = {
+    "addition": Construction(construct_addition, 2, "Theorem 5.1: addition of two numbers, one layer"),
+    "multi-operand-addition": Construction(
+        construct_multi_operand_addition, 3, "addition of several numbers, one layer, after Theorem 5.1"
+    ),
+    "multiplication": Construction(
+        construct_multiplication, 3, "Theorem 6.1, mended: multiplication by two digits, two layers of attention"
+    ),
+    "multiplication-compact": Construction(
+        construct_compact_multiplication, 3, "multiplication by two digits, one head less than Theorem 6.1"
+    ),
+}
+
+
+def count_heads(model: CoupledGPTForCausalLM) -> int:
+    """Heads that move anything, in all layers together."""
+    values = [layer.self_attn.v_proj.weight.unflatten(0, (-1, model.config.head_dim)) for layer in model.model.layers]
+    return sum(int((value != 0).flatten(1).any(1).sum()) for value in values)
+
+
+def count_relus(model: CoupledGPTForCausalLM) -> int:
+    """Hidden units that add anything, in all layers together."""
+    return sum(int((layer.mlp.down_proj.weight != 0).any(0).sum()) for layer in model.model.layers)

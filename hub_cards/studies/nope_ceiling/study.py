@@ -1,0 +1,198 @@
+"""How near trained one-layer decoders without position encoding come to their ceiling (paper 1, Prop. 5.2).
+
+Computes the ceiling for 1 to 5 digits, evaluates runs of the recipe `nope-ceiling`, and writes ceiling.jsonl and, from
+it, ceiling.png. A run is evaluated on pairs of all splits, as the ceiling counts them: on all pairs where these are at
+most --num_samples, else on a uniform sample. Its own test split will not do: a model learns the sums that are most frequent
+in the training split. Nor can it learn a multiset that this split lacks, such as that of 4+4. All that is published here is
+made by
+
+for run in 1:0 2:0 3:0 3:1 4:0 5:0; do
+  digits=${run%:*} seed=${run#*:}
+  OMP_NUM_THREADS=1 python train.py nope-ceiling --min_length $digits --max_length $digits \\
+    --validation_lengths $digits --test_lengths $digits --seed $seed --data_seed $seed \\
+    --output_dir outputs/nope-ceiling-$digits-seed$seed
+done
+OMP_NUM_THREADS=1 python -m longhand.hub_cards.studies nope_ceiling outputs/nope-ceiling-?-seed?
+"""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from longhand.data import TASKS, CouplingCollator, Task, make_generator
+from longhand.data.digits import uniform_digits
+from longhand.data.metrics import response_matches
+from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
+from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
+
+RESULTS = Path(__file__).with_name("ceiling.jsonl")
+FIGURE = RESULTS.with_suffix(".png")
+CEILING = "ceiling"
+_BATCH_SIZE = 1000
+
+
+def ceiling_row(digits: int) -> Row:
+    """The ceiling as a row of the results; `right` and `num_pairs` are exact."""
+    right, pairs = nope_ceiling(digits)
+    lengths = {"length": digits, "length_b": digits}
+    return {
+        "model": CEILING,
+        "task": "addition",
+        **lengths,
+        "right": right,
+        "num_pairs": pairs,
+        "exact_match": right / pairs,
+    }
+
+
+def load_run(folder: Path) -> tuple[PreTrainedModel, Task, int]:
+    """Model, task and digits of a finished run.
+
+    Raises:
+        ValueError: the folder is no finished run, or Prop. 5.2 does not speak of its model, or no ceiling of its lengths.
+    """
+    if missing := [name for name in ("config.json", RECIPE_FILE, RESULTS_FILE) if not (folder / name).is_file()]:
+        raise ValueError(f"{folder} is not a finished run: it holds no {missing[0]}")
+    recipe = read_recipe(folder / RECIPE_FILE)
+    lengths = recipe.get("min_length"), recipe.get("max_length")
+    if recipe.get("task") != "addition" or lengths[0] != lengths[1] or lengths[0] not in range(1, MAX_DIGITS + 1):
+        raise ValueError(
+            f"{folder} must be trained on addition of one length of 1 to {MAX_DIGITS} digits, "
+            f"got {recipe.get('task')!r} of {lengths[0]} to {lengths[1]}"
+        )
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    layers, encoding = model.config.num_hidden_layers, model.config.position_encoding
+    if (layers, encoding) != (1, "none"):
+        raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
+    format_fields = {field.name for field in fields(TASKS["addition"])}
+    task = TASKS["addition"](**{name: value for name, value in recipe.items() if name in format_fields})
+    return model, task, lengths[0]
+
+
+def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
+    """Pairs of numbers of that many digits without leading zeros (1 to 9 for one digit), of all splits.
+
+    All pairs if they are at most `num_samples`, else so many drawn uniformly.
+
+    Returns:
+        (count, 2, digits) uint8, ones first.
+    """
+    if 81 * 100 ** (digits - 1) <= num_samples:
+        numbers = np.arange(10 ** (digits - 1), 10**digits)
+        pairs = np.stack(np.meshgrid(numbers, numbers), axis=-1).reshape(-1, 2, 1)
+        return (pairs // 10 ** np.arange(digits) % 10).astype(np.uint8)
+    generator = make_generator(seed, "nope-ceiling", digits)
+    if digits == 1:
+        return generator.integers(1, 10, size=(num_samples, 2, 1), dtype=np.uint8)
+    return uniform_digits(generator, np.full((num_samples, 2), digits))
+
+
+@torch.inference_mode()
+def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
+    """Exact match of one run by teacher forcing, the same event as greedy decoding being right.
+
+    `all_pairs` tells a share of all pairs, which has no error of sampling, from a sample's.
+    """
+    model, task, digits = load_run(folder)
+    pairs = operand_pairs(digits, num_samples, seed)
+    collator = CouplingCollator.for_evaluation(model.config)
+    matches = []
+    for begin in range(0, len(pairs), _BATCH_SIZE):
+        part = pairs[begin : begin + _BATCH_SIZE]
+        batch = collator(task.format(part, np.full((len(part), 2), digits)))
+        labels = batch.pop("labels")
+        matches.append(response_matches(model(**batch, use_cache=False).logits, labels))
+    exact, right, supervised = torch.cat(matches).sum(0).tolist()
+    trained = read_results(folder / RESULTS_FILE)[0]
+    return {
+        "model": folder.resolve().name,
+        "task": task.name,
+        "length": digits,
+        "length_b": digits,
+        "num_samples": len(pairs),
+        "all_pairs": len(pairs) == 81 * 100 ** (digits - 1),
+        "seed": seed,
+        "decode": "teacher_forced",
+        "exact_match": exact / len(pairs),
+        "token_accuracy": right / supervised,
+        "hardware": trained["hardware"],
+        "run_seconds": trained["run_seconds"],
+    }
+
+
+def interval(row: Row) -> tuple[float, float]:
+    """95% interval of a run's exact match: Wilson's for a sample, the value itself where all pairs were tried."""
+    if row["all_pairs"]:
+        return row["exact_match"], row["exact_match"]
+    return wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
+
+
+def plot_ceiling(rows: list[Row], file: Path) -> None:
+    """The ceiling against the digits as a line, runs as points with their intervals, on a logarithmic axis."""
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
+    axes.plot(list(ceiling), list(ceiling.values()), color="black", marker="_", markersize=14, label="ceiling (Prop. 5.2)")
+    runs = [row for row in rows if row["model"] != CEILING]
+    for digits in ceiling:
+        own = [row for row in runs if row["length"] == digits]
+        # Runs of one length stand side by side.
+        places = digits + 0.08 * (np.arange(len(own)) - (len(own) - 1) / 2)
+        for place, row in zip(places, own, strict=True):
+            low, high = interval(row)
+            label = "trained models, 95% intervals" if row is runs[0] else None
+            axes.plot([place, place], [low, high], color="tab:blue", linewidth=1)
+            axes.plot(place, row["exact_match"], color="tab:blue", marker="o", markersize=4, linestyle="", label=label)
+    axes.set(xlabel="digits of both operands", ylabel="exact match", yscale="log", title="one layer, no position encoding")
+    axes.set_xticks(list(ceiling))
+    axes.legend(fontsize="small")
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def format_rows(rows: list[Row]) -> str:
+    """A line for each run beside its ceiling."""
+    ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
+    runs = [row for row in rows if row["model"] != CEILING]
+    width = max(len(row["model"]) for row in rows)
+    lines = [f"{'model':<{width}}  digits  exact match  95% interval          ceiling  pairs"]
+    for row in runs:
+        low, high = interval(row)
+        lines.append(
+            f"{row['model']:<{width}}  {row['length']:6d}  {row['exact_match']:11.6f}  [{low:.6f}, {high:.6f}]"
+            f"  {ceiling[row['length']]:.6f}  {row['num_samples']}{' (all)' if row['all_pairs'] else ''}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry: bad input ends with one line and exit status 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--num_samples", type=int, default=100_000, help="most pairs for each run (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sampled pairs (default %(default)s)")
+    options = parser.parse_args(arguments)
+    logging.disable_progress_bar()
+    with refusing_in_one_line(OSError):
+        if options.num_samples < 1:
+            raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+        rows = [evaluate_run(folder, options.num_samples, options.seed) for folder in options.runs]
+    rows.sort(key=lambda row: (row["length"], row["model"]))
+    write_results([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS)
+    rows = read_results(RESULTS)
+    plot_ceiling(rows, FIGURE)
+    print(f"{format_rows(rows)}\n\nwrote {RESULTS} and {FIGURE}")
+
+
+if __name__ == "__main__":
+    main()

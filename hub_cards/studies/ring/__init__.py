@@ -1,0 +1,1 @@
+"""Linear attention on a ring (paper 2, Sec. 5)."""
