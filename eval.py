@@ -82,8 +82,8 @@ class Checkpoint:
     run_seconds: float | None
 
     def answer(self, question: str) -> str:
-        """The model's answer to a question, see `Task.answer`."""
-        return self.task.answer(self.model, self.tokenizer, question)
+        """The model's answer to a question, see `Family.answer`."""
+        return self.task.family.answer(self.task, self.model, self.tokenizer, question)
 
 
 def load_checkpoint(source: str, revision: str | None = None, task: str | None = None) -> Checkpoint:
@@ -119,11 +119,11 @@ def load_checkpoint(source: str, revision: str | None = None, task: str | None =
     task = TASKS[chosen](**{name: value for name, value in recipe.items() if name in format_fields})
     try:
         config = AutoConfig.from_pretrained(source, revision=revision)
-        if not isinstance(config, task.model_class.config_class):
-            own = task.model_class.config_class.model_type
+        if not isinstance(config, task.family.model_class.config_class):
+            own = task.family.model_class.config_class.model_type
             raise ValueError(f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own!r} ones")
-        task.check_config(config)
-        model, loading = task.auto_class.from_pretrained(
+        task.family.check_config(task, config)
+        model, loading = task.family.auto_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
         )
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
@@ -200,9 +200,9 @@ def check_weights(folder: Path) -> None:
 
 def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
     """Raises ValueError for operands that the model cannot take, before any time is spent."""
-    collator = task.collator(model.config)
+    collator = task.family.collator(model.config)
     for operands in lengths:
-        task.check_inputs(model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
+        task.family.check_inputs(task, model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
 
 
 def evaluate_lengths(
@@ -231,15 +231,15 @@ def evaluate_lengths(
     """
     check_lengths(model, task, lengths)
     if decode == "generate":
-        task.check_generation()
-    collator = task.collator(model.config)
+        task.family.check_generation(task)
+    collator = task.family.collator(model.config)
     rows, weights = [], hash_weights(model)
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
         one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
         batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
         batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
-        measure = generated_matches if decode == "generate" else task.forward_matches
+        measure = generated_matches if decode == "generate" else task.family.forward_matches
         answer_length = task.answer_length(operands)
         with torch.inference_mode():
             matches = [measure(model, batches[index], answer_length) for index in range(len(batches))]
@@ -330,18 +330,18 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plots the response tokens' attention, averaged over problems of one length (paper 1, Fig. 7)."""
     model, task = checkpoint.model, checkpoint.task
-    collator = task.collator(model.config)
+    collator = task.family.collator(model.config)
     batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
             inputs = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
-            outputs = model(**inputs, **task.forward_options, output_attentions=True)
+            outputs = model(**inputs, **task.family.forward_options, output_attentions=True)
     finally:
         model.set_attn_implementation(implementation)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    kinds = [task.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    kinds = [task.family.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
     # The last token of a response predicts nothing.
     queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
@@ -364,10 +364,11 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
     """Accuracy of every output place (paper 2, Table 1): a row for each of `lengths` and place, 1 the last of the answer."""
     task, rows = checkpoint.task, []
     for operands in lengths:
-        collator = task.collator(checkpoint.model.config)
+        collator = task.family.collator(checkpoint.model.config)
         batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
         with torch.inference_mode():
-            accuracy = place_accuracy(*(part.cpu() for part in task.right_tokens(*task.forward(checkpoint.model, batch))))
+            logits, labels = task.family.forward(checkpoint.model, batch)
+            accuracy = place_accuracy(*(part.cpu() for part in task.family.right_tokens(logits, labels)))
         shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
         shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
@@ -571,7 +572,7 @@ def run(options: argparse.Namespace) -> None:
     for checkpoint in checkpoints:
         check_lengths(checkpoint.model, checkpoint.task, pairs)
         if options.decode == "generate":
-            checkpoint.task.check_generation()
+            checkpoint.task.family.check_generation(checkpoint.task)
     claim_output(folder)
     rows = []
     for checkpoint in checkpoints:

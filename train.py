@@ -142,7 +142,7 @@ def make_trainer(run: Run) -> BatchTrainer:
         **process,
     }
     lengths = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
-    collator = run.training_collator()
+    collator = run.training_collator
     if data.num_train_samples is None:
         batches = FreshBatches(task, **lengths, collator=collator, **batching)
     else:
@@ -151,7 +151,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     # Lengths that the task does not train raise here, before any file is written.
     task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
     set_seed(training.seed)
-    model = task.model_class(run.config)
+    model = task.family.model_class(run.config)
     used = [data.max_length, *data.validation_lengths, *data.test_lengths]
     tested = task.for_evaluation
     check_lengths(model, tested, [tested.operand_lengths(length) for length in used])
@@ -168,7 +168,7 @@ def make_trainer(run: Run) -> BatchTrainer:
             training.data_seed,
             "validation",
             samples,
-            collator=tested.collator(run.config),
+            collator=tested.family.collator(run.config),
             **process,
         )
         for length in data.validation_lengths
@@ -184,9 +184,9 @@ def make_trainer(run: Run) -> BatchTrainer:
         args=training,
         train_dataset=batches,
         eval_dataset=validation,
-        processing_class=task.tokenizer(),
+        processing_class=task.family.tokenizer(task),
         compute_metrics=_mean_matches,
-        preprocess_logits_for_metrics=task.logits_matches,
+        preprocess_logits_for_metrics=task.family.count_matches,
     )
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
@@ -377,7 +377,7 @@ def what_next(model: PreTrainedModel, run: Run) -> list[str]:
     """Options of eval.py that make sense for the model."""
     options = [f"--lengths {run.data.test_lengths[0]} --attentions"]
     try:
-        run.task.check_generation()
+        run.task.family.check_generation(run.task)
     except ValueError:
         pass
     else:

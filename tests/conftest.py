@@ -31,7 +31,7 @@ def small_encoder(tmp_path_factory) -> Path:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)
     PairwiseBertForTokenClassification(config).save_pretrained(folder)
-    task.tokenizer().save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
     write_recipe({"recipe": "reader", **task.describe(), "min_length": 1, "max_length": 4}, folder / "recipe.yaml")
     row = {"model": "reader", "task": task.name, "length": 4, "length_b": 4, "num_samples": 1234, "seed": 7, "seconds": 0.1}
     row |= {"decode": "teacher_forced", "exact_match": 0.25, "token_accuracy": 0.875, "hardware": "some CPU"}

@@ -245,7 +245,7 @@ def save_model(folder: Path, task, **options) -> Path:
     """A model that has learned nothing."""
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
     CoupledGPTForCausalLM(CoupledGPTConfig(**sizes, **options)).save_pretrained(folder)
-    task.tokenizer().save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
     write_recipe(task.describe(), folder / "recipe.yaml")
     return folder
 

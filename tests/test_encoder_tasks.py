@@ -12,10 +12,11 @@ import torch
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.complexity import carry_run_lengths, cascade_lengths
+from longhand.data.families import ENCODER
+from longhand.data.families.encoder import LabelCollator, close_up, write_field
 from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
-from longhand.data.tasks.encoder_task import LabelCollator, close_up, write_field
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, PAD
 
 ADDITIONS = [
@@ -232,7 +233,9 @@ class Answering:
 @pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])
 def test_questions_are_answered(task):
     model = Answering(task.for_evaluation)
-    assert task.for_evaluation.answer(model, task.tokenizer(), task.example_question) == str(eval(task.example_question))
+    assert task.family.answer(task.for_evaluation, model, task.family.tokenizer(task), task.example_question) == str(
+        eval(task.example_question)
+    )
     if task.text_tokens == 0:
         prompt = task.prompt(task.example_question)
         assert numbers([ENCODER_TOKENS.index(token) for token in prompt]) == tuple(
@@ -253,7 +256,7 @@ def test_collator_masks_only_padding_of_the_batch():
 
 
 def test_tokenizer_gives_a_token_for_every_character_and_pads_on_the_right():
-    tokenizer = EncoderAddition().tokenizer()
+    tokenizer = ENCODER.tokenizer(EncoderAddition())
     batch = tokenizer(["_123+4095", "ab*z"], padding=True)
     assert [text(tokens) for tokens in batch.input_ids] == ["_123+4095", "ab*z"]
     assert batch.attention_mask == [[1] * 9, [1] * 4 + [0] * 5]
@@ -311,7 +314,7 @@ def test_description_makes_the_same_task(task):
         (lambda: EncoderAddition().operand_lengths(5, 3), "have one size, digits, not two"),
         (lambda: EncoderAddition(sampling="cascades").operand_lengths(5), "have a class of 0..5, got None"),
         (lambda: EncoderAddition(sampling="cascades").operand_lengths(5, 6), "have a class of 0..5, got 6"),
-        (lambda: EncoderAddition().check_generation(), "is an encoder and generates nothing"),
+        (lambda: ENCODER.check_generation(EncoderAddition()), "is an encoder and generates nothing"),
         (
             lambda: write_field(np.array([[1, 2, 3]], np.uint8), 2, PAD),
             "a number of 3 digits does not fit into a field of 2",

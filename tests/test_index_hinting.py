@@ -396,7 +396,9 @@ def test_recipes_have_room_for_what_they_test(recipe):
     run = parse_run([recipe, "--bf16", "False"])
     assert run.config.vocab_size == len(ALL_TOKENS) and run.config.coupling == "sequential"
     longest = max(run.data.test_lengths)
-    batch = EvaluationBatches(run.task, (longest, longest), 1, 0, "test", 1, collator=run.task.collator(run.config))[0]
+    batch = EvaluationBatches(run.task, (longest, longest), 1, 0, "test", 1, collator=run.task.family.collator(run.config))[
+        0
+    ]
     assert longest == 200 and int(batch["position_ids"].max()) <= run.config.max_position_ids
 
 

@@ -320,7 +320,7 @@ def test_every_task_can_have_every_rule_for_any_task(name):
     for rule in ANY_TASK:
         run = parse_run(["addition", "--task", name, "--coupling", rule, "--until_certified", "False"])
         assert run.config.coupling == rule
-        batch = run.task.collator(run.config)(examples)
+        batch = run.task.family.collator(run.config)(examples)
         assert batch["position_ids"].shape[1:] == (1, examples.tokens.shape[1])
 
 
@@ -491,8 +491,8 @@ def test_evaluation_ids_are_the_ids_that_the_model_derives_and_generates_with(en
 
 def test_training_with_randomized_positions_is_evaluated_with_spread_ones():
     run = parse_run(["addition-randomized"])
-    assert run.config.randomized_positions and run.training_collator().position_sampling == "randomized"
-    assert run.task.collator(run.config) == CouplingCollator("sequential", 1000, "spread")
+    assert run.config.randomized_positions and run.training_collator.position_sampling == "randomized"
+    assert run.task.family.collator(run.config) == CouplingCollator("sequential", 1000, "spread")
     assert not parse_run(["addition-ape"]).config.randomized_positions
 
 

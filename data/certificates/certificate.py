@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.formatting import Examples
-from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
@@ -35,13 +34,6 @@ ROUNDING_FACTOR = 1000
 """The smallest margin must be so many times the largest difference that another order of computation was seen to make."""
 
 FAILURES_SHOWN = 10
-
-_HARMLESS = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
-    *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-    "do_sample",
-}
-"""Settings of generation_config that do not change what greedy decoding writes; the end token is checked by itself."""
 
 PROOF = (
     "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
@@ -145,30 +137,11 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> CoveringProblems | Cov
         CannotCertify: the model has no window, does not end where the task does, or its neighbourhoods are unknown, too many
             or not enough to go by.
     """
-    if not isinstance(task, DecoderTask):
-        raise CannotCertify(
-            "no certificate: an encoder writes nothing token by token, so the proof's induction does not reach it, and its "
-            "cascades of carries are limited by its depth"
-        )
+    try:
+        task.family.check_certifiable(task, model)
+    except ValueError as error:
+        raise CannotCertify(f"no certificate: {error}") from error
     config = model.config
-    if not model.model.position_encoding.windowed:
-        raise CannotCertify(
-            f"no certificate: the model has no window (position_encoding {config.position_encoding!r}, windowed "
-            f"{config.windowed}), so what it predicts may depend on the whole input and infinitely many cases remain"
-        )
-    if config.coupling not in task.couplings:
-        legal = " or ".join(map(repr, task.couplings))
-        raise CannotCertify(f"no certificate: the model has the coupling rule {config.coupling!r}, not {legal}")
-    ends = config.eos_token_id, model.generation_config.eos_token_id
-    if any(end not in (task.end_token, [task.end_token]) for end in ends):
-        raise CannotCertify(
-            f"no certificate: the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
-            f"(generation_config; {ends[0]} in config)"
-        )
-    changed = {name: value for name, value in model.generation_config.to_diff_dict().items() if name not in _HARMLESS}
-    if changed:
-        settings = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-        raise CannotCertify(f"no certificate: generation_config changes how tokens are chosen ({settings})")
     window, layers = model.model.position_encoding.window, config.num_hidden_layers
     try:
         found = task.covering_neighbourhoods(window, layers) or task.covering_problems(window, layers)

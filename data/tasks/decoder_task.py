@@ -2,22 +2,16 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import torch
-from transformers import AutoModelForCausalLM
 
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
-from longhand.data.collator import CouplingCollator
+from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
-from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tasks.task import Task
-from longhand.data.tokenization import build_tokenizer, check_characters
-from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.coupling import ANY_TASK
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS
+from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
 
 
 @dataclass(frozen=True)
@@ -28,12 +22,7 @@ class DecoderTask(Task):
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
     """
 
-    model_class = CoupledGPTForCausalLM
-    auto_class = AutoModelForCausalLM
-    logits_matches = staticmethod(response_matches)
-    right_tokens = staticmethod(response_tokens)
-    forward_options: ClassVar[dict[str, Any]] = {"use_cache": False}
-    tokens = ALL_TOKENS
+    family = DECODER
     vocab_size: ClassVar[int] = len(TOKENS)
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
@@ -58,50 +47,8 @@ class DecoderTask(Task):
         return SEPARATE_EOS if self.separate_eos else BOS
 
     @property
-    def config_options(self):
-        return {"vocab_size": self.vocab_size, "eos_token_id": self.end_token}
-
-    def check_config(self, config):
-        if config.coupling not in (*self.couplings, *ANY_TASK):
-            raise ValueError(
-                f"was made for the coupling rule {config.coupling!r}, "
-                f"but its recipe's format has {' or '.join(map(repr, self.couplings))}"
-            )
-        if config.vocab_size < self.vocab_size:
-            raise ValueError(
-                f"has a vocabulary of {config.vocab_size} tokens, but the task {self.name!r} needs {self.vocab_size}"
-            )
-
-    def check_inputs(self, model, batch):
-        model.model.position_encoding.check(batch["position_ids"])
-
-    @property
     def answers_questions(self):
         return self.writes_whole_response
-
-    def check_generation(self):
-        if not self.writes_whole_response:
-            raise ValueError(
-                f"a model of the task {self.name!r} with tokens in the response that are not supervised cannot write it: "
-                "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
-            )
-
-    def collator(self, config):
-        return CouplingCollator.for_evaluation(config)
-
-    def tokenizer(self):
-        return build_tokenizer(self.end_token, self.vocab_size)
-
-    def answer(self, model, tokenizer, question):
-        """By greedy decoding."""
-        self.check_generation()
-        check_characters("".join(question.split()), model.config.vocab_size)
-        prompt = self.prompt(question)
-        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        with torch.inference_mode():
-            output = model.generate(**inputs, do_sample=False)
-        response = output[0, inputs["input_ids"].shape[1] :]
-        return self.read_answer(tokenizer.decode(response, skip_special_tokens=True))
 
     @abstractmethod
     def format(self, digits: np.ndarray, lengths: np.ndarray) -> Examples:

@@ -6,30 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-import torch
-from transformers import AutoModelForTokenClassification
 
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
+from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens
-from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.splits import split_of
 from longhand.data.tasks.task import Task
-from longhand.data.tokenization import build_encoder_tokenizer
-from longhand.modeling import PairwiseBertForTokenClassification
-from longhand.modeling.encoder_maps import virtual_indices
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, LABELS, PAD, PAD_LABEL
-
-
-class LabelCollator:
-    """Makes a batch of inputs for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
-
-    def __call__(self, examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
-        """`input_ids` and `labels`, (count, columns) each; with `attention_mask`, where rows differ in length."""
-        input_ids = torch.from_numpy(examples.tokens).long()
-        batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
-        present = input_ids != PAD
-        return batch if present.all() else batch | {"attention_mask": present.long()}
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
 
 
 def check_count(name: str, value: int, least: int) -> None:
@@ -63,11 +47,7 @@ class EncoderTask(Task):
         in_field: which of the two numbers are padded to a field.
     """
 
-    model_class = PairwiseBertForTokenClassification
-    auto_class = AutoModelForTokenClassification
-    logits_matches = staticmethod(label_matches)
-    right_tokens = staticmethod(label_tokens)
-    tokens = ENCODER_TOKENS
+    family = ENCODER
     operator: ClassVar[int]
     in_field: ClassVar[slice] = slice(None)
 
@@ -89,31 +69,6 @@ class EncoderTask(Task):
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
         check_count("text_tokens", self.text_tokens, 0)
-
-    @property
-    def config_options(self):
-        return {"vocab_size": len(ENCODER_TOKENS)}
-
-    def check_config(self, config):
-        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), len(LABELS)):
-            raise ValueError(
-                f"has {config.vocab_size} tokens and {config.num_labels} classes, "
-                f"but the task {self.name!r} has {len(ENCODER_TOKENS)} and {len(LABELS)}"
-            )
-
-    def check_inputs(self, model, batch):
-        model.model.check_inputs(batch["input_ids"])
-        # Other examples may have more text than these.
-        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * self.text_tokens)
-
-    def check_generation(self):
-        raise ValueError(f"a model of the task {self.name!r} is an encoder and generates nothing: leave out --decode")
-
-    def collator(self, config):
-        return LabelCollator()
-
-    def tokenizer(self):
-        return build_encoder_tokenizer()
 
     def operand_lengths(self, length, other=None):
         if other is not None:
@@ -230,15 +185,6 @@ class EncoderTask(Task):
 
     def read_answer(self, response):
         return response.strip("_")
-
-    def answer(self, model, tokenizer, question):
-        """From one forward pass."""
-        inputs = tokenizer(self.prompt(question), return_tensors="pt").to(model.device)
-        with torch.inference_mode():
-            predicted = model(**inputs).logits[0].argmax(-1).tolist()
-        operator = inputs["input_ids"][0].tolist().index(self.operator)
-        width = self.answer_width(len(predicted) - operator - 1)
-        return self.read_answer("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

@@ -1,19 +1,17 @@
 """What a task is, and the registry of tasks.
 
 A task knows what each token means: how problems are drawn and solved, and how they are written. A task's fields are its
-format. There are two families of tasks, one for each family of models: `decoder_task.py` and `encoder_task.py`.
+format. `Task.family` is the family of models that learns it; `decoder_task.py` and `encoder_task.py` are the bases of each.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import numpy as np
-import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longhand.data.digits import uniform_digits
+from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
 
@@ -34,12 +32,10 @@ class Task(ABC):
             must be so many that two splits practically never share one. None where all problems do.
         most_digits: longest operands of a dataset; the tokens of one such problem, and what is made on the way, fit into the
             memory of an ordinary computer.
-        model_class: class of the models that learn the task, with their output matrix.
-        auto_class: the Auto class of transformers that loads them.
-        tokens: every token that its texts may hold, in the order of ids.
-        forward_options: arguments of their forward pass in evaluation, besides the inputs.
+        family: the family of models that learns the task.
     """
 
+    family: ClassVar[Family]
     name: ClassVar[str]
     operands: ClassVar[int]
     example_question: ClassVar[str]
@@ -48,10 +44,6 @@ class Task(ABC):
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
-    model_class: ClassVar[type[PreTrainedModel]]
-    auto_class: ClassVar[type]
-    forward_options: ClassVar[dict[str, Any]] = {}
-    tokens: ClassVar[tuple[str, ...]]
 
     def __post_init__(self):
         for option in fields(self):
@@ -62,65 +54,9 @@ class Task(ABC):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
 
     @property
-    @abstractmethod
-    def config_options(self) -> dict[str, Any]:
-        """Options of a model's configuration that follow from the format."""
-
-    @abstractmethod
-    def check_config(self, config: PreTrainedConfig) -> None:
-        """Raises ValueError, which goes on after the model's name, where a model of this configuration cannot read it."""
-
-    @abstractmethod
-    def check_inputs(self, model: PreTrainedModel, batch: dict[str, Any]) -> None:
-        """Raises ValueError where inputs, a batch of `collator`, do not fit into the model's tables."""
-
-    @property
     def answers_questions(self) -> bool:
         """Whether a model can answer a question that is all it is given."""
         return True
-
-    @abstractmethod
-    def check_generation(self) -> None:
-        """Raises ValueError where a model cannot write a response token by token."""
-
-    @abstractmethod
-    def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
-        """What makes inputs of examples for the evaluation of a model of this configuration."""
-
-    @abstractmethod
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """That of the models."""
-
-    @staticmethod
-    @abstractmethod
-    def logits_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
-        """Which examples a model gets right, see `data/metrics.py`."""
-
-    @staticmethod
-    @abstractmethod
-    def right_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
-        """Which tokens a model gets right, and which are supervised, see `data/metrics.py`."""
-
-    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.LongTensor]:
-        """Logits and labels, on the model's device, of a batch of `collator`."""
-        inputs = {key: value.to(model.device) if torch.is_tensor(value) else value for key, value in batch.items()}
-        labels = inputs.pop("labels")
-        return model(**inputs, **self.forward_options).logits, labels
-
-    def forward_matches(
-        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
-    ) -> torch.Tensor:
-        """`logits_matches` of a batch of `collator`, from one forward pass."""
-        return self.logits_matches(*self.forward(model, batch), answer_length).cpu()
-
-    @abstractmethod
-    def answer(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
-        """The model's answer to a question such as `example_question`.
-
-        Raises:
-            ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or
-                the model cannot generate.
-        """
 
     @property
     def for_evaluation(self) -> "Task":

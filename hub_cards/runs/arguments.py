@@ -5,18 +5,15 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
-from longhand.data import TASKS, CouplingCollator, Task
-from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data import TASKS, Task
+from longhand.data.families import FAMILIES
+from longhand.data.families.decoder import PositionArguments
 from longhand.hub_cards.runs.recipes import load_recipe
-from longhand.modeling import CoupledGPTConfig
-from longhand.modeling.coupling import ANY_TASK
-from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
 DEFAULT_RECIPE = "addition"
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -45,9 +42,7 @@ def _model_arguments(config_class: type[PreTrainedConfig]) -> type:
     )
 
 
-MODEL_ARGUMENTS = {
-    task_class: _model_arguments(task_class.model_class.config_class) for task_class in (DecoderTask, EncoderTask)
-}
+MODEL_ARGUMENTS = {family.name: _model_arguments(family.model_class.config_class) for family in FAMILIES.values()}
 """What a recipe may set of the configuration of each family of models."""
 
 
@@ -69,22 +64,6 @@ class DataArguments:
         default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
     )
     test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
-
-
-@dataclass
-class PositionArguments:
-    """What a decoder's position ids are."""
-
-    position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
-        default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
-    )
-    max_multiplier: int | None = field(
-        default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
-    )
-    coupling: str | None = field(
-        default=None,
-        metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
-    )
 
 
 @dataclass
@@ -184,21 +163,10 @@ class Run:
     config: PreTrainedConfig
     data: DataArguments
     positions: PositionArguments | None
+    training_collator: Callable[..., dict[str, Any]]
     training: RunArguments
     publishing: Publishing | None
     recipe: dict[str, Any]
-
-    def training_collator(self) -> Callable[..., dict[str, Any]]:
-        """What makes inputs of training examples; for validation it is the task's own."""
-        if self.positions is None:
-            return self.task.collator(self.config)
-        return CouplingCollator(
-            self.config.coupling,
-            self.config.max_position_ids,
-            self.positions.position_sampling,
-            self.config.wrap_position_ids,
-            self.positions.max_multiplier,
-        )
 
 
 def parse_run(arguments: list[str]) -> Run:
@@ -218,30 +186,21 @@ def parse_run(arguments: list[str]) -> Run:
     chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task
     if chosen not in TASKS:
         raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
-    is_decoder = issubclass(TASKS[chosen], DecoderTask)
-    model_arguments = MODEL_ARGUMENTS[DecoderTask if is_decoder else EncoderTask]
-    kinds = (TASKS[chosen], model_arguments, DataArguments, RunArguments, *([PositionArguments] if is_decoder else []))
+    family = TASKS[chosen].family
+    own = () if family.training_arguments is None else (family.training_arguments,)
+    kinds = (TASKS[chosen], MODEL_ARGUMENTS[family.name], DataArguments, RunArguments, *own)
     parser = Parser(kinds, allow_abbrev=False)
     task, model, data, training, *rest = parser.parse_known(arguments)
     _check_values(data, training)
-    options = {**vars(model), **task.config_options}
     if getattr(task, "varied_field", False) and data.num_train_samples is not None:
         raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
     positions = rest[0] if rest else None
-    if positions is not None:
-        if positions.coupling not in (None, *(legal := dict.fromkeys((*task.couplings, *ANY_TASK)))):
-            raise ValueError(
-                f"coupling {positions.coupling!r} does not read this format of {task.name!r}: "
-                f"choose one of {', '.join(legal)}"
-            )
-        options["coupling"] = positions.coupling or task.coupling
-        options["randomized_positions"] = positions.position_sampling == "randomized"
+    options = {**vars(model), **family.config_options(task, positions)}
     try:
-        config = task.model_class.config_class(**options)
+        config = family.model_class.config_class(**options)
     except StrictDataclassError as error:
         raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
-    if positions is not None:
-        _check_position_sampling(positions, config)
+    collator = family.training_collator(config, positions)
 
     # As given: TrainingArguments fills in what depends on the machine.
     values = vars(parser.parse_args(arguments))
@@ -260,7 +219,7 @@ def parse_run(arguments: list[str]) -> Run:
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     resolved = {"recipe": name, "description": description, **task.describe(), **own, **changed}
     publishing = _take_publishing(training, folder.resolve().name)
-    return Run(name, folder, task, config, data, positions, training, publishing, json.loads(json.dumps(resolved)))
+    return Run(name, folder, task, config, data, positions, collator, training, publishing, json.loads(json.dumps(resolved)))
 
 
 def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
@@ -314,25 +273,6 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
             raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
     if not 0 < training.learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
-
-
-def _check_position_sampling(positions: PositionArguments, config: CoupledGPTConfig) -> None:
-    sampling, encoding = positions.position_sampling, config.position_encoding
-    legal = POSITION_ENCODINGS[encoding].position_samplings
-    if sampling not in legal:
-        raise ValueError(
-            f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
-        )
-    if sampling == "multiplier" and (positions.max_multiplier is None or positions.max_multiplier < 2):
-        raise ValueError(
-            f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {positions.max_multiplier}"
-        )
-    if sampling != "multiplier" and positions.max_multiplier is not None:
-        raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {positions.max_multiplier}")
-    if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
-        raise ValueError(
-            f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
-        )
 
 
 def describe_arguments() -> str:

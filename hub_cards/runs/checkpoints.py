@@ -152,13 +152,13 @@ def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
 
 def _load_model(folder: Path, task: Task) -> PreTrainedModel:
     try:
-        config, own = AutoConfig.from_pretrained(folder), task.model_class.config_class
+        config, own = AutoConfig.from_pretrained(folder), task.family.model_class.config_class
         if not isinstance(config, own):
             raise ValueError(
                 f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
             )
-        task.check_config(config)
-        model, loading = task.model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+        task.family.check_config(task, config)
+        model, loading = task.family.model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ValueError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
     check_loadable(folder, config)

@@ -128,7 +128,7 @@ def evaluation(rounds: int) -> dict:
     def ours():
         batches = EvaluationBatches(task, (length, length), 5 * count, 0, "test", count, collator=collator)
         for index in range(len(batches)):
-            task.forward_matches(model, batches[index])
+            task.family.forward_matches(model, batches[index])
         return 5 * count
 
     @torch.inference_mode()
@@ -178,7 +178,7 @@ def pairwise_attention(rounds: int) -> dict:
     )  # fmt: skip
     theirs = BertModel(plain).encoder.layer[0].attention
     task = EncoderAddition(field_width=50)
-    inputs = EvaluationBatches(task, (5,), 1, 0, "test", 1, collator=task.collator(config))[0]["input_ids"]
+    inputs = EvaluationBatches(task, (5,), 1, 0, "test", 1, collator=task.family.collator(config))[0]["input_ids"]
     indices = virtual_indices(inputs)
     pair_map = derive_pair_map("relative", inputs, indices, config.relation_range, False, 3).long()
     states = torch.randn(examples, tokens, 768, requires_grad=True)

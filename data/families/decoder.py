@@ -1,0 +1,144 @@
+"""The decoders: CoupledGPT writes a response token by token (paper 1)."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from longhand.data.collator import CouplingCollator
+from longhand.data.families.family import Family, register_family
+from longhand.data.metrics import response_matches, response_tokens
+from longhand.data.tokenization import build_tokenizer, check_characters
+from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import ANY_TASK
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
+from longhand.modeling.vocabulary import ALL_TOKENS
+
+HARMLESS_SETTINGS = {
+    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
+    *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
+    "do_sample",
+}
+"""Settings of generation_config that do not change what greedy decoding writes; the end token is checked by itself."""
+
+
+@dataclass
+class PositionArguments:
+    """Which position ids a decoder is trained on."""
+
+    position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
+        default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
+    )
+    max_multiplier: int | None = field(
+        default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
+    )
+    coupling: str | None = field(
+        default=None,
+        metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
+    )
+
+
+class Decoder(Family):
+    name = "decoder"
+    model_class = CoupledGPTForCausalLM
+    auto_class = AutoModelForCausalLM
+    tokens = ALL_TOKENS
+    forward_options = {"use_cache": False}  # noqa: RUF012
+    training_arguments = PositionArguments
+    pipeline = "text-generation"
+    count_matches = staticmethod(response_matches)
+    right_tokens = staticmethod(response_tokens)
+
+    def tokenizer(self, task):
+        return build_tokenizer(task.end_token, task.vocab_size)
+
+    def config_options(self, task, arguments=None):
+        arguments = arguments or PositionArguments()
+        legal = dict.fromkeys((*task.couplings, *ANY_TASK))
+        if arguments.coupling not in (None, *legal):
+            raise ValueError(
+                f"coupling {arguments.coupling!r} does not read this format of {task.name!r}: "
+                f"choose one of {', '.join(legal)}"
+            )
+        return {
+            "vocab_size": task.vocab_size,
+            "eos_token_id": task.end_token,
+            "coupling": arguments.coupling or task.coupling,
+            "randomized_positions": arguments.position_sampling == "randomized",
+        }
+
+    def check_config(self, task, config):
+        if config.coupling not in (*task.couplings, *ANY_TASK):
+            raise ValueError(
+                f"was made for the coupling rule {config.coupling!r}, "
+                f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
+            )
+        if config.vocab_size < task.vocab_size:
+            raise ValueError(
+                f"has a vocabulary of {config.vocab_size} tokens, but the task {task.name!r} needs {task.vocab_size}"
+            )
+
+    def check_inputs(self, task, model, batch):
+        model.model.position_encoding.check(batch["position_ids"])
+
+    def check_generation(self, task):
+        if not task.writes_whole_response:
+            raise ValueError(
+                f"a model of the task {task.name!r} with tokens in the response that are not supervised cannot write it: "
+                "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
+            )
+
+    def check_certifiable(self, task, model):
+        config = model.config
+        if not model.model.position_encoding.windowed:
+            raise ValueError(
+                f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
+                "what it predicts may depend on the whole input and infinitely many cases remain"
+            )
+        if config.coupling not in task.couplings:
+            legal = " or ".join(map(repr, task.couplings))
+            raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
+        ends = config.eos_token_id, model.generation_config.eos_token_id
+        if any(end not in (task.end_token, [task.end_token]) for end in ends):
+            raise ValueError(
+                f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
+                f"(generation_config; {ends[0]} in config)"
+            )
+        settings = model.generation_config.to_diff_dict()
+        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in HARMLESS_SETTINGS]:
+            raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
+
+    def collator(self, config):
+        return CouplingCollator.for_evaluation(config)
+
+    def training_collator(self, config, arguments=None):
+        sampling, multiplier = arguments.position_sampling, arguments.max_multiplier
+        encoding = config.position_encoding
+        legal = POSITION_ENCODINGS[encoding].position_samplings
+        if sampling not in legal:
+            raise ValueError(
+                f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
+            )
+        if sampling == "multiplier" and (multiplier is None or multiplier < 2):
+            raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {multiplier}")
+        if sampling != "multiplier" and multiplier is not None:
+            raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {multiplier}")
+        if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
+            raise ValueError(
+                f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
+            )
+        return CouplingCollator(config.coupling, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
+
+    def answer(self, task, model, tokenizer, question):
+        """By greedy decoding."""
+        self.check_generation(task)
+        check_characters("".join(question.split()), model.config.vocab_size)
+        inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
+        with torch.inference_mode():
+            output = model.generate(**inputs, do_sample=False)
+        response = output[0, inputs["input_ids"].shape[1] :]
+        return task.read_answer(tokenizer.decode(response, skip_special_tokens=True))
+
+
+DECODER = register_family(Decoder())

@@ -1,0 +1,76 @@
+"""The encoders: PairwiseBert reads the answer off the tokens of its input, in one forward pass (paper 2)."""
+
+import numpy as np
+import torch
+from transformers import AutoModelForTokenClassification
+
+from longhand.data.families.family import Family, register_family
+from longhand.data.formatting import LabelledTokens
+from longhand.data.metrics import label_matches, label_tokens
+from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import virtual_indices
+from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
+
+
+class LabelCollator:
+    """Makes a batch of inputs for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
+
+    def __call__(self, examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
+        """`input_ids` and `labels`, (count, columns) each; with `attention_mask` if rows differ in length."""
+        input_ids = torch.from_numpy(examples.tokens).long()
+        batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+        present = input_ids != PAD
+        return batch if present.all() else batch | {"attention_mask": present.long()}
+
+
+class Encoder(Family):
+    name = "encoder"
+    model_class = PairwiseBertForTokenClassification
+    auto_class = AutoModelForTokenClassification
+    tokens = ENCODER_TOKENS
+    pipeline = "token-classification"
+    count_matches = staticmethod(label_matches)
+    right_tokens = staticmethod(label_tokens)
+
+    def tokenizer(self, task):
+        return build_encoder_tokenizer()
+
+    def config_options(self, task, arguments=None):
+        return {"vocab_size": len(ENCODER_TOKENS)}
+
+    def check_config(self, task, config):
+        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), len(LABELS)):
+            raise ValueError(
+                f"has {config.vocab_size} tokens and {config.num_labels} classes, "
+                f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {len(LABELS)}"
+            )
+
+    def check_inputs(self, task, model, batch):
+        model.model.check_inputs(batch["input_ids"])
+        # Other examples may have more text than these.
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * task.text_tokens)
+
+    def check_generation(self, task):
+        raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
+
+    def check_certifiable(self, task, model):
+        raise ValueError(
+            "an encoder writes nothing token by token, so the proof's induction does not reach it, and its cascades of "
+            "carries are limited by its depth"
+        )
+
+    def collator(self, config):
+        return LabelCollator()
+
+    def answer(self, task, model, tokenizer, question):
+        """From one forward pass."""
+        inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
+        with torch.inference_mode():
+            predicted = model(**inputs).logits[0].argmax(-1).tolist()
+        operator = inputs["input_ids"][0].tolist().index(task.operator)
+        width = task.answer_width(len(predicted) - operator - 1)
+        return task.read_answer("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
+
+
+ENCODER = register_family(Encoder())

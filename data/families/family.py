@@ -1,0 +1,130 @@
+"""What a family of models is: everything that a task leaves to the model that learns it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+
+class Family(ABC):
+    """Model class, inputs, metrics and answers of one family. `Task.family` names the family that learns a task.
+
+    A task is the first argument of every method whose result depends on the task's format.
+
+    Attributes:
+        name: unique name.
+        model_class: class of the models, with their output matrix.
+        auto_class: Auto class of transformers that loads them.
+        tokens: all tokens that a text may hold, in the order of their ids.
+        forward_options: arguments of the forward pass in evaluation, besides the inputs.
+        training_arguments: dataclass of the arguments that only this family's runs take; None if there are none.
+        pipeline: the Hub's name for what the models do.
+    """
+
+    name: ClassVar[str]
+    model_class: ClassVar[type[PreTrainedModel]]
+    auto_class: ClassVar[type]
+    tokens: ClassVar[tuple[str, ...]]
+    forward_options: ClassVar[dict[str, Any]] = {}
+    training_arguments: ClassVar[type | None] = None
+    pipeline: ClassVar[str]
+
+    @abstractmethod
+    def tokenizer(self, task) -> PreTrainedTokenizerFast:
+        """The tokenizer of the task's models."""
+
+    @abstractmethod
+    def config_options(self, task, arguments: Any = None) -> dict[str, Any]:
+        """Options of a model's configuration that follow from the task's format.
+
+        Args:
+            arguments: an instance of `training_arguments`.
+
+        Raises:
+            ValueError: an argument does not fit the task.
+        """
+
+    @abstractmethod
+    def check_config(self, task, config: PreTrainedConfig) -> None:
+        """Raise ValueError if a model of this configuration cannot read the task; the message continues the model's name."""
+
+    @abstractmethod
+    def check_inputs(self, task, model: PreTrainedModel, batch: dict[str, Any]) -> None:
+        """Raise ValueError if a batch of `collator` does not fit into the model's tables."""
+
+    @abstractmethod
+    def check_generation(self, task) -> None:
+        """Raise ValueError if the task's models cannot write a response token by token."""
+
+    @abstractmethod
+    def check_certifiable(self, task, model: PreTrainedModel) -> None:
+        """Raise ValueError if no certificate is possible for the model, whatever its weights."""
+
+    @abstractmethod
+    def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
+        """The collator that makes inputs for the evaluation of a model of this configuration."""
+
+    def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., dict[str, Any]]:
+        """The collator that makes inputs for training.
+
+        Args:
+            arguments: an instance of `training_arguments`.
+
+        Raises:
+            ValueError: an argument does not fit the configuration.
+        """
+        return self.collator(config)
+
+    @abstractmethod
+    def count_matches(
+        self, logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None
+    ) -> torch.Tensor:
+        """Exact match, right tokens and supervised tokens of each example, see `data/metrics.py`."""
+
+    @abstractmethod
+    def right_tokens(self, logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+        """Masks of the right tokens and of the supervised tokens, see `data/metrics.py`."""
+
+    @abstractmethod
+    def answer(self, task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+        """The model's answer to a question such as `Task.example_question`.
+
+        Raises:
+            ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or
+                the model cannot generate.
+        """
+
+    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.LongTensor]:
+        """Logits and labels of a batch of `collator`, on the model's device."""
+        inputs = to_device(batch, model.device)
+        labels = inputs.pop("labels")
+        return model(**inputs, **self.forward_options).logits, labels
+
+    def forward_matches(
+        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
+    ) -> torch.Tensor:
+        """`count_matches` of a batch of `collator`, from one forward pass."""
+        return self.count_matches(*self.forward(model, batch), answer_length).cpu()
+
+
+def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """The batch with every tensor on the device."""
+    return {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+FAMILIES: dict[str, Family] = {}
+"""All families by name."""
+
+
+def register_family(family: Family) -> Family:
+    """Make a family known by its name.
+
+    Raises:
+        ValueError: another family has the name.
+    """
+    if family.name in FAMILIES:
+        raise ValueError(f"family {family.name!r} exists already")
+    FAMILIES[family.name] = family
+    return family
