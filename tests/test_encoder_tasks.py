@@ -13,10 +13,11 @@ from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, make_ge
 from longhand.data.collator import IGNORED
 from longhand.data.complexity import carry_run_lengths, cascade_lengths
 from longhand.data.families import ENCODER
-from longhand.data.families.encoder import LabelCollator, close_up, write_field
+from longhand.data.families.encoder import LabelCollator
 from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
+from longhand.data.tasks.encoder_task import close_up, write_field
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, PAD
 
 ADDITIONS = [
