@@ -1,0 +1,30 @@
+"""Tables that users extend by decorators, and whose keys configurations name."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def check_free(kind: str, name: str, definition: Callable[..., Any], holder: Callable[..., Any] | None) -> None:
+    """Raise ValueError if a name belongs to another definition. A module that is imported again may replace its own.
+
+    Args:
+        kind: what the name stands for, such as "coupling rule".
+        definition: the function or class to be registered under the name.
+        holder: the function or class that has the name now; None if nothing has it.
+    """
+    if holder is None:
+        return
+    new, old = (f"{each.__module__}.{each.__qualname__}" for each in (definition, holder))
+    if new != old:
+        raise ValueError(f"the {kind} {name!r} exists already, as {old}: choose another name for {new}")
+
+
+def check_known(field: str, value: str, table: Iterable[str], plugins: bool = False) -> None:
+    """Raise ValueError, with the legal names, unless the value of a field is a name of the table.
+
+    Args:
+        plugins: whether a plugin may add names to the table.
+    """
+    if value not in table:
+        hint = "; a model made with a plugin needs it: --plugin FILE" if plugins else ""
+        raise ValueError(f"{field} {value!r} is unknown: choose one of {', '.join(table)}{hint}")
