@@ -28,9 +28,9 @@ class Plan(NamedTuple):
             continue after the planned response; None if its ids end there.
     """
 
-    position_ids: torch.LongTensor
+    position_ids: torch.Tensor
     response_length: int
-    largest_ids: torch.LongTensor | None = None
+    largest_ids: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CouplingRule:
     """
 
     name: str
-    plan: Callable[[torch.LongTensor, int], Plan]
+    plan: Callable[[torch.Tensor, int], Plan]
     levels: int
     capacity: Callable[[int], str]
     relations: tuple[Relation, ...] = ()
@@ -58,7 +58,7 @@ COUPLING_RULES: dict[str, CouplingRule] = {}
 ANY_TASK: list[str] = []
 """Names of the rules that read the text of every task; `coupling_rule` fills it."""
 
-PlanFunction = Callable[[torch.LongTensor, int], Plan]
+PlanFunction = Callable[[torch.Tensor, int], Plan]
 
 
 def coupling_rule(
@@ -85,7 +85,7 @@ def coupling_rule(
         if wrong := [relation for relation in relations if len(relation) != levels]:
             raise ValueError(f"a relation of the coupling rule {name!r} must have {levels} entries, got {wrong[0]}")
         holder = COUPLING_RULES.get(name)
-        check_free("coupling rule", name, plan, holder and holder.plan)
+        check_free("coupling rule", name, plan, holder.plan if holder else None)
         COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations)
         if reads_any_text and name not in ANY_TASK:
             ANY_TASK.append(name)
@@ -95,8 +95,8 @@ def coupling_rule(
 
 
 def shift_position_ids(
-    position_ids: torch.LongTensor, offset: torch.LongTensor, max_position_ids: int | None = None
-) -> torch.LongTensor:
+    position_ids: torch.Tensor, offset: torch.Tensor, max_position_ids: int | None = None
+) -> torch.Tensor:
     """Move every id except 0 up by `offset`, which broadcasts. With `max_position_ids`, ids wrap around the ring 1..max."""
     shifted = position_ids + offset
     if max_position_ids is not None:
@@ -113,7 +113,7 @@ def check_room(coupling: str, needed: int, max_position_ids: int) -> None:
         )
 
 
-def largest_position_ids(coupling: str, input_ids: torch.LongTensor) -> torch.LongTensor:
+def largest_position_ids(coupling: str, input_ids: torch.Tensor) -> torch.Tensor:
     """Return the largest id of each row's query and planned response at every level, (batch or 1, levels)."""
     rule = COUPLING_RULES[coupling]
     plan = rule.plan(input_ids, 1)
@@ -122,9 +122,7 @@ def largest_position_ids(coupling: str, input_ids: torch.LongTensor) -> torch.Lo
     return rule.plan(input_ids, input_ids.shape[1] + plan.response_length).position_ids.amax(-1)
 
 
-def spread_position_ids(
-    position_ids: torch.LongTensor, largest_ids: torch.LongTensor, max_position_ids: int
-) -> torch.LongTensor:
+def spread_position_ids(position_ids: torch.Tensor, largest_ids: torch.Tensor, max_position_ids: int) -> torch.Tensor:
     """Spread ids 1..n evenly over 1..max; 0 stays 0.
 
     Id k becomes round(k (max + 1) / (n + 1)), the mean of the k-th smallest id in a random subset of n ids (randomized
@@ -138,9 +136,7 @@ def spread_position_ids(
     return ((2 * position_ids * (max_position_ids + 1) + n + 1) // (2 * (n + 1))).clamp(max=max_position_ids)
 
 
-def plan_position_ids(
-    coupling: str, input_ids: torch.LongTensor, columns: int, spread_over: int | None = None
-) -> torch.LongTensor:
+def plan_position_ids(coupling: str, input_ids: torch.Tensor, columns: int, spread_over: int | None = None) -> torch.Tensor:
     """Return a rule's position ids, (batch or 1, levels, columns), spread over 1..`spread_over` if that is given.
 
     Raises:

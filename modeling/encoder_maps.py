@@ -16,7 +16,7 @@ NO_MAP = "none"
 """In place of a rule's name: heads that add no vectors."""
 
 
-def virtual_indices(input_ids: torch.LongTensor) -> torch.LongTensor:
+def virtual_indices(input_ids: torch.Tensor) -> torch.Tensor:
     """Places of the numbers' tokens, as if there were no text (paper 2, Sec. 3.3); 0 for text and padding of a batch.
 
         tokens   a _ 1 + b _ 5 c
@@ -32,7 +32,7 @@ def virtual_indices(input_ids: torch.LongTensor) -> torch.LongTensor:
     return numeric.cumsum(1).masked_fill(~numeric, 0)
 
 
-def operator_index(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+def operator_index(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """The virtual index (batch, 1) of each row's operator.
 
     Raises:
@@ -47,7 +47,7 @@ def operator_index(input_ids: torch.LongTensor, indices: torch.LongTensor) -> to
     return indices.masked_fill(~operator, 0).amax(1, keepdim=True)
 
 
-def digit_columns(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+def digit_columns(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Columns of two numbers written one above the other, 1 for the ones; the operator stands where their sum overflows.
 
         tokens   _ 1 2 + _ 9 5
@@ -63,7 +63,7 @@ def digit_columns(input_ids: torch.LongTensor, indices: torch.LongTensor) -> tor
     return columns.masked_fill(indices == 0, 0)
 
 
-def multiplier_places(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
+def multiplier_places(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Places of the digits before the operator, 1 for the ones; 0 for all other tokens.
 
     tokens   5 6 * _ 4 7
@@ -73,7 +73,7 @@ def multiplier_places(input_ids: torch.LongTensor, indices: torch.LongTensor) ->
     return before.clamp(min=0).masked_fill(indices == 0, 0)
 
 
-def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], windowed: bool) -> torch.IntTensor:
+def relative_relations(ids: torch.Tensor, relation_range: tuple[int, int], windowed: bool) -> torch.Tensor:
     """How much the id of the query is larger than that of the key (RPE, paper 2, Sec. 2, for virtual indices).
 
     With the range (-3, 3), the value that stands for "the same id" is 3:
@@ -104,12 +104,12 @@ def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], w
 
 
 def with_uniform_keys(
-    relations: torch.IntTensor,
-    input_ids: torch.LongTensor,
-    indices: torch.LongTensor,
+    relations: torch.Tensor,
+    input_ids: torch.Tensor,
+    indices: torch.Tensor,
     first: int,
     max_multiplier_length: int,
-) -> torch.IntTensor:
+) -> torch.Tensor:
     """One relation to every query for a key that is a digit of the multiplier (UPE, paper 2, Eq. 3.3), itself included.
 
     They are numbered by its place, from `first` on; a window does not hide the multiplier. With relative relations of the
@@ -142,7 +142,7 @@ class PairMapRule(NamedTuple):
         uniform: whether the digits of a multiplier are keys of their own kind, see `with_uniform_keys`.
     """
 
-    ids: Callable[[torch.LongTensor, torch.LongTensor], torch.LongTensor]
+    ids: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     uniform: bool = False
 
 
@@ -161,12 +161,12 @@ def num_relations(name: str, relation_range: tuple[int, int], max_multiplier_len
 
 def derive_pair_map(
     name: str,
-    input_ids: torch.LongTensor,
-    indices: torch.LongTensor,
+    input_ids: torch.Tensor,
+    indices: torch.Tensor,
     relation_range: tuple[int, int],
     windowed: bool,
     max_multiplier_length: int,
-) -> torch.IntTensor:
+) -> torch.Tensor:
     """The map (rows, tokens, tokens) of a rule; one row where all examples have the same layout.
 
     Args:
@@ -192,7 +192,7 @@ def derive_pair_map(
     return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
 
 
-def neighbours_of(pair_map: torch.IntTensor) -> Neighbours:
+def neighbours_of(pair_map: torch.Tensor) -> Neighbours:
     """The related keys of every query, for a map in which most keys are not related.
 
     Args:

@@ -1,16 +1,22 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationMixin
 
+from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
 from .windowed_cache import WindowedCache
 
 
 class CoupledGPTGenerationMixin(GenerationMixin):
     """`GenerationMixin` with coupled position ids, for a model whose base model is a `CoupledGPTModel`."""
+
+    config: CoupledGPTConfig
+    model: Any
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
@@ -29,9 +35,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             raise ValueError("assisted decoding is not supported: it does not crop coupled position ids")
         if kwargs.get("guidance_scale") not in (None, 1.0):
             raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
-        return super().generate(inputs, *args, **kwargs)
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _response_length(self, input_ids: torch.LongTensor) -> int:
+    def _response_length(self, input_ids: torch.Tensor) -> int:
         """Return the number of tokens of the longest response that the coupling rule plans for."""
         return COUPLING_RULES[self.config.coupling].plan(input_ids, 1).response_length
 
@@ -62,7 +68,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             model_kwargs["present_plan"] = self._plan_present(input_ids, plan=model_kwargs["position_plan"], **model_kwargs)
         return input_ids, model_kwargs
 
-    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> torch.LongTensor:
+    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> torch.Tensor:
         """Return a mask (batch, columns), 0 for padding and, under a window, for tokens after the longest response.
 
         These tokens have no id, so without the mask they would all see each other.

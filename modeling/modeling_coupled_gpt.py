@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,8 +12,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -32,7 +32,7 @@ from .pair_maps import Neighbours
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .windowed_cache import WindowedCache
 
-Tokens = slice | torch.LongTensor
+Tokens = slice | torch.Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -59,7 +59,7 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
-def expand_rows(rows: torch.Tensor, row_index: torch.LongTensor) -> torch.Tensor:
+def expand_rows(rows: torch.Tensor, row_index: torch.Tensor) -> torch.Tensor:
     """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
     return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
@@ -71,15 +71,15 @@ class CoupledGPTAttention(nn.Module):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
-        self.head_dim = config.head_dim
-        self.scaling = 1.0 if config.attention_scale == "none" else config.head_dim**-0.5
-        width = config.num_attention_heads * config.head_dim
+        self.head_dim: int = config.head_dim  # type: ignore[assignment]  # the configuration fills it in
+        self.scaling = 1.0 if config.attention_scale == "none" else self.head_dim**-0.5
+        width = config.num_attention_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
         if config.init == "t5":
-            self.q_proj.initial_std = (config.hidden_size * config.head_dim) ** -0.5
+            self.q_proj.initial_std = (config.hidden_size * self.head_dim) ** -0.5
         if config.qk_norm:
             self.qk_norm_factor = nn.Parameter(torch.empty(config.num_attention_heads))
         if config.attention_scale == "log_length":
@@ -96,15 +96,15 @@ class CoupledGPTAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         bias: torch.Tensor,
-        visible_keys: torch.LongTensor,
-        position_encoding: nn.Module | None = None,
-        position_ids: torch.LongTensor | None = None,
+        visible_keys: torch.Tensor,
+        position_encoding: PositionEncoding | None = None,
+        position_ids: torch.Tensor | None = None,
         kept: Tokens = slice(None),
-        row_index: torch.LongTensor | None = None,
+        row_index: torch.Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend in one of three forms: to all keys; to the `neighbours` among a cache's keys; in `neighbourhoods` of rows.
 
@@ -123,7 +123,7 @@ class CoupledGPTAttention(nn.Module):
             output = self._attend_to_rows(hidden_states, neighbourhoods, bias, visible_keys)
             return self.o_proj(output.flatten(-2)), weights
         query, key, value = self._project_tokens(hidden_states, visible_keys, kept, row_index)
-        if position_ids is not None:
+        if position_encoding is not None and position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
             key = position_encoding.rotate(key, position_ids)
         if past_key_values is not None:
@@ -166,7 +166,7 @@ class CoupledGPTAttention(nn.Module):
     def _key_length(self) -> float | None:
         return 1.0 if self.config.qk_norm else None
 
-    def _length_scale(self, visible_keys: torch.LongTensor, dtype: torch.dtype) -> torch.Tensor | float:
+    def _length_scale(self, visible_keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
         """Return the factor of the scores for queries that see `visible_keys` (...) keys: (..., 1, heads), or 1."""
         if self.config.attention_scale != "log_length":
             return 1.0
@@ -240,9 +240,9 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         kept: Tokens = slice(None),
-        row_index: torch.LongTensor | None = None,
+        row_index: torch.Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> torch.Tensor:
         """Return the states of the kept tokens (batch, kept, hidden), or a row for each neighbourhood (distinct, hidden)."""
         attention_output, _ = self.self_attn(
@@ -312,18 +312,18 @@ class ForwardInputs:
     """
 
     hidden_states: torch.Tensor
-    row_index: torch.LongTensor | None
-    position_ids: torch.LongTensor | None
+    row_index: torch.Tensor | None
+    position_ids: torch.Tensor | None
     attention_mask: torch.Tensor | None
     past_key_values: Cache | None
     past_length: int
     tokens: int
     kept: Tokens
     queries: Tokens
-    pair_map: torch.IntTensor | None = None
+    pair_map: torch.Tensor | None = None
     neighbours: Neighbours | None = None
 
-    def query_columns(self) -> torch.LongTensor:
+    def query_columns(self) -> torch.Tensor:
         """Return the columns of the queries among the keys, (queries,)."""
         columns = torch.arange(self.past_length, self.past_length + self.tokens, device=self.hidden_states.device)
         return columns[self.queries]
@@ -341,7 +341,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def plan_position_ids(self, input_ids: torch.LongTensor, columns: int) -> torch.LongTensor:
+    def plan_position_ids(self, input_ids: torch.Tensor, columns: int) -> torch.Tensor:
         """Return the position ids (batch, levels, columns) of query and response by the configured coupling rule.
 
         With `randomized_positions` they are spread evenly over 1..max_position_ids.
@@ -353,16 +353,16 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.LongTensor = 0,
-        **kwargs: Unpack[TransformersKwargs],
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPast:
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
@@ -377,7 +377,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             attention_mask,
             past_key_values,
             logits_to_keep,
-            every_token=recorded["hidden_states"],
+            recorded["hidden_states"],
         )
         if pair_map is not None:
             inputs.pair_map = pair_map[:, inputs.queries]
@@ -389,9 +389,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if inputs.neighbours is None:
             hidden_states = self._forward_all_pairs(inputs, **kwargs)
         elif past_key_values is None:
-            hidden_states = self._forward_distinct(inputs)
+            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
         else:
-            hidden_states = self._forward_cached(inputs, **kwargs)
+            hidden_states = self._forward_cached(inputs, inputs.neighbours)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
     def _resolve_inputs(
@@ -404,14 +404,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if past_key_values is not None and past_key_values.is_compileable:
-            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        past_length = self._past_length(past_key_values)
         tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
         if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens):
             raise ValueError(f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}")
         position_ids = self._resolve_position_ids(input_ids, position_ids, tokens, past_length)
-        if input_ids is not None and past_length == 0 and not every_token:
+        if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
         else:
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -422,6 +420,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states, row_index, position_ids, attention_mask, past_key_values, past_length, tokens, kept, queries
         )
 
+    def _past_length(self, past_key_values: Cache | None) -> int:
+        """Return the number of tokens in the cache."""
+        if past_key_values is None:
+            return 0
+        if past_key_values.is_compileable:
+            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        return past_key_values.get_seq_length()
+
     def _derive_relations(self, inputs: ForwardInputs, all_pairs: bool) -> None:
         """Derive the pair map or the neighbours from the position ids, if the encoding reads relations.
 
@@ -430,7 +436,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         if isinstance(inputs.past_key_values, WindowedCache):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        if not self.position_encoding.uses_pair_map:
+        if inputs.position_ids is None or not self.position_encoding.uses_pair_map:
             return
         if inputs.past_length:
             raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
@@ -440,78 +446,59 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             queries = inputs.position_ids[..., inputs.queries]
             inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
 
-    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, nn.Module, Tokens, Tokens]]:
-        """Yield every layer: its place, itself, the tokens that attend in it, and which of the queries so far these are."""
+    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, nn.Module, Tokens, dict[str, Any]]]:
+        """Yield for every layer its place, the layer, which of the queries so far attend in it, and its arguments."""
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            if index < last:
-                yield index, layer, slice(None), slice(None)
-            else:
-                yield index, layer, inputs.kept, inputs.kept if index > 0 else slice(None)
+            arguments = {
+                "kept": inputs.kept if index == last else slice(None),
+                "row_index": inputs.row_index if index == 0 else None,
+                "position_ids": inputs.position_ids,
+                "position_encoding": self.position_encoding,
+                "past_key_values": inputs.past_key_values,
+            }
+            yield index, layer, inputs.kept if index == last > 0 else slice(None), arguments
 
     def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> torch.Tensor:
         """Apply all layers with scores of every query and key; return the kept states (batch, kept, hidden)."""
         hidden_states, visible, pair_map = inputs.hidden_states, self._visible_keys(inputs), inputs.pair_map
-        for index, layer, kept, still in self._steps(inputs):
-            visible, pair_map = visible[:, still], None if pair_map is None else pair_map[:, still]
-            hidden_states = layer(
-                hidden_states,
-                bias=self._attention_bias(visible, pair_map, index, hidden_states.dtype).permute(0, 3, 1, 2),
-                visible_keys=visible.sum(-1),
-                position_encoding=self.position_encoding,
-                position_ids=inputs.position_ids,
-                kept=kept,
-                row_index=inputs.row_index if index == 0 else None,
-                past_key_values=inputs.past_key_values,
-                **kwargs,
-            )
+        for index, layer, queries, arguments in self._steps(inputs):
+            visible, pair_map = visible[:, queries], None if pair_map is None else pair_map[:, queries]
+            bias = self._attention_bias(visible, pair_map, index, hidden_states.dtype).permute(0, 3, 1, 2)
+            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments, **kwargs)
         return hidden_states
 
-    def _forward_cached(self, inputs: ForwardInputs, **kwargs) -> torch.Tensor:
+    def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
         """Apply all layers with scores of neighbours, whose keys are in a cache; return (batch, kept, hidden)."""
-        hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
-        for index, layer, kept, still in self._steps(inputs):
-            neighbours = neighbours.select(still)
+        hidden_states = inputs.hidden_states
+        for index, layer, queries, arguments in self._steps(inputs):
+            neighbours = neighbours.select(queries)
             visible = neighbours.relations >= 0
-            hidden_states = layer(
-                hidden_states,
-                bias=self._attention_bias(visible, neighbours.relations, index, hidden_states.dtype),
-                visible_keys=visible.sum(-1),
-                neighbours=neighbours,
-                position_encoding=self.position_encoding,
-                position_ids=inputs.position_ids,
-                kept=kept,
-                row_index=inputs.row_index if index == 0 else None,
-                past_key_values=inputs.past_key_values,
-                **kwargs,
-            )
+            bias = self._attention_bias(visible, neighbours.relations, index, hidden_states.dtype)
+            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbours=neighbours, **arguments)
         return hidden_states
 
-    def _forward_distinct(self, inputs: ForwardInputs) -> torch.Tensor:
+    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
         """Apply all layers to distinct neighbourhoods; return the kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
         """
-        hidden_states, row_index, neighbours = inputs.hidden_states, inputs.row_index, inputs.neighbours
+        hidden_states, row_index = inputs.hidden_states, inputs.row_index
         if row_index is None:
             batch, tokens, _ = hidden_states.shape
             row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
             hidden_states = hidden_states.flatten(0, 1)
-        for index, layer, kept, still in self._steps(inputs):
-            neighbours = neighbours.select(still)
-            neighbourhoods = distinct_neighbourhoods(row_index, kept, neighbours)
+        for index, layer, queries, arguments in self._steps(inputs):
+            neighbours = neighbours.select(queries)
+            neighbourhoods = distinct_neighbourhoods(row_index, arguments["kept"], neighbours)
             visible = neighbourhoods.relations >= 0
-            hidden_states = layer(
-                hidden_states,
-                neighbourhoods=neighbourhoods,
-                bias=self._attention_bias(visible, neighbourhoods.relations, index, hidden_states.dtype),
-                visible_keys=visible.sum(-1),
-            )
+            bias = self._attention_bias(visible, neighbourhoods.relations, index, hidden_states.dtype)
+            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbourhoods=neighbourhoods)
             row_index = neighbourhoods.index
         return expand_rows(hidden_states, row_index)
 
     def neighbours(
-        self, position_ids: torch.LongTensor, query_columns: torch.LongTensor, attention_mask: torch.Tensor | None
+        self, position_ids: torch.Tensor, query_columns: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.
 
@@ -531,7 +518,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
-    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.LongTensor | None:
+    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.Tensor | None:
         """Return the ids as (batch or 1, levels, tokens), derived if omitted; None if the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
@@ -554,7 +541,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def _embed(self, token_embeddings, position_ids):
         return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)
 
-    def _distinct_inputs(self, input_ids, position_ids) -> tuple[torch.Tensor, torch.LongTensor]:
+    def _distinct_inputs(self, input_ids, position_ids) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the distinct inputs of the first layer, (distinct, hidden), and the index of each token's, (batch, tokens).
 
         A token's input depends only on the token and its ids. A batch holds few such pairs (at most vocabulary times
@@ -568,9 +555,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             sizes += [int(position_ids.max()) + 1] * len(levels)
         example, row_index = distinct_rows(columns, sizes)
         tokens, *ids = (column.flatten()[example] for column in columns)
-        return self._embed(self.embed_tokens(tokens), torch.stack(ids).unsqueeze(0) if ids else None), row_index
+        levels = torch.stack(ids).unsqueeze(0) if ids else None
+        return self._embed(self.embed_tokens(tokens).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, inputs: ForwardInputs) -> torch.BoolTensor:
+    def _visible_keys(self, inputs: ForwardInputs) -> torch.Tensor:
         """Return which keys each query sees, (batch or 1, queries, keys).
 
         Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
@@ -616,17 +604,17 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.LongTensor = 0,
-        **kwargs: Unpack[TransformersKwargs],
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         r"""
         Args:

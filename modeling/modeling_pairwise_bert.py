@@ -97,7 +97,7 @@ class PairwiseBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        pair_maps: dict[str, torch.LongTensor],
+        pair_maps: dict[str, torch.Tensor],
         attention_mask: torch.Tensor | None,
         neighbours: Neighbours | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -127,7 +127,7 @@ class PairwiseBertAttention(nn.Module):
         )
         return self.o_proj(output.flatten(2)), weights
 
-    def _bias(self, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]) -> torch.Tensor | None:
+    def _bias(self, query: torch.Tensor, pair_maps: dict[str, torch.Tensor]) -> torch.Tensor | None:
         """What vectors add to scores, (batch, heads, queries, keys)."""
         if not self.relations:
             return None
@@ -139,14 +139,14 @@ class PairwiseBertAttention(nn.Module):
             bias[:, relations.heads] = self._picked(relations, query[:, relations.heads], pair_maps)
         return bias
 
-    def _picked(self, relations: RelationVectors, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]):
+    def _picked(self, relations: RelationVectors, query: torch.Tensor, pair_maps: dict[str, torch.Tensor]):
         scores = relations.scores(query)
         index = pair_maps[relations.name].unsqueeze(1)
         # An index of -1 is the last column.
         index = index.where(index >= 0, scores.shape[-1] - 1)
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
-    def _bias_of_neighbours(self, query: torch.Tensor, relations: torch.LongTensor) -> torch.Tensor:
+    def _bias_of_neighbours(self, query: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(batch, queries, neighbours, heads), `hiding_bias` where there is no neighbour."""
         scores = self.relations[0].scores(query)
         index = relations.clamp(min=0).long().unsqueeze(1).expand(*scores.shape[:-1], -1)
@@ -183,7 +183,7 @@ class PairwiseBertModelOutput(BaseModelOutput):
         num_loops: how often the layers were applied.
     """
 
-    last_change: torch.FloatTensor | None = None
+    last_change: torch.Tensor | None = None
     num_loops: int | None = None
 
 
@@ -250,11 +250,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
@@ -285,7 +285,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
                 break
         return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().mean(), num_loops=loop)
 
-    def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
+    def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.Tensor]:
         """The map of each rule, (batch or 1, tokens, tokens) int64."""
         names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
         if not names:
@@ -333,7 +333,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return {"pair_maps": pair_maps, "attention_mask": mask}
         return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
 
-    def check_inputs(self, input_ids: torch.LongTensor) -> None:
+    def check_inputs(self, input_ids: torch.Tensor) -> None:
         """Raises ValueError for inputs (batch, tokens) that do not fit the tables or are not of the rules' form."""
         self._pair_maps(input_ids, None, None, input_ids.shape[1])
         self.check_tokens(input_ids.shape[1])
@@ -344,7 +344,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.LongTensor | None) -> torch.Tensor:
+    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.Tensor | None) -> torch.Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
         self.check_tokens(embeddings.shape[1])
@@ -380,12 +380,12 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         r"""
@@ -423,7 +423,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def _share_of_step(self, labels: torch.LongTensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
+    def _share_of_step(self, labels: torch.Tensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
         """What this batch counts in an optimizer step: Trainer gives the number of labels of all accumulated batches."""
         return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
 

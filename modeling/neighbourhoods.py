@@ -30,14 +30,14 @@ class Neighbourhoods(NamedTuple):
         index: (batch, queries) the neighbourhood of each token.
     """
 
-    queries: torch.LongTensor
-    keys: torch.LongTensor
-    relations: torch.IntTensor
-    index: torch.LongTensor
+    queries: torch.Tensor
+    keys: torch.Tensor
+    relations: torch.Tensor
+    index: torch.Tensor  # type: ignore[assignment]  # a tuple has a method of this name
 
 
 def distinct_neighbourhoods(
-    row_index: torch.LongTensor, queries: slice | torch.LongTensor, neighbours: Neighbours
+    row_index: torch.Tensor, queries: slice | torch.Tensor, neighbours: Neighbours
 ) -> Neighbourhoods:
     """Find the distinct neighbourhoods of the tokens in the columns `queries`; the order of the keys does not count.
 
@@ -139,7 +139,7 @@ def attend_to_columns(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    columns: torch.LongTensor,
+    columns: torch.Tensor,
     bias: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:

@@ -11,7 +11,7 @@ def fits_in_one_number(sizes: Sequence[int]) -> bool:
     return prod(sizes) <= 2**63
 
 
-def pack(columns: Sequence[torch.LongTensor], sizes: Sequence[int]) -> torch.LongTensor:
+def pack(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
     """Write each row of integers as one number. Rows are equal if and only if their numbers are, and sort like them.
 
     The number is that of a mixed-radix system, the first column its most significant digit. Before it would overflow, the
@@ -39,7 +39,7 @@ def pack(columns: Sequence[torch.LongTensor], sizes: Sequence[int]) -> torch.Lon
     return packed
 
 
-def distinct_rows(columns: Sequence[torch.LongTensor], sizes: Sequence[int]) -> tuple[torch.LongTensor, torch.LongTensor]:
+def distinct_rows(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Find the different rows of integers.
 
     Args:

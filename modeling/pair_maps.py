@@ -10,7 +10,7 @@ a tuple with one entry per level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,7 +26,8 @@ ONLY_KEY, ONLY_QUERY, NEITHER = "only key", "only query", "neither"
 """Entries of a relation for a level at which only one token, or neither, has an id."""
 
 Relation = tuple[int | str, ...]
-Window = Sequence[int] | Sequence[Relation]
+Window = Sequence[Any]
+"""A range, of integers, or a list of `Relation`, see above."""
 
 
 def is_listed(window: Window) -> bool:
@@ -51,9 +52,7 @@ def num_coupled_relations(window: Window, levels: int = 1) -> int:
     return prod(high - low + 4 for low, high in level_ranges(window, levels))
 
 
-def coupled_pair_map(
-    query_ids: torch.LongTensor, key_ids: torch.LongTensor, window: Window, windowed: bool
-) -> torch.IntTensor:
+def coupled_pair_map(query_ids: torch.Tensor, key_ids: torch.Tensor, window: Window, windowed: bool) -> torch.Tensor:
     """Return the relation of every query and key: the difference of their coupled ids, query minus key, at every level.
 
     With the range (0, 1), a token of `addition` distinguishes the column with its own id (0) from the next more significant
@@ -85,14 +84,14 @@ def coupled_pair_map(
     return _relations(query_ids, key_ids, level_ranges(window, query_ids.shape[1]), windowed)
 
 
-def _with_levels(ids: torch.LongTensor) -> torch.LongTensor:
+def _with_levels(ids: torch.Tensor) -> torch.Tensor:
     return ids.unsqueeze(1) if ids.ndim == 2 else ids
 
 
-def _relations(query_ids, key_ids, ranges: list[tuple[int, int]], windowed: bool) -> torch.IntTensor:
+def _relations(query_ids, key_ids, ranges, windowed: bool) -> torch.Tensor:
     """Return the relations for a range; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
     query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
-    combined, any_shared, any_outside = 0, False, False
+    combined, any_shared, any_outside = query_ids.new_zeros(()), False, False
     for level, (low, high) in enumerate(ranges):
         difference = query_ids[:, level] - key_ids[:, level]
         query_none, key_none = query_ids[:, level] == 0, key_ids[:, level] == 0
@@ -110,7 +109,7 @@ def _relations(query_ids, key_ids, ranges: list[tuple[int, int]], windowed: bool
     return combined
 
 
-def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.IntTensor:
+def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.Tensor:
     """Return the relations for a list; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
     query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     difference, query_none, key_none = query_ids - key_ids, query_ids == 0, key_ids == 0
@@ -136,20 +135,20 @@ class Neighbours(NamedTuple):
         relations: (batch or 1, queries, most neighbours) int32, `NOT_RELATED` for the columns -1.
     """
 
-    columns: torch.LongTensor
-    relations: torch.IntTensor
+    columns: torch.Tensor
+    relations: torch.Tensor
 
-    def select(self, queries: slice | torch.LongTensor) -> "Neighbours":
+    def select(self, queries: slice | torch.Tensor) -> "Neighbours":
         """Keep only the given queries."""
         return Neighbours(self.columns[:, queries], self.relations[:, queries])
 
 
 def coupled_neighbours(
-    query_ids: torch.LongTensor,
-    key_ids: torch.LongTensor,
-    query_columns: torch.LongTensor,
+    query_ids: torch.Tensor,
+    key_ids: torch.Tensor,
+    query_columns: torch.Tensor,
     window: Window,
-    present: torch.BoolTensor | None = None,
+    present: torch.Tensor | None = None,
 ) -> Neighbours:
     """Find the pairs that `coupled_pair_map` relates under a window and that causality allows, by sorting keys by id.
 
@@ -218,7 +217,7 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> 
                 yield queries.repeat_interleave(count), ordered[place]
 
 
-def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., torch.LongTensor]:
+def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., torch.Tensor]:
     """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
     named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
     shift = max(0, *named)
@@ -229,7 +228,7 @@ def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., t
             f"a batch of {rows} rows with ids up to {base} on {key_ids.shape[1]} levels is too large: use fewer rows"
         )
 
-    def number(row: torch.LongTensor, ids: torch.LongTensor, differences: tuple[int, ...]) -> torch.LongTensor:
+    def number(row: torch.Tensor, ids: torch.Tensor, differences: tuple[int, ...]) -> torch.Tensor:
         moved = [level - difference + shift for level, difference in zip(ids.unbind(1), differences, strict=True)]
         return pack([row, *moved], sizes[: len(moved) + 1])
 

@@ -66,32 +66,32 @@ class PositionEncoding(nn.Module):
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
 
-    def check(self, position_ids: torch.LongTensor) -> None:
+    def check(self, position_ids: torch.Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent."""
 
-    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
         return token_embeddings
 
-    def rotate(self, states: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+    def rotate(self, states: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         """Return queries or keys (batch, heads, tokens, head_dim) rotated by their ids (batch or 1, levels, tokens)."""
         return states
 
-    def pair_map(self, query_ids: torch.LongTensor, key_ids: torch.LongTensor) -> torch.IntTensor | None:
+    def pair_map(self, query_ids: torch.Tensor, key_ids: torch.Tensor) -> torch.Tensor | None:
         """Return the relations (batch or 1, queries, keys) for `bias`, or None; ids are (batch or 1, levels, tokens)."""
         return None
 
     def neighbours(
         self,
-        query_ids: torch.LongTensor,
-        key_ids: torch.LongTensor,
-        query_columns: torch.LongTensor,
-        present: torch.BoolTensor | None,
+        query_ids: torch.Tensor,
+        key_ids: torch.Tensor,
+        query_columns: torch.Tensor,
+        present: torch.Tensor | None,
     ) -> Neighbours:
         """Return the keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
         raise NotImplementedError
 
-    def bias(self, relations: torch.IntTensor, layer: int) -> torch.Tensor | None:
+    def bias(self, relations: torch.Tensor, layer: int) -> torch.Tensor | None:
         """Return a bias (*relations.shape, heads) for the scaled scores, or None."""
         return None
 

@@ -24,7 +24,7 @@ class WindowedLayer(DynamicLayer):
 
     is_croppable = False
 
-    def __init__(self, last_seen: torch.LongTensor):
+    def __init__(self, last_seen: torch.Tensor):
         super().__init__()
         self.last_seen = last_seen
         column = torch.arange(len(last_seen), device=last_seen.device)
@@ -65,14 +65,12 @@ class WindowedLayer(DynamicLayer):
         room = len(needed) + tokens + min(len(needed), _SMALLEST_ROOM + len(needed) // 2)
         self.used = len(needed)
         self.columns = nn.functional.pad(columns[needed], (0, room - self.used))
-        buffers = []
-        for states in (self.keys, self.values):
-            buffer = like.new_empty((*like.shape[:2], room, like.shape[3]))
-            buffer[:, :, : self.used] = states[:, :, needed]
-            buffers.append(buffer)
-        self.keys, self.values = buffers
+        old, shape = (self.keys, self.values), (*like.shape[:2], room, like.shape[3])
+        self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
+        for states, buffer in zip(old, (self.keys, self.values), strict=True):
+            buffer[:, :, : self.used] = states[:, :, needed]  # type: ignore[index]
 
-    def slots(self, columns: torch.LongTensor) -> torch.LongTensor:
+    def slots(self, columns: torch.Tensor) -> torch.Tensor:
         """Return the places of columns in the buffer; any place for a column that is not in it."""
         return torch.searchsorted(self.columns[: self.used], columns).clamp(max=self.used - 1)
 
@@ -96,6 +94,6 @@ class WindowedCache(Cache):
         last_seen.scatter_reduce_(0, columns[related], query[related], "amax")
         super().__init__(layers=[WindowedLayer(last_seen) for _ in range(num_layers)])
 
-    def slots(self, columns: torch.LongTensor, layer: int) -> torch.LongTensor:
+    def slots(self, columns: torch.Tensor, layer: int) -> torch.Tensor:
         """Return the places of columns in the buffer of a layer."""
-        return self.layers[layer].slots(columns)
+        return self.layers[layer].slots(columns)  # type: ignore[union-attr]
