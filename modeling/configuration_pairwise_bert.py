@@ -99,7 +99,12 @@ class PairwiseBertConfig(PreTrainedConfig):
     @property
     def head_maps(self) -> list[str]:
         """The rule name of each head."""
-        return self.pair_maps * self.num_attention_heads if len(self.pair_maps) == 1 else self.pair_maps
+        names: list[str] = self.pair_maps  # type: ignore[assignment]  # __post_init__ fills it in
+        return names * self.num_attention_heads if len(names) == 1 else names
+
+    def num_relations(self, name: str) -> int:
+        """Return the number of relations of a rule, and so of its vectors."""
+        return num_relations(name, self.relation_range, self.max_multiplier_length)  # type: ignore[arg-type]
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
@@ -144,9 +149,7 @@ class PairwiseBertConfig(PreTrainedConfig):
                 "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "
                 f"got {self.attention_probs_dropout_prob}"
             )
-        relations = [
-            num_relations(name, self.relation_range, self.max_multiplier_length) for name in self.pair_maps if name != NO_MAP
-        ]
+        relations = [self.num_relations(name) for name in self.pair_maps if name != NO_MAP]
         if self.relation_init == "one_per_head" and max(relations, default=0) > self.head_dim:
             raise ValueError(
                 f'relation_init "one_per_head" needs orthogonal vectors, got {max(relations)} relations '

@@ -163,6 +163,14 @@ def test_plan_of_the_user_serves_prompt_and_response(shape, beams):
     assert generated.shape == (2, 14)
 
 
+@every_encoding
+def test_plan_of_the_user_needs_no_axis_of_levels(encoding):
+    model = build(encoding)
+    plan = model.model.plan_position_ids(prompt(), 14)
+    generated = [model.generate(prompt(), position_ids=ids, suppress_tokens=[BOS]) for ids in (plan, plan[:, 0])]
+    assert torch.equal(*generated)
+
+
 @pytest.mark.parametrize("columns", [8, 9])
 def test_plan_that_covers_no_response_is_refused(columns):
     with pytest.raises(ValueError, match=f"got {columns} columns for a prompt of 9 tokens"):

@@ -589,3 +589,54 @@ def test_sampling_that_makes_no_sense_is_refused_with_what_is_legal(arguments, e
 def test_every_encoding_of_ids_can_be_randomized(encoding):
     run = parse_run([*UNCOUPLED, *NO_WRAP, "--position_encoding", encoding, "--position_sampling", "randomized"])
     assert run.config.randomized_positions
+
+
+# Encodings of a user's own file.
+
+ENCODING_FILE = """
+import torch
+from longhand.modeling.position_encodings import PositionEncoding, position_encoding
+
+@position_encoding("toy")
+class Toy(PositionEncoding):
+    uses_position_ids = embeds_position_ids = True
+
+    def embed(self, token_embeddings, position_ids):
+        return token_embeddings + position_ids[:, 0].unsqueeze(-1) % 2
+"""
+
+
+@pytest.fixture
+def toy_encoding():
+    """Registers the encoding of `ENCODING_FILE`, twice as if its file was imported again, for one test."""
+    for _ in range(2):
+        exec(ENCODING_FILE, {"__name__": "my_encodings"})
+    yield "toy"
+    del POSITION_ENCODINGS["toy"]
+
+
+def test_an_encoding_of_another_file_is_used_by_its_name(toy_encoding, tmp_path):
+    config = CoupledGPTConfig(position_encoding=toy_encoding)
+    model = CoupledGPTForCausalLM(config).eval()
+    positions = model.model.plan_position_ids(TOKENS_OF_SUM, 14)
+    logits = [model(TOKENS_OF_SUM, position_ids=positions + start).logits for start in (0, 1, 2)]
+    assert_close(logits[2], logits[0])
+    assert not torch.allclose(logits[1], logits[0], atol=1e-2)
+    model.save_pretrained(tmp_path)
+    assert_close(CoupledGPTForCausalLM.from_pretrained(tmp_path)(TOKENS_OF_SUM).logits, logits[0])
+
+
+@pytest.mark.parametrize("taken", ["toy", "rotary"])
+def test_an_encoding_whose_name_is_taken_is_refused(toy_encoding, taken):
+    with pytest.raises(ValueError, match=f"encoding '{taken}' exists already, as .*: choose another name for other.Toy"):
+        exec(ENCODING_FILE.replace('"toy"', repr(taken)), {"__name__": "other"})
+
+
+def test_a_configuration_of_an_unknown_encoding_names_the_encodings_and_the_option_for_plugins():
+    expected = (
+        r"position_encoding 'toy' is unknown: choose one of none, .*fire; a model made with a plugin needs it: --plugin F"
+    )
+    with pytest.raises((ValueError, StrictDataclassError), match=expected):
+        CoupledGPTConfig(position_encoding="toy")
+    with pytest.raises(ValueError, match=expected):
+        parse_run(["addition", "--position_encoding", "toy"])
