@@ -1,5 +1,6 @@
 """Configuration of CoupledGPT."""
 
+from pathlib import Path
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -7,6 +8,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_checks import check_activation, check_at_least_one, check_heads
 from .coupling_rules import COUPLING_RULES
+from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
 from .position_encodings import POSITION_ENCODINGS
 from .registry import check_known
 from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
@@ -120,6 +122,21 @@ class CoupledGPTConfig(PreTrainedConfig):
         }
         super().__post_init__(**kwargs)
 
+    def to_dict(self):
+        """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
+        values = super().to_dict()
+        if modules := plugin_modules(self.coupling, self.position_encoding):
+            values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
+            values["auto_map"] = {head: f"{ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}
+        return values
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """Save the configuration like transformers, with the code of a coupling rule or encoding from a plugin."""
+        if modules := plugin_modules(self.coupling, self.position_encoding):
+            Path(save_directory).mkdir(parents=True, exist_ok=True)
+            save_plugins(modules, Path(save_directory))
+        super().save_pretrained(save_directory, **kwargs)
+
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
         sizes = (
@@ -131,8 +148,9 @@ class CoupledGPTConfig(PreTrainedConfig):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         check_activation(self)
-        check_known("coupling", self.coupling, COUPLING_RULES, plugins=True)
-        check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins=True)
+        plugins = getattr(self, "plugins", ())
+        check_known("coupling", self.coupling, COUPLING_RULES, plugins)
+        check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)
         self._check_ids()
         self._check_relation_range()
         self._check_encoding_sizes()

@@ -19,12 +19,15 @@ def check_free(kind: str, name: str, definition: Callable[..., Any], holder: Cal
         raise ValueError(f"the {kind} {name!r} exists already, as {old}: choose another name for {new}")
 
 
-def check_known(field: str, value: str, table: Iterable[str], plugins: bool = False) -> None:
+def check_known(field: str, value: str, table: Iterable[str], plugins: Iterable[str] | None = None) -> None:
     """Raise ValueError, with the legal names, unless the value of a field is a name of the table.
 
     Args:
-        plugins: whether a plugin may add names to the table.
+        plugins: names of the plugins that the model needs, as far as it says so; None if plugins cannot add to the table.
     """
     if value not in table:
-        hint = "; a model made with a plugin needs it: --plugin FILE" if plugins else ""
+        hint = ""
+        if plugins is not None:
+            files = " ".join(plugins) or "FILE"
+            hint = f"; a model made with a plugin needs it: --plugin {files}, or trust_remote_code=True"
         raise ValueError(f"{field} {value!r} is unknown: choose one of {', '.join(table)}{hint}")
