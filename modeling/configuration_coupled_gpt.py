@@ -16,7 +16,7 @@ from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
 
 @strict
 class CoupledGPTConfig(PreTrainedConfig):
-    r"""A decoder whose position encoding consumes coupled position ids. The defaults are those of the recipe `addition`.
+    r"""A decoder whose position encoding consumes coupled position ids. The defaults match the recipe `addition`.
 
     Args:
         hidden_size: width of the residual stream.

@@ -14,7 +14,7 @@ from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 class PairwiseBertConfig(PreTrainedConfig):
     r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
 
-    The defaults are those of paper 2 for addition (App. B).
+    The defaults match paper 2 for addition (App. B).
 
     Args:
         hidden_size: width of the residual stream.

@@ -4,7 +4,7 @@ A rule reads token ids up to and including the first `=` and returns a `Plan`: p
 the ids of a response are known before its first token is. Tokens that matter to each other share an id; 0 marks special
 tokens and padding. A rule's ids are as small as possible; `shift_position_ids` moves them to a random start for training.
 
-The rules are in `coupling_rules.py`. A file outside this package adds a rule of its own with `coupling_rule`.
+The rules are in `coupling_rules.py`. A file outside this package adds its rules with `coupling_rule`.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def coupling_rule(
     relations: tuple[Relation, ...] = (),
     reads_any_text: bool = False,
 ) -> Callable[[PlanFunction], PlanFunction]:
-    """Register the decorated function `(input_ids, columns) -> Plan` as the coupling rule of its own name.
+    """Register the decorated function `(input_ids, columns) -> Plan` as a coupling rule, named like the function.
 
     Args:
         levels: as for `CouplingRule`.

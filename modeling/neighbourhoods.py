@@ -41,7 +41,7 @@ def distinct_neighbourhoods(
 ) -> Neighbourhoods:
     """Find the distinct neighbourhoods of the tokens in the columns `queries`; the order of the keys does not count.
 
-    The cost is that of sorting queries times neighbours.
+    The cost is the cost of sorting (queries times neighbours) numbers.
 
     Args:
         row_index: (batch, tokens) the row of every token in the layer's input.

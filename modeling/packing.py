@@ -7,16 +7,16 @@ import torch
 
 
 def fits_in_one_number(sizes: Sequence[int]) -> bool:
-    """Whether columns of numbers below these sizes pack without a collision: their product is at most 2**63."""
+    """Return whether columns of numbers below these sizes pack without a collision: their product is at most 2**63."""
     return prod(sizes) <= 2**63
 
 
 def pack(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
-    """Write each row of integers as one number. Rows are equal if and only if their numbers are, and sort like them.
+    """Write each row of integers as one number. Numbers are equal if and only if their rows are, and sort like the rows.
 
-    The number is that of a mixed-radix system, the first column its most significant digit. Before it would overflow, the
-    numbers so far are replaced by their ranks, which leaves equality and order within this call unchanged. So numbers of
-    two calls can be compared only if `fits_in_one_number(sizes)`.
+    The numbers are mixed-radix, with the first column as the most significant digit. If they would overflow, the numbers of
+    the columns so far are replaced by their ranks. Ranks keep equality and order within one call, but numbers of two calls
+    are comparable only if `fits_in_one_number(sizes)`.
 
     Args:
         columns: tensors of one shape; every value is 0 or above.

@@ -1,4 +1,4 @@
-"""Forms of queries: where the markers of a query stand, and an error for a prompt that has another form.
+"""Forms of queries: the columns of a query's markers, and an error for a prompt of another form.
 
 Every function takes tokens (batch, at least query length), padded on the left or not at all, and ignores what follows `=`.
 """

@@ -387,8 +387,6 @@ def test_relations_without_an_entry_for_every_level_are_refused(forget_rules):
 
 
 def test_a_configuration_of_an_unknown_rule_names_the_rules_and_the_option_for_plugins():
-    expected = (
     expected = "coupling 'toy' is unknown: choose one of addition, .*abacus; a model made with a plugin needs it: --plugin"
-    )
     with pytest.raises((ValueError, StrictDataclassError), match=expected):
         CoupledGPTConfig(coupling="toy")
