@@ -54,8 +54,8 @@ def save_plugins(modules: list[str], folder: Path) -> None:
         name = f"plugin_{plugin_name(module)}"
         try:
             text = inspect.getsource(sys.modules[module])
-        except (OSError, TypeError) as error:
-            raise ValueError(f"the plugin {module} cannot be saved: its code is not in a file ({error})") from error
+        except (KeyError, OSError, TypeError) as error:
+            raise ValueError(f"the plugin {module} cannot be saved with a model: its code is not in a file") from error
         text = re.sub(r"^([ \t]*)from longhand\.modeling\.(\w+) import", r"\1from .\2 import", text, flags=re.MULTILINE)
         if found := re.search(r"^[ \t]*(from longhand\.modeling import|import longhand\.modeling).*", text, re.MULTILINE):
             raise ValueError(

@@ -1,7 +1,9 @@
 """Position encodings, and what is done to position ids in training and at evaluation."""
 
+import importlib
 import math
 import re
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -607,12 +609,13 @@ class Toy(PositionEncoding):
 
 
 @pytest.fixture
-def toy_encoding():
-    """Registers the encoding of `ENCODING_FILE`, twice as if its file was imported again, for one test."""
-    for _ in range(2):
-        exec(ENCODING_FILE, {"__name__": "my_encodings"})
+def toy_encoding(tmp_path, monkeypatch):
+    """Registers the encoding of `ENCODING_FILE`, from a file that is imported twice, for one test."""
+    (tmp_path / "my_encodings.py").write_text(ENCODING_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.reload(importlib.import_module("my_encodings"))
     yield "toy"
-    del POSITION_ENCODINGS["toy"]
+    del POSITION_ENCODINGS["toy"], sys.modules["my_encodings"]
 
 
 def test_an_encoding_of_another_file_is_used_by_its_name(toy_encoding, tmp_path):
