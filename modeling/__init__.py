@@ -4,10 +4,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .coupling import COUPLING_RULES, CouplingRule, Plan, shift_position_ids
+from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_position_ids
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .pair_maps import coupled_pair_map
+from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
 AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)
@@ -18,6 +19,7 @@ AutoModelForTokenClassification.register(PairwiseBertConfig, PairwiseBertForToke
 
 __all__ = [
     "COUPLING_RULES",
+    "POSITION_ENCODINGS",
     "CoupledGPTConfig",
     "CoupledGPTForCausalLM",
     "CoupledGPTModel",
@@ -26,6 +28,9 @@ __all__ = [
     "PairwiseBertForTokenClassification",
     "PairwiseBertModel",
     "Plan",
+    "PositionEncoding",
     "coupled_pair_map",
+    "coupling_rule",
+    "position_encoding",
     "shift_position_ids",
 ]

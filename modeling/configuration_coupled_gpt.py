@@ -1,62 +1,65 @@
 """Configuration of CoupledGPT."""
 
+from pathlib import Path
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .coupling import COUPLING_RULES
+from .configuration_checks import check_activation, check_at_least_one, check_heads
+from .coupling_rules import COUPLING_RULES
+from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
 from .position_encodings import POSITION_ENCODINGS
+from .registry import check_known
 from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
 
 
 @strict
 class CoupledGPTConfig(PreTrainedConfig):
-    r"""A decoder whose position encoding consumes coupled position ids. The defaults are the `addition` recipe's.
+    r"""A decoder whose position encoding consumes coupled position ids. The defaults match the recipe `addition`.
 
     Args:
         hidden_size: width of the residual stream.
         num_hidden_layers: number of decoder layers.
         num_attention_heads: heads per layer.
-        head_dim: width of one head; None is `hidden_size / num_attention_heads`.
+        head_dim: width of one head; None means `hidden_size / num_attention_heads`.
         intermediate_size: hidden units of the MLP.
         mlp: `"geglu"` (gated, two input projections) or `"plain"`.
         hidden_act: activation of the MLP, a name of `transformers.activations.ACT2FN`.
         norm: `"rms"`, `"layer"` or `"none"`.
         norm_placement: `"pre"`: x + f(norm(x)). `"post"`: norm(x + f(x)). `"pre_post"`: norm(x + f(norm(x))), the
             placement in the code of paper 1. `"sandwich"`: x + norm(f(norm(x))).
-        norm_eps: added to the variance.
-        init: `"fan_in"`: every matrix N(0, 1/inputs). `"t5"`: as T5 and paper 1's code, queries scaled down further by
-            1/sqrt(head_dim), to be used with `attention_scale="none"`. Embeddings are N(0, 1) in both.
+        norm_eps: number that the norm adds to the variance.
+        init: `"fan_in"`: every matrix N(0, 1/inputs). `"t5"`: like T5 and the code of paper 1, with queries scaled down
+            further by 1/sqrt(head_dim), for use with `attention_scale="none"`. Embeddings are N(0, 1) in both.
         tie_word_embeddings: whether the output matrix is the token embedding; hidden states are then multiplied by
             hidden_size^-0.5.
-        attention_scale: what scores are multiplied by: `"sqrt"` (1/sqrt(head_dim)), `"none"`, or `"log_length"`
+        attention_scale: factor of the scores: `"sqrt"` (1/sqrt(head_dim)), `"none"`, or `"log_length"`
             (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees).
         log_length_init: initial value of that factor.
-        qk_norm: whether queries and keys are scaled to unit length, and scores are their cosine times a learned factor
-            per head, before `attention_scale`'s own (Henry et al., 2020).
+        qk_norm: whether queries and keys are scaled to unit length, so that scores are their cosine times a learned factor
+            per head, before the factor of `attention_scale` (Henry et al., 2020).
         qk_norm_init: initial value of that factor.
-        position_encoding: a name of the table in `position_encodings.py`. `"none"`, `"learned"`, `"sinusoidal"`, `"rotary"`
-            and `"pairwise"` go with any coupling rule; `"alibi"`, `"t5"` and `"fire"` read distances in tokens, which only
-            the rule `sequential` gives.
-        coupling: name of the rule in `coupling.py` that derives position ids from tokens.
-        position_levels: ids per token; None is the rule's number, and nothing else is legal.
+        position_encoding: a name of `POSITION_ENCODINGS` in `position_encodings.py`. `"none"`, `"learned"`, `"sinusoidal"`,
+            `"rotary"` and `"pairwise"` work with any coupling rule; `"alibi"`, `"t5"` and `"fire"` read distances in tokens,
+            which only the rule `sequential` gives.
+        coupling: name of the rule, in `coupling_rules.py` or a plugin, that derives position ids from tokens.
+        position_levels: ids per token; None means the rule's number, and no other number is legal.
         share_level_tables: whether all levels share one learned table.
         max_position_ids: largest id of a learned table; with `wrap_position_ids`, the length of the ring.
-        position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or `"orthogonal"` to each other (as far
-            as hidden_size allows) with the same mean length.
+        position_init: rows of a learned table are drawn from `"normal"` N(0, 1), or are `"orthogonal"` to each other (as
+            far as hidden_size allows) with the same mean length.
         wrap_position_ids: whether ids wrapped around the ring 1..max_position_ids in training.
-        randomized_positions: whether ids were random subsets of 1..max_position_ids in training; at evaluation they are then
-            spread over them evenly, see `spread_position_ids`.
+        randomized_positions: whether ids were random subsets of 1..max_position_ids in training; in evaluation they are
+            then spread evenly over this range, see `spread_position_ids`.
         rotary_base: base of the rotary angles.
-        relation_range: smallest and largest difference of ids, query minus key, that pairwise relations tell apart: two
-            integers for all levels, or two for each level in turn. None takes the relations that the coupling rule names, or
-            [0, 1] where it names none.
+        relation_range: smallest and largest distinct difference of ids, query minus key, of pairwise relations: two
+            integers for all levels, or two for each level in turn. None means the relations that the coupling rule names,
+            or [0, 1] if it names none.
         relation_init: biases of relations start `"normal"` N(0, 1), or `"one_per_head"`: each head favours one relation.
-        windowed: whether keys in no such relation are not attended to at all.
-        relative_attention_num_buckets: buckets of distances that the encoding `"t5"` tells apart.
-        relative_attention_max_distance: distance in tokens from which on they all share its last bucket.
+        windowed: whether keys outside these relations are hidden.
+        relative_attention_num_buckets: number of buckets of distances of the encoding `"t5"`.
+        relative_attention_max_distance: distance in tokens from which on all distances share the last bucket.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -82,7 +85,7 @@ class CoupledGPTConfig(PreTrainedConfig):
     log_length_init: float = 0.43
     qk_norm: bool = False
     qk_norm_init: float = 4.0
-    position_encoding: Literal["none", "learned", "sinusoidal", "rotary", "pairwise", "alibi", "t5", "fire"] = "pairwise"
+    position_encoding: str = "pairwise"
     coupling: str = "addition"
     position_levels: int | None = None
     share_level_tables: bool = True
@@ -103,11 +106,7 @@ class CoupledGPTConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         if self.head_dim is None:
-            if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads:
-                raise ValueError(
-                    f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
-                    f"{self.num_attention_heads}: choose one that is, or give head_dim"
-                )
+            check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.coupling in COUPLING_RULES:
             rule = COUPLING_RULES[self.coupling]
@@ -115,7 +114,7 @@ class CoupledGPTConfig(PreTrainedConfig):
                 self.position_levels = rule.levels
             if self.relation_range is None and not rule.relations:
                 self.relation_range = [0, 1]
-        # Every head class stands here: saving adds only the class that is saved (see transformers' custom models).
+        # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = {
             "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
             "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
@@ -123,54 +122,43 @@ class CoupledGPTConfig(PreTrainedConfig):
         }
         super().__post_init__(**kwargs)
 
+    def to_dict(self):
+        """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
+        values = super().to_dict()
+        if modules := plugin_modules(self.coupling, self.position_encoding):
+            values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
+            values["auto_map"] = {head: f"{ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}
+        return values
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """Save the configuration like transformers, with the code of a coupling rule or encoding from a plugin."""
+        if modules := plugin_modules(self.coupling, self.position_encoding):
+            Path(save_directory).mkdir(parents=True, exist_ok=True)
+            save_plugins(modules, Path(save_directory))
+        super().save_pretrained(save_directory, **kwargs)
+
     def validate_architecture(self):
-        """Checks that span several fields; called by `@strict`."""
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
-                     "intermediate_size", "position_levels", "max_position_ids"):  # fmt: skip
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        """Check fields against each other; `@strict` calls this method."""
+        sizes = (
+            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim"),
+            *("intermediate_size", "position_levels", "max_position_ids"),
+        )
+        check_at_least_one(self, sizes)
         for name in ("norm_eps", "rotary_base"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if self.hidden_act not in ACT2FN:
-            raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
-        if self.coupling not in COUPLING_RULES:
-            raise ValueError(f"coupling {self.coupling!r} is unknown: choose one of {', '.join(COUPLING_RULES)}")
-        self._validate_encoding()
-        levels = COUPLING_RULES[self.coupling].levels
-        if self.position_levels != levels:
-            raise ValueError(
-                f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
-            )
-        if self.relation_range is None:
-            if self.position_encoding == "pairwise" and not self.windowed:
-                raise ValueError(
-                    f"without a window the relations of the coupling rule {self.coupling!r} are not all there are: "
-                    "give relation_range, or set windowed"
-                )
-        elif len(self.relation_range) not in (2, 2 * levels) or any(
-            low > high for low, high in zip(self.relation_range[::2], self.relation_range[1::2], strict=True)
-        ):
-            raise ValueError(
-                f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), "
-                f"got {self.relation_range}"
-            )
-        if self.position_encoding == "rotary" and self.head_dim % (2 * self.position_levels):
-            raise ValueError(
-                f"rotary encoding needs head_dim to be a multiple of {2 * self.position_levels}, got {self.head_dim}"
-            )
-        if self.position_encoding == "sinusoidal" and self.hidden_size % 2:
-            raise ValueError(f"sinusoidal encoding needs an even hidden_size, got {self.hidden_size}")
-        if not 1 <= self.relative_attention_num_buckets // 2 < self.relative_attention_max_distance:
-            raise ValueError(
-                "relative_attention_max_distance must be above half of relative_attention_num_buckets, these at least 2, "
-                f"got {self.relative_attention_max_distance} and {self.relative_attention_num_buckets}"
-            )
+        check_activation(self)
+        plugins = getattr(self, "plugins", ())
+        check_known("coupling", self.coupling, COUPLING_RULES, plugins)
+        check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)
+        self._check_ids()
+        self._check_relation_range()
+        self._check_encoding_sizes()
         if self.eos_token_id not in (BOS, SEPARATE_EOS):
             raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
 
-    def _validate_encoding(self):
-        """Checks that the position encoding can read what the coupling rule and the options give."""
+    def _check_ids(self):
+        """Check that the position encoding can read the ids that the coupling rule and the options give."""
         encoding = POSITION_ENCODINGS[self.position_encoding]
         if encoding.reads_token_distances and self.coupling != "sequential":
             legal = [name for name, kind in POSITION_ENCODINGS.items() if not kind.reads_token_distances]
@@ -182,7 +170,42 @@ class CoupledGPTConfig(PreTrainedConfig):
             legal = [name for name, kind in POSITION_ENCODINGS.items() if "randomized" in kind.position_samplings]
             raise ValueError(
                 f"position_encoding {self.position_encoding!r} cannot read randomized_positions: choose one of "
-                f"{', '.join(legal)}, or leave them out"
+                f"{', '.join(legal)}, or set randomized_positions to False"
+            )
+        levels = COUPLING_RULES[self.coupling].levels
+        if self.position_levels != levels:
+            raise ValueError(
+                f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
+            )
+
+    def _check_relation_range(self):
+        if self.relation_range is None:
+            if self.position_encoding == "pairwise" and not self.windowed:
+                raise ValueError(
+                    f"the coupling rule {self.coupling!r} names only the relations of a window: give relation_range, or "
+                    "set windowed"
+                )
+            return
+        levels, bounds = self.position_levels, self.relation_range
+        if len(bounds) not in (2, 2 * levels) or any(
+            low > high for low, high in zip(bounds[::2], bounds[1::2], strict=True)
+        ):
+            raise ValueError(
+                f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), got {bounds}"
+            )
+
+    def _check_encoding_sizes(self):
+        """Check the sizes that single position encodings need."""
+        if self.position_encoding == "rotary" and self.head_dim % (2 * self.position_levels):
+            raise ValueError(
+                f"rotary encoding needs head_dim to be a multiple of {2 * self.position_levels}, got {self.head_dim}"
+            )
+        if self.position_encoding == "sinusoidal" and self.hidden_size % 2:
+            raise ValueError(f"sinusoidal encoding needs an even hidden_size, got {self.hidden_size}")
+        if not 1 <= self.relative_attention_num_buckets // 2 < self.relative_attention_max_distance:
+            raise ValueError(
+                "relative_attention_max_distance must be above half of relative_attention_num_buckets, which must be at "
+                f"least 2, got {self.relative_attention_max_distance} and {self.relative_attention_num_buckets}"
             )
 
 

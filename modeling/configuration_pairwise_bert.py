@@ -3,9 +3,9 @@
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
+from .configuration_checks import check_activation, check_at_least_one, check_heads
 from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 
@@ -14,7 +14,7 @@ from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 class PairwiseBertConfig(PreTrainedConfig):
     r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
 
-    The defaults are those of paper 2 for addition (App. B).
+    The defaults match paper 2 for addition (App. B).
 
     Args:
         hidden_size: width of the residual stream.
@@ -22,29 +22,29 @@ class PairwiseBertConfig(PreTrainedConfig):
         num_attention_heads: heads per layer.
         intermediate_size: hidden units of the MLP.
         hidden_act: activation of the MLP, a name of `transformers.activations.ACT2FN`.
-        hidden_dropout_prob: dropout of embeddings and of what every sublayer adds.
+        hidden_dropout_prob: dropout of embeddings and of the output of every sublayer.
         attention_probs_dropout_prob: dropout of attention weights.
-        layer_norm_eps: added to the variance.
+        layer_norm_eps: number that the norm adds to the variance.
         initializer_range: standard deviation of initial weights.
-        max_position_embeddings: longest input in tokens that a table has room for: that of absolute embeddings, and of
-            relative vectors where no `relation_range` is given.
-        absolute_positions: which tokens have a learned absolute embedding of their place: `"none"`, `"all"` (APE), or those
-            of `"text"` around the numbers.
+        max_position_embeddings: longest input, in tokens, for which a table has room: the table of absolute embeddings and,
+            if no `relation_range` is given, the table of relative vectors.
+        absolute_positions: which tokens have a learned absolute embedding of their position: `"none"`, `"all"` (APE), or
+            only the `"text"` around the numbers.
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
             `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns), or
-            `"none"` for heads without vectors. None is `["relative"]`.
+            `"none"` for heads without vectors. None means `["relative"]`.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
-        relation_range: smallest and largest difference of ids, query minus key, that are told apart. None takes all that
+        relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
             fit into `max_position_embeddings`.
         relation_init: vectors start `"normal"`, or `"one_per_head"`: each head's queries favour the vector of one relation.
-        windowed: whether keys outside `relation_range`, and text, are not attended to at all; digits of a multiplier are,
-            by the rule `"uniform"`.
-        max_multiplier_length: most digits of a multiplier that the rule `"uniform"` has vectors for.
+        windowed: whether keys outside `relation_range`, and text, are hidden. The rule `"uniform"` still shows the digits of
+            a multiplier.
+        max_multiplier_length: largest number of digits of a multiplier for which the rule `"uniform"` has vectors.
         num_loops: how often the layers are applied, each time to the last state plus the embeddings; in training, a random
             number of times from half of it up.
-        settle_weight: what the training loss adds, times the mean squared change of the state in the last loop.
-        settle_tolerance: where given, the layers are applied in evaluation until no entry of the state changes by more,
-            at most as often as there are tokens plus `num_loops`.
+        settle_weight: weight of the mean squared change of the state in the last loop, as a term of the training loss.
+        settle_tolerance: if given, evaluation applies the layers until no entry of the state changes by more, at most as
+            often as there are tokens plus `num_loops`.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -83,7 +83,7 @@ class PairwiseBertConfig(PreTrainedConfig):
         if not {"num_labels", "id2label"} & set(kwargs):
             kwargs["id2label"] = dict(enumerate(LABELS))
             kwargs["label2id"] = {label: index for index, label in enumerate(LABELS)}
-        # Every head class stands here: saving adds only the class that is saved (see transformers' custom models).
+        # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = {
             "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
             "AutoModel": "modeling_pairwise_bert.PairwiseBertModel",
@@ -93,19 +93,26 @@ class PairwiseBertConfig(PreTrainedConfig):
 
     @property
     def head_dim(self) -> int:
+        """The width of one head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def head_maps(self) -> list[str]:
-        """The name of each head's rule."""
-        return self.pair_maps * self.num_attention_heads if len(self.pair_maps) == 1 else self.pair_maps
+        """The rule name of each head."""
+        names: list[str] = self.pair_maps  # type: ignore[assignment]  # __post_init__ fills it in
+        return names * self.num_attention_heads if len(names) == 1 else names
+
+    def num_relations(self, name: str) -> int:
+        """Return the number of relations of a rule, and so of its vectors."""
+        return num_relations(name, self.relation_range, self.max_multiplier_length)  # type: ignore[arg-type]
 
     def validate_architecture(self):
-        """Checks that span several fields; called by `@strict`."""
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                     "max_position_embeddings", "max_multiplier_length", "num_loops"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        """Check fields against each other; `@strict` calls this method."""
+        sizes = (
+            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+            *("max_position_embeddings", "max_multiplier_length", "num_loops"),
+        )
+        check_at_least_one(self, sizes)
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in 0..1, below 1, got {getattr(self, name)}")
@@ -117,12 +124,12 @@ class PairwiseBertConfig(PreTrainedConfig):
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
                 f"with num_loops {self.num_loops}"
             )
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
-            )
-        if self.hidden_act not in ACT2FN:
-            raise ValueError(f"hidden_act {self.hidden_act!r} is unknown: choose one of {', '.join(ACT2FN)}")
+        check_heads(self)
+        check_activation(self)
+        self._check_pair_maps()
+        self._check_window()
+
+    def _check_pair_maps(self):
         if unknown := set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}:
             raise ValueError(
                 f"pair_maps {', '.join(sorted(unknown))} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}"
@@ -131,21 +138,21 @@ class PairwiseBertConfig(PreTrainedConfig):
             raise ValueError(
                 f"pair_maps must be one name, or one for each of {self.num_attention_heads} heads, got {len(self.pair_maps)}"
             )
+
+    def _check_window(self):
         if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
-            raise ValueError(f"a window is that of one rule for all heads, got pair_maps {self.pair_maps}")
+            raise ValueError(f"a window needs one rule for all heads, got pair_maps {self.pair_maps}")
         if self.windowed and self.attention_probs_dropout_prob:
             raise ValueError(
                 "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "
                 f"got {self.attention_probs_dropout_prob}"
             )
-        relations = [
-            num_relations(name, self.relation_range, self.max_multiplier_length) for name in self.pair_maps if name != NO_MAP
-        ]
+        relations = [self.num_relations(name) for name in self.pair_maps if name != NO_MAP]
         if self.relation_init == "one_per_head" and max(relations, default=0) > self.head_dim:
             raise ValueError(
-                f'relation_init "one_per_head" needs vectors at right angles, got {max(relations)} relations '
+                f'relation_init "one_per_head" needs orthogonal vectors, got {max(relations)} relations '
                 f"and {self.head_dim} dimensions per head"
             )
 

@@ -1,10 +1,10 @@
-"""Pair maps of the encoder: which vector an attention head adds to a key for a query, from the layout of their tokens.
+"""Pair maps of the encoder: which vector an attention head adds to a key for a query, from the layout of the tokens.
 
-The input is two numbers with an operator between them, and perhaps text around them. Text has no place in a map: numbers are
-indexed as if it were absent (paper 2, Sec. 3.3).
+The input is two numbers with an operator between them, and optional text around them. A map ignores text: numbers are
+indexed as if the text were absent (paper 2, Sec. 3.3).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,11 +13,11 @@ from .pair_maps import NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT, PAD, PLUS, TIMES
 
 NO_MAP = "none"
-"""In place of a rule's name: heads that add no vectors."""
+"""Name, in place of a rule's, for heads that add no vectors."""
 
 
-def virtual_indices(input_ids: torch.LongTensor) -> torch.LongTensor:
-    """Places of the numbers' tokens, as if there were no text (paper 2, Sec. 3.3); 0 for text and padding of a batch.
+def virtual_indices(input_ids: torch.Tensor) -> torch.Tensor:
+    """Index the numbers' tokens as if there were no text (paper 2, Sec. 3.3); 0 for text and padding of a batch.
 
         tokens   a _ 1 + b _ 5 c
         index    0 1 2 3 0 4 5 0
@@ -26,14 +26,14 @@ def virtual_indices(input_ids: torch.LongTensor) -> torch.LongTensor:
         input_ids: (batch, tokens).
 
     Returns:
-        (batch, tokens), 1 for the first token of a number.
+        (batch, tokens), 1 for the first token of the first number.
     """
     numeric = (input_ids < FIRST_TEXT) & (input_ids != PAD)
     return numeric.cumsum(1).masked_fill(~numeric, 0)
 
 
-def operator_index(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
-    """The virtual index (batch, 1) of each row's operator.
+def operator_index(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Return the virtual index (batch, 1) of each row's operator.
 
     Raises:
         ValueError: a row has no operator, or several.
@@ -47,15 +47,15 @@ def operator_index(input_ids: torch.LongTensor, indices: torch.LongTensor) -> to
     return indices.masked_fill(~operator, 0).amax(1, keepdim=True)
 
 
-def digit_columns(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
-    """Columns of two numbers written one above the other, 1 for the ones; the operator stands where their sum overflows.
+def digit_columns(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Return the columns of two numbers written one above the other, 1 for the ones; the operator has the column above them.
 
         tokens   _ 1 2 + _ 9 5
         column   3 2 1 4 3 2 1
 
-    The fields of both numbers must be equally wide: each token of the sum is read at the second number, its overflow at the
-    operator. Tokens of one column are coupled as in paper 1; differences of columns, unlike those of indices, are the same
-    for fields of every width.
+    The fields of both numbers must have one width: each digit of the sum is predicted at the second number, and its overflow
+    at the operator. Tokens of one column are coupled as in paper 1. Unlike differences of indices, differences of columns do
+    not depend on the width of the fields.
     """
     operator = operator_index(input_ids, indices)
     last = indices.amax(1, keepdim=True)
@@ -63,8 +63,8 @@ def digit_columns(input_ids: torch.LongTensor, indices: torch.LongTensor) -> tor
     return columns.masked_fill(indices == 0, 0)
 
 
-def multiplier_places(input_ids: torch.LongTensor, indices: torch.LongTensor) -> torch.LongTensor:
-    """Places of the digits before the operator, 1 for the ones; 0 for all other tokens.
+def multiplier_places(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Return the places of the digits before the operator, 1 for the ones; 0 for all other tokens.
 
     tokens   5 6 * _ 4 7
     place    2 1 0 0 0 0
@@ -73,10 +73,10 @@ def multiplier_places(input_ids: torch.LongTensor, indices: torch.LongTensor) ->
     return before.clamp(min=0).masked_fill(indices == 0, 0)
 
 
-def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], windowed: bool) -> torch.IntTensor:
-    """How much the id of the query is larger than that of the key (RPE, paper 2, Sec. 2, for virtual indices).
+def relative_relations(ids: torch.Tensor, relation_range: Sequence[int], windowed: bool) -> torch.Tensor:
+    """Return the differences of ids, query minus key (RPE, paper 2, Sec. 2, for virtual indices).
 
-    With the range (-3, 3), the value that stands for "the same id" is 3:
+    With the range (-3, 3), the value of equal ids is 3:
 
         tokens   1 + 5
         index    1 2 3
@@ -87,12 +87,12 @@ def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], w
               5         5 4 3
 
     Args:
-        ids: (rows, tokens), 0 is "no id".
-        relation_range: smallest and largest difference that are told apart.
-        windowed: whether pairs outside the range are not related; else their difference is clipped to it.
+        ids: (rows, tokens), 0 means "no id".
+        relation_range: smallest and largest distinct difference.
+        windowed: if True, pairs outside the range are not related; if False, their difference is clipped to it.
 
     Returns:
-        (rows, tokens, tokens) int32, from 0 on; `NOT_RELATED` where not both have an id.
+        (rows, tokens, tokens) int32, from 0 on; `NOT_RELATED` if one of the tokens has no id.
     """
     low, high = relation_range
     ids = ids.to(torch.int32)
@@ -104,16 +104,16 @@ def relative_relations(ids: torch.LongTensor, relation_range: tuple[int, int], w
 
 
 def with_uniform_keys(
-    relations: torch.IntTensor,
-    input_ids: torch.LongTensor,
-    indices: torch.LongTensor,
+    relations: torch.Tensor,
+    input_ids: torch.Tensor,
+    indices: torch.Tensor,
     first: int,
     max_multiplier_length: int,
-) -> torch.IntTensor:
-    """One relation to every query for a key that is a digit of the multiplier (UPE, paper 2, Eq. 3.3), itself included.
+) -> torch.Tensor:
+    """Give each digit of the multiplier, as a key, one relation to all queries, itself included (UPE, paper 2, Eq. 3.3).
 
-    They are numbered by its place, from `first` on; a window does not hide the multiplier. With relative relations of the
-    range (-1, 1):
+    The relations are numbered by the digit's place, from `first` on; a window does not hide the multiplier. With relative
+    relations of the range (-1, 1):
 
         tokens   5 6 * 4 7
 
@@ -125,7 +125,7 @@ def with_uniform_keys(
               7         4 3 2 2 1
 
     Raises:
-        ValueError: the multiplier has more digits than there are vectors for.
+        ValueError: the multiplier has more than `max_multiplier_length` digits.
     """
     places = multiplier_places(input_ids, indices)
     if (longest := int(places.max())) > max_multiplier_length:
@@ -135,14 +135,14 @@ def with_uniform_keys(
 
 
 class PairMapRule(NamedTuple):
-    """What a pair map is made of.
+    """How a rule computes a pair map.
 
     Attributes:
-        ids: (input_ids, virtual indices) -> ids (rows, tokens) whose differences are the relations.
-        uniform: whether the digits of a multiplier are keys of their own kind, see `with_uniform_keys`.
+        ids: `(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations.
+        uniform: whether the digits of a multiplier have relations of their own, see `with_uniform_keys`.
     """
 
-    ids: Callable[[torch.LongTensor, torch.LongTensor], torch.LongTensor]
+    ids: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     uniform: bool = False
 
 
@@ -151,31 +151,31 @@ PAIR_MAP_RULES: dict[str, PairMapRule] = {
     "uniform": PairMapRule(lambda input_ids, indices: indices, uniform=True),
     "coupled": PairMapRule(digit_columns),
 }
-"""Rules by name. RPE; UPE for the multiplier and RPE elsewhere; differences of columns."""
+"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns."""
 
 
-def num_relations(name: str, relation_range: tuple[int, int], max_multiplier_length: int) -> int:
-    """Distinct values of a rule's maps, `NOT_RELATED` apart."""
+def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:
+    """Return the number of distinct values of a rule's maps, without `NOT_RELATED`."""
     return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * PAIR_MAP_RULES[name].uniform
 
 
 def derive_pair_map(
     name: str,
-    input_ids: torch.LongTensor,
-    indices: torch.LongTensor,
-    relation_range: tuple[int, int],
+    input_ids: torch.Tensor,
+    indices: torch.Tensor,
+    relation_range: Sequence[int],
     windowed: bool,
     max_multiplier_length: int,
-) -> torch.IntTensor:
-    """The map (rows, tokens, tokens) of a rule; one row where all examples have the same layout.
+) -> torch.Tensor:
+    """Return the map (rows, tokens, tokens) of a rule; one row if all examples have the same layout.
 
     Args:
         name: one of `PAIR_MAP_RULES`.
         input_ids: (batch, tokens).
         indices: virtual indices (batch, tokens).
-        relation_range: smallest and largest difference of ids that are told apart.
-        windowed: whether pairs outside it are not related.
-        max_multiplier_length: most digits of a multiplier, for rules with uniform keys.
+        relation_range: smallest and largest distinct difference of ids.
+        windowed: whether pairs outside the range are not related.
+        max_multiplier_length: largest number of digits of a multiplier, for rules with uniform keys.
 
     Raises:
         ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
@@ -192,15 +192,15 @@ def derive_pair_map(
     return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
 
 
-def neighbours_of(pair_map: torch.IntTensor) -> Neighbours:
-    """The related keys of every query, for a map in which most keys are not related.
+def neighbours_of(pair_map: torch.Tensor) -> Neighbours:
+    """Return the related keys of every query, for a map in which most keys are not related.
 
     Args:
         pair_map: (rows, queries, keys).
     """
     related = pair_map != NOT_RELATED
     most = int(related.sum(-1).max())
-    # Related keys first, in their order.
+    # A stable sort moves related keys to the front and keeps their order.
     columns = related.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[..., :most]
     relations = pair_map.gather(-1, columns)
     return Neighbours(columns.masked_fill(relations == NOT_RELATED, -1), relations)

@@ -1,6 +1,7 @@
 """PairwiseBert: an encoder with pairwise position vectors (structural symmetry, Sabbaghi et al., 2024)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,22 +10,22 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, TokenClassifierOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, num_relations, virtual_indices
+from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT
 
 
 def hiding_bias(dtype: torch.dtype) -> float:
-    """What hides a key when added to its score: half of the lowest value, so that the sum is still finite in half precision.
+    """Return the bias that hides a key: half of the lowest value, so that a score plus it is finite in half precision.
 
-    A query from which all keys are hidden would otherwise have weights of nan, and spoil those who read it with weight 0.
+    Otherwise a query whose keys are all hidden would have weights of nan, which spoil every query that reads it with
+    weight 0.
     """
     return torch.finfo(dtype).min / 2
 
@@ -39,7 +40,7 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention that also returns its weights, (batch, heads, queries, keys)."""
+    """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -49,36 +50,36 @@ def eager_attention_forward(
 
 
 class RelationVectors(nn.Module):
-    """The vectors p that a layer's heads of one rule add to keys, (relations, 1 or heads, head_dim)."""
+    """The vectors p that the heads of one rule add to keys in a layer, (relations, 1 or heads, head_dim)."""
 
     def __init__(self, config: PairwiseBertConfig, name: str):
         super().__init__()
         self.name = name
         self.heads = [head for head, own in enumerate(config.head_maps) if own == name]
-        relations = num_relations(name, config.relation_range, config.max_multiplier_length)
+        relations = config.num_relations(name)
         tables = 1 if config.share_over_heads else len(self.heads)
         self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
 
     def scores(self, query: torch.Tensor) -> torch.Tensor:
-        """Products of queries (batch, heads of the rule, queries, head_dim) with all vectors: (..., queries, relations + 1).
+        """Return the products of queries (batch, heads, queries, head_dim) with all vectors: (..., queries, relations + 1).
 
-        The last column is 0, for keys that are not related: there the index `NOT_RELATED`, -1, points.
+        The last column is 0, for keys that are not related: the index `NOT_RELATED`, -1, points to it.
         """
         scores = torch.matmul(query, self.weight.permute(1, 2, 0))
         return nn.functional.pad(scores, (0, 1))
 
 
 class QueryProjection(nn.Linear):
-    """The projection to queries, which has a class of its own because its biases may favour relations at the start."""
+    """The projection to queries. Its own class lets `_init_weights` give it biases that favour relations."""
 
 
 class PairwiseBertAttention(nn.Module):
     """Multi-head attention with score q_i . (k_j + p[map[i, j]]) / sqrt(head_dim) (Shaw et al., 2018; paper 2, Eq. 2.1).
 
-    Every query is multiplied with every vector once, and its scores with the keys are picked from these products by the map.
-    Over plain attention that costs (batch, heads, queries, relations) products and memory, and (batch, heads, queries, keys)
-    picked ones, against the (batch, queries, keys, head_dim) of a literal sum of keys and vectors. Under a window all
-    are picked for the related keys only, and the cost is linear in the number of tokens.
+    Every query is multiplied with every vector once; the map then picks the term of each key from these products. On top of
+    plain attention, this takes (batch, heads, queries, relations) products and (batch, heads, queries, keys) picked values.
+    A literal sum of keys and vectors would take (batch, queries, keys, head_dim). Under a window, values are picked only
+    for related keys, and the cost is linear in the number of tokens.
     """
 
     def __init__(self, config: PairwiseBertConfig):
@@ -97,17 +98,21 @@ class PairwiseBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        pair_maps: dict[str, torch.LongTensor],
+        pair_maps: dict[str, torch.Tensor],
         attention_mask: torch.Tensor | None,
         neighbours: Neighbours | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
+        """Attend from every token to all keys, or only to its `neighbours`.
+
         Args:
             hidden_states: (batch, tokens, hidden).
-            pair_maps: the map of each rule, (batch or 1, tokens, tokens), -1 where a pair is not related.
-            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: `hiding_bias` at hidden keys.
-            neighbours: in place of both, the keys that each query sees.
+            pair_maps: the map of each rule, (batch or 1, tokens, tokens), -1 for pairs that are not related.
+            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: `hiding_bias` for hidden keys.
+            neighbours: the keys that each query sees; they replace both arguments above.
+
+        Returns:
+            Outputs (batch, tokens, hidden), and weights if the attention interface returns them.
         """
         query, key, value = (
             projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -117,9 +122,7 @@ class PairwiseBertAttention(nn.Module):
             bias = self._bias_of_neighbours(query * self.scaling, neighbours.relations)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
-        bias = self._bias(query * self.scaling, pair_maps)
-        if attention_mask is not None:
-            bias = attention_mask if bias is None else bias + attention_mask
+        bias = self._bias(query * self.scaling, pair_maps, attention_mask)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         output, weights = attention(
@@ -127,35 +130,37 @@ class PairwiseBertAttention(nn.Module):
         )
         return self.o_proj(output.flatten(2)), weights
 
-    def _bias(self, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]) -> torch.Tensor | None:
-        """What vectors add to scores, (batch, heads, queries, keys)."""
+    def _bias(self, query, pair_maps, attention_mask):
+        """Return what is added to the scores, (batch, heads, queries, keys): the products with vectors, and the mask."""
         if not self.relations:
-            return None
+            return attention_mask
         batch, heads, tokens, _ = query.shape
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
-            return self._picked(self.relations[0], query, pair_maps)
-        bias = query.new_zeros(batch, heads, tokens, tokens)
-        for relations in self.relations:
-            bias[:, relations.heads] = self._picked(relations, query[:, relations.heads], pair_maps)
-        return bias
+            bias = self._picked(self.relations[0], query, pair_maps)
+        else:
+            bias = query.new_zeros(batch, heads, tokens, tokens)
+            for relations in self.relations:
+                bias[:, relations.heads] = self._picked(relations, query[:, relations.heads], pair_maps)
+        return bias if attention_mask is None else bias + attention_mask
 
-    def _picked(self, relations: RelationVectors, query: torch.Tensor, pair_maps: dict[str, torch.LongTensor]):
+    def _picked(self, relations, query, pair_maps):
+        """Return the product of each query with the vector of each key, (batch, heads of the rule, queries, keys)."""
         scores = relations.scores(query)
         index = pair_maps[relations.name].unsqueeze(1)
-        # An index of -1 is the last column.
         index = index.where(index >= 0, scores.shape[-1] - 1)
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
-    def _bias_of_neighbours(self, query: torch.Tensor, relations: torch.LongTensor) -> torch.Tensor:
-        """(batch, queries, neighbours, heads), `hiding_bias` where there is no neighbour."""
-        scores = self.relations[0].scores(query)
+    def _bias_of_neighbours(self, query, relations):
+        """Return the bias of neighbours (batch, queries, neighbours, heads), `hiding_bias` for missing ones."""
+        (vectors,) = self.relations
+        scores = vectors.scores(query)
         index = relations.clamp(min=0).long().unsqueeze(1).expand(*scores.shape[:-1], -1)
         bias = scores.gather(-1, index).masked_fill((relations < 0).unsqueeze(1), hiding_bias(query.dtype))
         return bias.permute(0, 2, 3, 1)
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
-    """Attention and MLP, each followed by the norm of its sum with its input."""
+    """Attention and MLP, each followed by the norm of the residual sum."""
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__()
@@ -167,7 +172,7 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: torch.Tensor, **kwargs: Unpack[TransformersKwargs]) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         attention_output, _ = self.self_attn(hidden_states, **kwargs)
         hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
         output = self.down_proj(self.activation(self.up_proj(hidden_states)))
@@ -179,11 +184,11 @@ class PairwiseBertModelOutput(BaseModelOutput):
     """Output of `PairwiseBertModel`.
 
     Attributes:
-        last_change: mean squared change of the state in the last loop, padding apart, a scalar.
-        num_loops: how often the layers were applied.
+        last_change: mean squared change of the state in the last loop, without padding, a scalar.
+        num_loops: number of times that the layers were applied.
     """
 
-    last_change: torch.FloatTensor | None = None
+    last_change: torch.Tensor | None = None
     num_loops: int | None = None
 
 
@@ -202,7 +207,7 @@ class PairwiseBertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # Only through the module that owns a parameter: transformers passes over the others in remote code.
+        # A parameter is drawn through the module that owns it: in remote code, transformers skips other modules.
         std = self.config.initializer_range
         if self.config.relation_init == "one_per_head" and isinstance(module, (QueryProjection, RelationVectors)):
             self._favour_one_relation_per_head(module)
@@ -215,20 +220,19 @@ class PairwiseBertPreTrainedModel(PreTrainedModel):
             init.ones_(module.weight)
             init.zeros_(module.bias)
 
-    def _favour_one_relation_per_head(self, module: nn.Module) -> None:
-        """Vectors at right angles, and on each head's queries a bias along one of them, so that its score gains `FAVOUR`."""
+    def _favour_one_relation_per_head(self, module) -> None:
+        """Set orthogonal vectors, and on each head's queries a bias along one of them, so that its score gains `FAVOUR`."""
         config = self.config
         length = (FAVOUR * config.head_dim**0.5) ** 0.5
         if isinstance(module, RelationVectors):
-            relations, tables, _ = module.weight.shape
-            init.copy_(module.weight, length * torch.eye(relations, config.head_dim).unsqueeze(1).expand(-1, tables, -1))
+            vectors = length * torch.eye(len(module.weight), config.head_dim)
+            init.copy_(module.weight, vectors.unsqueeze(1).expand_as(module.weight))
             return
         init.normal_(module.weight, std=config.initializer_range)
         bias = torch.zeros(config.num_attention_heads, config.head_dim)
         for name in {*config.head_maps} - {NO_MAP}:
             heads = [head for head, own in enumerate(config.head_maps) if own == name]
-            relations = num_relations(name, config.relation_range, config.max_multiplier_length)
-            bias[heads, torch.arange(len(heads)) % relations] = length
+            bias[heads, torch.arange(len(heads)) % config.num_relations(name)] = length
         init.copy_(module.bias, bias.flatten())
 
 
@@ -250,77 +254,82 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if input_ids is not None and (input_ids.ndim != 2 or input_ids.numel() == 0):
             raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        tokens = embeddings.shape[1]
         if attention_mask is not None and attention_mask.shape != embeddings.shape[:2]:
             raise ValueError(f"attention_mask must be {tuple(embeddings.shape[:2])}, got {tuple(attention_mask.shape)}")
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
-        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, tokens)
+        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
         hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
-        attention = self._windowed_attention(pair_maps, hidden, recorded, embeddings.dtype)
-
+        attention = self._attention_arguments(pair_maps, hidden, recorded, embeddings.dtype)
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
+        return self._loop(embeddings, hidden, **attention, **kwargs)
+
+    def _loop(self, embeddings: torch.Tensor, hidden: torch.Tensor | None, **kwargs) -> PairwiseBertModelOutput:
+        """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
+
+        Args:
+            hidden: (batch, tokens), True for padding, whose change does not count.
+        """
         state = torch.zeros_like(embeddings)
-        most = self._num_loops(tokens)
+        most = self._num_loops(embeddings.shape[1])
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
-                state = layer(state, **attention, **kwargs)
+                state = layer(state, **kwargs)
             change = state - before if hidden is None else (state - before)[~hidden]
             if loop == most or self._settled(change):
                 break
         return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().mean(), num_loops=loop)
 
-    def _pair_maps(self, input_ids, pair_map, position_ids, tokens) -> dict[str, torch.LongTensor]:
-        """The map of each rule, (batch or 1, tokens, tokens) int64."""
+    def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
+        """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
         names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
         if not names:
             return {}
         if pair_map is not None:
-            if len(names) > 1:
-                raise ValueError(f"pair_map is the map of one rule: this model's heads have {', '.join(names)}")
-            if pair_map.ndim != 3 or pair_map.shape[1:] != (tokens, tokens):
-                raise ValueError(f"pair_map must be (batch or 1, {tokens}, {tokens}), got {tuple(pair_map.shape)}")
-            largest = num_relations(names[0], self.config.relation_range, self.config.max_multiplier_length) - 1
-            if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
-                raise ValueError(
-                    f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}"
-                )
+            self._check_pair_map(pair_map, names, tokens)
             return {names[0]: pair_map.long()}
         if input_ids is None:
             raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
         indices = virtual_indices(input_ids) if position_ids is None else position_ids
         if indices.shape[-1] != tokens or indices.ndim != 2:
             raise ValueError(f"position_ids must be (batch or 1, {tokens} tokens), got {tuple(indices.shape)}")
-        config = self.config
-        return {
-            name: derive_pair_map(
-                name,
-                input_ids,
-                indices.expand(len(input_ids), -1),
-                config.relation_range,
-                config.windowed,
-                config.max_multiplier_length,
-            ).long()
-            for name in names
-        }
+        indices, config = indices.expand(len(input_ids), -1), self.config
+        limits = (config.relation_range, config.windowed, config.max_multiplier_length)
+        return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
-    def _windowed_attention(self, pair_maps, hidden, recorded, dtype) -> dict:
-        """What the layers need to know of who sees whom, the same for all of them."""
+    def _check_pair_map(self, pair_map: torch.Tensor, names: list[str], tokens: int) -> None:
+        """Raise ValueError unless a given map is the map of the only rule, for this number of tokens."""
+        if len(names) > 1:
+            raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
+        if pair_map.ndim != 3 or pair_map.shape[1:] != (tokens, tokens):
+            raise ValueError(f"pair_map must be (batch or 1, {tokens}, {tokens}), got {tuple(pair_map.shape)}")
+        largest = self.config.num_relations(names[0]) - 1
+        if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
+            raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
+
+    def _attention_arguments(self, pair_maps, hidden, recorded, dtype) -> dict[str, Any]:
+        """Return the arguments of every layer that say which keys a query sees, and in which relation.
+
+        Args:
+            pair_maps: the map of each rule by name.
+            hidden: (batch, tokens), True for padding, or None.
+            recorded: whether attention maps are recorded, which need the scores of all pairs under a window too.
+        """
         lowest = hiding_bias(dtype)
         mask = None if hidden is None else hidden[:, None, None, :] * torch.tensor(lowest, dtype=dtype, device=hidden.device)
         if not self.config.windowed:
@@ -333,18 +342,18 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return {"pair_maps": pair_maps, "attention_mask": mask}
         return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
 
-    def check_inputs(self, input_ids: torch.LongTensor) -> None:
-        """Raises ValueError for inputs (batch, tokens) that do not fit the tables or are not of the rules' form."""
+    def check_inputs(self, input_ids: torch.Tensor) -> None:
+        """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
         self._pair_maps(input_ids, None, None, input_ids.shape[1])
         self.check_tokens(input_ids.shape[1])
 
     def check_tokens(self, tokens: int) -> None:
-        """Raises ValueError for inputs of more tokens than the table of absolute embeddings has room for."""
+        """Raise ValueError for more tokens than the table of absolute embeddings has room for."""
         longest = self.config.max_position_embeddings
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.LongTensor | None) -> torch.Tensor:
+    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.Tensor | None) -> torch.Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
         self.check_tokens(embeddings.shape[1])
@@ -352,10 +361,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions == "all":
             return embeddings + positions
         if input_ids is None:
-            raise ValueError("absolute_positions of text alone need input_ids")
+            raise ValueError("absolute_positions 'text' needs input_ids")
         return embeddings + positions * (input_ids >= FIRST_TEXT).unsqueeze(-1)
 
     def _num_loops(self, tokens: int) -> int:
+        """Return the largest number of loops of this pass, at random in training."""
         most = self.config.num_loops
         if self.training:
             return int(torch.randint((most + 1) // 2, most + 1, ()))
@@ -367,43 +377,44 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
 
 class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
-    """PairwiseBert with a classifier of every token, which reads a sum or product off its input (paper 2, Eqs. 3.1, 3.2)."""
+    """PairwiseBert with a classifier of every token, which gives a digit of the result (paper 2, Eqs. 3.1, 3.2)."""
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = PairwiseBertModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)  # type: ignore[arg-type]
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        pair_map: torch.IntTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
+        pair_map: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> TokenClassifierOutput:
         r"""
         Args:
             input_ids: (batch, tokens).
-            pair_map: (batch or 1, tokens, tokens), which of a layer's vectors is added to the key (last axis) for the query;
-                -1 for none. Derived from `input_ids` by the rule in `config.pair_maps` where omitted.
+            pair_map: (batch or 1, tokens, tokens), which vector of a layer is added to the key (last axis) for the query; -1
+                for no vector. If omitted, the rule in `config.pair_maps` derives it from `input_ids`.
             position_ids: virtual indices of the numbers' tokens, (batch or 1, tokens), 0 for text; derived from `input_ids`
-                where omitted. See `encoder_maps.virtual_indices`.
-            attention_mask: (batch, tokens), 0 at padding of a batch. The padding of a number's field is an ordinary token.
-            labels: (batch, tokens), -100 where not supervised.
+                if omitted. See `encoder_maps.virtual_indices`.
+            attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
+            labels: (batch, tokens), -100 for tokens that are not supervised.
 
-        Time and memory of attention grow with tokens squared; under a window with the number of tokens, but for the map
-        itself, which is made once for all layers and loops (and for attention maps, when they are asked for).
+        Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
+        of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
 
         Raises:
             ValueError: an input is longer than the table of absolute embeddings, is not two numbers with an operator
-                (rules other than `relative`), or has a multiplier that is too long; a map has other values than the rule's.
+                (rules other than `relative`), or has a multiplier that is too long; a map has values that the rule does not
+                give.
         """
         outputs = self.model(
             input_ids=input_ids,
@@ -423,8 +434,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def _share_of_step(self, labels: torch.LongTensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
-        """What this batch counts in an optimizer step: Trainer gives the number of labels of all accumulated batches."""
+    def _share_of_step(self, labels: torch.Tensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
+        """Return this batch's share of an optimizer step; Trainer gives the number of labels of all accumulated batches."""
         return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
 
 

@@ -1,76 +1,78 @@
-"""Pair maps: position ids turned into one integer per (query token, key token), the relation between the two.
+"""Pair maps: one integer for each (query token, key token), the relation between their position ids.
 
-`coupled_pair_map` writes the map out for all pairs; `coupled_neighbours` finds the few keys that a window leaves.
+`coupled_pair_map` computes the map of all pairs; `coupled_neighbours` finds only the few keys that a window leaves.
 
-A window is given in one of two forms. A range holds the smallest and largest difference of ids, query minus key, that are
-told apart: two integers for all levels, or two for each level in turn. A list of relations names every relation that a query
-sees, each a tuple with an entry for every level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` or `NEITHER`.
+A window has one of two forms. A range holds the smallest and the largest distinct difference of ids, query minus key: two
+integers for all levels, or two for each level in turn. A list of relations names every relation that a query sees. Each is
+a tuple with one entry per level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` or `NEITHER`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from .packing import fits_in_one_number, pack
+
 NOT_RELATED = -1
-"""The value of a pair map where the query must not attend to the key."""
+"""Value of a pair map for a key that the query must not attend to."""
 
 FAVOUR = 6.0
-"""What the relation that a head favours adds to its scores at the start of training."""
+"""Initial bias that a head adds to the scores of the relation that it favours."""
 
 ONLY_KEY, ONLY_QUERY, NEITHER = "only key", "only query", "neither"
-"""What a relation says of a level at which not both tokens have an id."""
+"""Entries of a relation for a level at which only one token, or neither, has an id."""
 
 Relation = tuple[int | str, ...]
-Window = Sequence[int] | Sequence[Relation]
+Window = Sequence[Any]
+"""A range, of integers, or a list of `Relation`, see above."""
 
 
 def is_listed(window: Window) -> bool:
-    """Whether a window is a list of relations, not a range."""
+    """Return whether a window is a list of relations, not a range."""
     return not isinstance(window[0], int)
 
 
 def level_ranges(relation_range: Sequence[int], levels: int) -> list[tuple[int, int]]:
-    """Smallest and largest difference of each level."""
+    """Return the smallest and the largest difference of each level."""
     pairs = list(zip(relation_range[::2], relation_range[1::2], strict=True))
     return pairs * levels if len(pairs) == 1 else pairs
 
 
 def num_coupled_relations(window: Window, levels: int = 1) -> int:
-    """Distinct values that `coupled_pair_map` can give, `NOT_RELATED` apart.
+    """Return the number of distinct values of `coupled_pair_map`, without `NOT_RELATED`.
 
-    For a range the product of (differences + 3) over levels; for a list one more than it has, for keys without any id.
+    For a range it is the product of (differences + 3) over levels. For a list it is its length plus one, for keys without
+    any id.
     """
     if is_listed(window):
         return len(window) + 1
     return prod(high - low + 4 for low, high in level_ranges(window, levels))
 
 
-def coupled_pair_map(
-    query_ids: torch.LongTensor, key_ids: torch.LongTensor, window: Window, windowed: bool
-) -> torch.IntTensor:
-    """The difference of two tokens' coupled ids, query minus key, at every level.
+def coupled_pair_map(query_ids: torch.Tensor, key_ids: torch.Tensor, window: Window, windowed: bool) -> torch.Tensor:
+    """Return the relation of every query and key: the difference of their coupled ids, query minus key, at every level.
 
-    With the range (0, 1) a token of `addition` tells apart the column with its own id (0) and the next more
-    significant one (1). Ids 5 and 4 against ids 4 to 6:
+    With the range (0, 1), a token of `addition` distinguishes the column with its own id (0) from the next more significant
+    column (1). Ids 5 and 4 as queries, ids 0 and 4 to 6 as keys:
 
         query \\ key    0   4   5   6
               5         B   1   0   .        B  key has no id: BOS
               4         B   0   .   .        .  outside the range
 
-    A level where only the key has no id, only the query has none, or neither has, counts as three further values. With a
-    list of relations the value is a relation's place in it, or the list's length for a key that has no id at any level.
-    Cost and memory grow with query length times key length.
+    A level at which only the key, only the query, or neither has an id has three further values for these cases. With a
+    list of relations, the value is the place of the relation in the list, or the length of the list for a key that has no
+    id at any level. Cost and memory grow with query length times key length.
 
     Args:
-        query_ids: (batch or 1, query length) or (batch or 1, levels, query length); 0 is "no id".
+        query_ids: (batch or 1, query length) or (batch or 1, levels, query length); 0 means "no id".
         key_ids: the same for keys.
         window: a range or a list of relations, see above.
-        windowed: where True, a key outside the range at any level that both have, or sharing no level with the query,
-            gets `NOT_RELATED`, unless it has no id at all; where False, differences are clipped to the range. A list of
-            relations needs True.
+        windowed: if False, differences are clipped to the range. If True, a key gets `NOT_RELATED` if its difference is
+            outside the range at any level that both tokens have, or if they share no level; a key without any id is always
+            related. A list of relations needs True.
 
     Returns:
         (batch or 1, query length, key length) int32.
@@ -82,14 +84,14 @@ def coupled_pair_map(
     return _relations(query_ids, key_ids, level_ranges(window, query_ids.shape[1]), windowed)
 
 
-def _with_levels(ids: torch.LongTensor) -> torch.LongTensor:
+def _with_levels(ids: torch.Tensor) -> torch.Tensor:
     return ids.unsqueeze(1) if ids.ndim == 2 else ids
 
 
-def _relations(query_ids, key_ids, ranges: list[tuple[int, int]], windowed: bool) -> torch.IntTensor:
-    """The relation of every pair that ids of (batch, levels, ...) broadcast to."""
+def _relations(query_ids, key_ids, ranges, windowed: bool) -> torch.Tensor:
+    """Return the relations for a range; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
     query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
-    combined, any_shared, any_outside = 0, False, False
+    combined, any_shared, any_outside = query_ids.new_zeros(()), False, False
     for level, (low, high) in enumerate(ranges):
         difference = query_ids[:, level] - key_ids[:, level]
         query_none, key_none = query_ids[:, level] == 0, key_ids[:, level] == 0
@@ -107,8 +109,8 @@ def _relations(query_ids, key_ids, ranges: list[tuple[int, int]], windowed: bool
     return combined
 
 
-def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.IntTensor:
-    """As `_relations`, for a list of relations."""
+def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.Tensor:
+    """Return the relations for a list; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
     query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     difference, query_none, key_none = query_ids - key_ids, query_ids == 0, key_ids == 0
     entries = {ONLY_KEY: query_none & ~key_none, ONLY_QUERY: key_none & ~query_none, NEITHER: query_none & key_none}
@@ -126,45 +128,45 @@ def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torc
 
 
 class Neighbours(NamedTuple):
-    """The keys that each query may attend to, in place of a pair map of all pairs.
+    """The keys that each query may attend to. They replace a pair map of all pairs.
 
     Attributes:
-        columns: (batch or 1, queries, most neighbours) int64, columns of keys in increasing order; -1 fills up.
-        relations: (batch or 1, queries, most neighbours) int32, `NOT_RELATED` where `columns` is -1.
+        columns: (batch or 1, queries, most neighbours) int64, columns of keys in increasing order, filled up with -1.
+        relations: (batch or 1, queries, most neighbours) int32, `NOT_RELATED` for the columns -1.
     """
 
-    columns: torch.LongTensor
-    relations: torch.IntTensor
+    columns: torch.Tensor
+    relations: torch.Tensor
 
-    def select(self, queries: slice | torch.LongTensor) -> "Neighbours":
-        """Those of some of the queries."""
+    def select(self, queries: slice | torch.Tensor) -> "Neighbours":
+        """Keep only the given queries."""
         return Neighbours(self.columns[:, queries], self.relations[:, queries])
 
 
 def coupled_neighbours(
-    query_ids: torch.LongTensor,
-    key_ids: torch.LongTensor,
-    query_columns: torch.LongTensor,
+    query_ids: torch.Tensor,
+    key_ids: torch.Tensor,
+    query_columns: torch.Tensor,
     window: Window,
-    present: torch.BoolTensor | None = None,
+    present: torch.Tensor | None = None,
 ) -> Neighbours:
-    """What `coupled_pair_map` with `windowed` relates and causality allows, found by sorting the keys by their ids.
+    """Find the pairs that `coupled_pair_map` relates under a window and that causality allows, by sorting keys by id.
 
-    Cost and memory are linear in queries plus keys (but for the sort) times the neighbours of one query.
+    Apart from the sort, cost and memory are linear in (queries + keys) times the neighbours of one query.
 
     Args:
-        query_ids: (batch or 1, levels, queries); 0 is "no id".
-        key_ids: (batch or 1, levels, keys), as many rows.
-        query_columns: (queries,) the column of every query among the keys; later keys are no neighbours.
+        query_ids: (batch or 1, levels, queries); 0 means "no id".
+        key_ids: (batch or 1, levels, keys), with as many rows as `query_ids`.
+        query_columns: (queries,) the column of every query among the keys; later keys are not neighbours.
         window: a range or a list of relations, see above.
-        present: (batch or 1, keys), as many rows as ids; False at padding, which is nobody's neighbour.
+        present: (batch or 1, keys), with as many rows as ids; False for padding, which is never a neighbour.
 
     Raises:
-        ValueError: rows times ids to the power of levels, which number the keys, exceed 63 bits.
+        ValueError: (rows) times (largest id) to the power of (levels) exceeds 63 bits, in which the keys are numbered.
     """
     rows, levels, keys = key_ids.shape
     queries = query_ids.shape[-1]
-    # Row and column as one number; (tokens, levels) ids.
+    # A token's index is row * columns + column; ids are (tokens, levels).
     key_ids, query_ids = key_ids.transpose(1, 2).reshape(-1, levels), query_ids.transpose(1, 2).reshape(-1, levels)
     row = torch.arange(rows, device=key_ids.device)
     key_row, query_row = row.repeat_interleave(keys), row.repeat_interleave(queries)
@@ -188,27 +190,14 @@ def coupled_neighbours(
 
 
 def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs (query index, key index) within the window; every such pair once, one kind of token at a time.
+    """Yield pairs (query index, key index) within the window; every pair once, one kind of query and key at a time.
 
     The kind of a token is the set of levels at which it has an id: only levels that both tokens have are compared.
     """
     levels = key_ids.shape[1]
-    named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
-    shift = max(0, *named)
-    base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
-    if (int(key_row.max()) + 1) * base**levels >= 2**63:
-        raise ValueError(
-            f"a batch of {int(key_row.max()) + 1} rows with ids up to {base} on {levels} levels is too large: use fewer rows"
-        )
-
-    def code(row: torch.LongTensor, ids: torch.LongTensor, shared: list[int], differences: tuple[int, ...]):
-        """Row and shared ids as one number, the same for a query and the keys that differ from it by so much."""
-        for level, difference in zip(shared, differences, strict=True):
-            row = row * base + (ids[:, level] - difference + shift)
-        return row
-
     bit = 1 << torch.arange(levels, device=key_ids.device)
     query_kinds, key_kinds = ((query_ids > 0) * bit).sum(1), ((key_ids > 0) * bit).sum(1)
+    number = _numbering(query_ids, key_ids, int(key_row.max()) + 1, window)
     for key_kind in key_kinds[usable].unique().tolist():
         keys = (usable & (key_kinds == key_kind)).nonzero().squeeze(1)
         for query_kind in query_kinds.unique().tolist():
@@ -217,19 +206,37 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> 
             wanted_differences = _differences(key_kind, query_kind, shared, levels, window)
             if not wanted_differences:
                 continue
-            codes, order = code(key_row[keys], key_ids[keys], shared, (0,) * len(shared)).sort()
+            numbers, order = number(key_row[keys], key_ids[keys][:, shared], (0,) * len(shared)).sort()
             ordered = keys[order]
             for differences in wanted_differences:
-                wanted = code(query_row[queries], query_ids[queries], shared, differences)
-                first = torch.searchsorted(codes, wanted)
-                count = torch.searchsorted(codes, wanted, right=True) - first
+                wanted = number(query_row[queries], query_ids[queries][:, shared], differences)
+                first = torch.searchsorted(numbers, wanted)
+                count = torch.searchsorted(numbers, wanted, right=True) - first
                 place = torch.arange(int(count.sum()), device=keys.device)
                 place += (first - count.cumsum(0) + count).repeat_interleave(count)
                 yield queries.repeat_interleave(count), ordered[place]
 
 
+def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., torch.Tensor]:
+    """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
+    named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
+    shift = max(0, *named)
+    base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
+    sizes = [rows, *[base] * key_ids.shape[1]]
+    if not fits_in_one_number(sizes):
+        raise ValueError(
+            f"a batch of {rows} rows with ids up to {base} on {key_ids.shape[1]} levels is too large: use fewer rows"
+        )
+
+    def number(row: torch.Tensor, ids: torch.Tensor, differences: tuple[int, ...]) -> torch.Tensor:
+        moved = [level - difference + shift for level, difference in zip(ids.unbind(1), differences, strict=True)]
+        return pack([row, *moved], sizes[: len(moved) + 1])
+
+    return number
+
+
 def _differences(key_kind: int, query_kind: int, shared: list[int], levels: int, window: Window) -> list[tuple[int, ...]]:
-    """Differences at the shared levels with which a query of one kind sees keys of another; [()] is "all of them"."""
+    """Return the differences at the shared levels at which a query of one kind sees keys of another; [()] means always."""
     if key_kind == 0:
         return [()]
     if not is_listed(window):
@@ -238,7 +245,7 @@ def _differences(key_kind: int, query_kind: int, shared: list[int], levels: int,
         return list(product(*options)) if shared else []
     found = []
     for relation in window:
-        kinds = [{ONLY_KEY: (1, 0), ONLY_QUERY: (0, 1), NEITHER: (0, 0)}.get(entry, (1, 1)) for entry in relation]
-        if all((key_kind >> level & 1, query_kind >> level & 1) == kind for level, kind in enumerate(kinds)):
+        has_id = [{ONLY_KEY: (1, 0), ONLY_QUERY: (0, 1), NEITHER: (0, 0)}.get(entry, (1, 1)) for entry in relation]
+        if all((key_kind >> level & 1, query_kind >> level & 1) == both for level, both in enumerate(has_id)):
             found.append(tuple(relation[level] for level in shared))
     return found

@@ -1,85 +1,122 @@
 """Position encodings of the decoder: how a model consumes position ids or the relations between them.
 
-Each overrides the hooks that it needs; the model calls all of them and knows none by name. `POSITION_ENCODINGS` is the
-table of choices.
+An encoding overrides the hooks that it needs; the model calls all hooks and knows no encoding by name. `POSITION_ENCODINGS`
+holds all encodings. A file outside this package adds its own with `position_encoding`.
 """
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
-from .pair_maps import Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
+from .pair_maps import FAVOUR, Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
+from .registry import check_free
+
+POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
+"""All encodings by name; `position_encoding` fills it."""
+
+EncodingClass = TypeVar("EncodingClass", bound=type["PositionEncoding"])
 
 
+def position_encoding(name: str) -> Callable[[EncodingClass], EncodingClass]:
+    """Register the decorated subclass of `PositionEncoding` under a name, a legal value of `config.position_encoding`.
+
+    Raises:
+        ValueError: the name is taken by another class.
+    """
+
+    def add(encoding: EncodingClass) -> EncodingClass:
+        check_free("position encoding", name, encoding, POSITION_ENCODINGS.get(name))
+        POSITION_ENCODINGS[name] = encoding
+        return encoding
+
+    return add
+
+
+@position_encoding("none")
 class PositionEncoding(nn.Module):
-    """No position encoding at all (NoPE, Kazemnejad et al., 2023), and the base of the others."""
+    """No position encoding at all (NoPE, Kazemnejad et al., 2023), and the base class of all encodings."""
 
     uses_position_ids = False
     """Whether the encoding reads position ids, so that missing ones must be derived."""
 
     embeds_position_ids = False
-    """Whether `embed` adds something to the token embeddings."""
+    """Whether `embed` changes the token embeddings."""
 
     uses_pair_map = False
     """Whether `bias` reads relations, so that a missing pair map must be derived."""
 
     windowed = False
-    """Whether a query attends to its neighbours alone."""
+    """Whether a query attends only to its neighbours."""
 
     reads_token_distances = False
-    """Whether differences of ids must be distances in tokens, which only the rule `sequential` gives."""
+    """Whether differences of ids must be distances in tokens; only the rule `sequential` gives such ids."""
 
     position_samplings: tuple[str, ...] = ("fixed",)
-    """What may be done to position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
+    """Legal ways to vary position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
 
     def __init__(self, config):
         super().__init__()
         self.config = config
 
     def init_weights(self) -> None:
-        """Draws the parameters that the encoding itself owns."""
+        """Draw the initial values of the parameters that the encoding itself owns."""
 
-    def check(self, position_ids: torch.LongTensor) -> None:
-        """Raises ValueError for ids that the encoding cannot represent."""
+    def check(self, position_ids: torch.Tensor) -> None:
+        """Raise ValueError for ids that the encoding cannot represent."""
 
-    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Input of the first layer. ids (batch or 1, levels, tokens) -> (batch, tokens, hidden)."""
+    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
         return token_embeddings
 
-    def rotate(self, states: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Queries or keys (batch, heads, tokens, head_dim), changed by the ids (batch or 1, levels, tokens)."""
+    def rotate(self, states: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return queries or keys (batch, heads, tokens, head_dim) rotated by their ids (batch or 1, levels, tokens)."""
         return states
 
-    def pair_map(self, query_ids: torch.LongTensor, key_ids: torch.LongTensor) -> torch.IntTensor | None:
-        """Relations (batch or 1, queries, keys) for `bias`, or None; of ids (batch or 1, levels, tokens)."""
+    def pair_map(self, query_ids: torch.Tensor, key_ids: torch.Tensor) -> torch.Tensor | None:
+        """Return the relations (batch or 1, queries, keys) for `bias`, or None; ids are (batch or 1, levels, tokens)."""
         return None
 
     def neighbours(
         self,
-        query_ids: torch.LongTensor,
-        key_ids: torch.LongTensor,
-        query_columns: torch.LongTensor,
-        present: torch.BoolTensor | None,
+        query_ids: torch.Tensor,
+        key_ids: torch.Tensor,
+        query_columns: torch.Tensor,
+        present: torch.Tensor | None,
     ) -> Neighbours:
-        """The keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
+        """Return the keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
         raise NotImplementedError
 
-    def bias(self, relations: torch.IntTensor, layer: int) -> torch.Tensor | None:
-        """(*relations.shape, heads), added to the scaled scores; or None."""
+    def bias(self, relations: torch.Tensor, layer: int) -> torch.Tensor | None:
+        """Return a bias (*relations.shape, heads) for the scaled scores, or None."""
         return None
 
 
 class PositionTable(nn.Embedding):
-    """A vector per position id; row 0 is that of special tokens."""
+    """A vector per position id; row 0 belongs to special tokens."""
+
+    def __init__(self, config):
+        super().__init__(config.max_position_ids + 1, config.hidden_size)
+        self.orthogonal = config.position_init == "orthogonal"
+
+    def init_weights(self) -> None:
+        """Draw rows from N(0, 1), or orthogonal rows of the same mean length."""
+        if self.orthogonal:
+            init.orthogonal_(self.weight, gain=max(self.weight.shape) ** 0.5)
+        else:
+            init.normal_(self.weight)
 
 
+@position_encoding("learned")
 class LearnedTable(PositionEncoding):
     """A learned vector per id, added to the token embedding: position coupling as in paper 1, Sec. 3.
 
-    With several levels the vectors of all levels are added, from one table (`share_level_tables`) or one table a level.
+    With several levels, the vectors of all levels are added. They come from one table (`share_level_tables`) or from one
+    table per level.
 
     Raises:
         ValueError: an id is larger than `config.max_position_ids`.
@@ -92,9 +129,7 @@ class LearnedTable(PositionEncoding):
     def __init__(self, config):
         super().__init__(config)
         self.num_tables = 1 if config.share_level_tables else config.position_levels
-        self.tables = nn.ModuleList(
-            PositionTable(config.max_position_ids + 1, config.hidden_size) for _ in range(self.num_tables)
-        )
+        self.tables = nn.ModuleList(PositionTable(config) for _ in range(self.num_tables))
 
     def check(self, position_ids):
         smallest, largest = (int(value) for value in position_ids.aminmax())
@@ -115,10 +150,11 @@ class LearnedTable(PositionEncoding):
         return token_embeddings
 
 
+@position_encoding("sinusoidal")
 class SinusoidalEncoding(PositionEncoding):
-    """Sines and cosines of the ids added to the token embedding (Vaswani et al., 2017, Sec. 3.5), those of all levels.
+    """Sines and cosines of the ids of all levels, added to the token embedding (Vaswani et al., 2017, Sec. 3.5).
 
-    At id p, component 2i is sin(p / 10000^(2i / hidden_size)) and component 2i + 1 the cosine. There is no table that ends.
+    At id p, component 2i is sin(p / 10000^(2i / hidden_size)) and component 2i + 1 the cosine. No table limits the ids.
     """
 
     uses_position_ids = True
@@ -137,8 +173,9 @@ class SinusoidalEncoding(PositionEncoding):
         return token_embeddings + waves.to(token_embeddings.dtype)
 
 
+@position_encoding("rotary")
 class RotaryEncoding(PositionEncoding):
-    """Rotary embedding (Su et al., 2021) with coupled ids as angles; several levels share out a head's dimensions."""
+    """Rotary embedding (Su et al., 2021) by coupled ids; each of several levels has its share of a head's dimensions."""
 
     uses_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
@@ -159,13 +196,14 @@ class RotaryEncoding(PositionEncoding):
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
+@position_encoding("pairwise")
 class PairwiseBias(PositionEncoding):
     """One learned number per layer, head and relation of coupled ids, added to the scores.
 
-    The relation is the ids' difference within `config.relation_range`, or one of those that the coupling rule names. With
-    `config.windowed` all else is masked, so what a token sees is bounded by the window and not by the length of the input:
-    no table ends and no softmax dilutes. With `config.relation_init` "one_per_head" every head starts with `FAVOUR` for one
-    relation of its own.
+    The relation is the ids' difference within `config.relation_range`, or a relation that the coupling rule names. With
+    `config.windowed`, all other keys are masked. So the window, and not the length of the input, bounds what a token sees:
+    no table ends and no softmax dilutes. With `config.relation_init` "one_per_head", every head starts with the bias
+    `FAVOUR` for one relation of its own and 0 for the others.
     """
 
     uses_position_ids = True
@@ -178,6 +216,14 @@ class PairwiseBias(PositionEncoding):
         relations = num_coupled_relations(self.window, config.position_levels)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
 
+    def init_weights(self):
+        if self.config.relation_init == "normal":
+            init.normal_(self.relation_bias)
+            return
+        _, relations, heads = self.relation_bias.shape
+        favoured = FAVOUR * nn.functional.one_hot(torch.arange(heads) % relations, relations).T
+        init.copy_(self.relation_bias, favoured.expand_as(self.relation_bias))
+
     def pair_map(self, query_ids, key_ids):
         return coupled_pair_map(query_ids, key_ids, self.window, self.windowed)
 
@@ -189,9 +235,9 @@ class PairwiseBias(PositionEncoding):
 
 
 class TokenDistanceBias(PositionEncoding):
-    """Base of biases that depend on the distance between two tokens, query id minus key id.
+    """Base class of biases by the distance between two tokens, query id minus key id.
 
-    Keys after the query have a distance below 0; causality hides them.
+    Keys after the query have a negative distance; causality hides them.
     """
 
     uses_position_ids = True
@@ -204,16 +250,19 @@ class TokenDistanceBias(PositionEncoding):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """The published slopes: 2^(-8/n), 2^(-16/n), ... for a power of two n; where `heads` is none, those of the largest power
-    below it, and then every second one of twice that power."""
+    """Return the published slopes: 2^(-8/n), 2^(-16/n), ... for a number of heads n that is a power of two.
+
+    For other numbers: the slopes of the largest power of two below, then every second slope of twice that power.
+    """
     power = 2 ** int(math.log2(heads))
     slopes = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     between = [2 ** (-4 * head / power) for head in range(1, 2 * power + 1, 2)]
     return slopes + between[: heads - power]
 
 
+@position_encoding("alibi")
 class AlibiBias(TokenDistanceBias):
-    """The distance times a fixed negative slope, one for each head (ALiBi: Press et al., 2022, Sec. 3)."""
+    """The distance times a fixed negative slope for each head (ALiBi: Press et al., 2022, Sec. 3)."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -223,11 +272,12 @@ class AlibiBias(TokenDistanceBias):
         return relations.unsqueeze(-1) * -torch.tensor(self.slopes, device=relations.device)
 
 
+@position_encoding("t5")
 class T5Bias(TokenDistanceBias):
     """One learned number per head and bucket of distances, shared by all layers (T5: Raffel et al., 2020, Sec. 2.1).
 
-    The relation is the bucket. Half of the buckets hold one distance each; the others grow logarithmically up to
-    `config.relative_attention_max_distance`, and the last one holds all that is farther.
+    The relation is the bucket. Half of the buckets hold one distance each. The others grow logarithmically up to
+    `config.relative_attention_max_distance`, and the last bucket holds all larger distances.
     """
 
     def __init__(self, config):
@@ -250,16 +300,17 @@ class T5Bias(TokenDistanceBias):
 
 
 FIRE_IDS = 2**15
-"""Ids that FIRE can tell apart: query id and distance share one int32."""
+"""Number of distinct ids for FIRE: query id and distance share one int32."""
 
 
+@position_encoding("fire")
 class FireBias(TokenDistanceBias):
     """A small MLP of the distance relative to the query's own id (FIRE: Li et al., 2024, Sec. 3 and its code).
 
-    The bias of distance d at id i is f(psi(d) / psi(max(L, i))) with psi(x) = log(|c| x + 1): beyond the threshold L the
-    distances of a query fill 0 to 1, however long the input; below L they are not stretched. f has one hidden layer of 32
-    ReLUs and one output per head. c, L and f are learned, for every layer of its own (the paper's FIRE; its FIRE-S shares
-    them). They start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
+    The bias of distance d at id i is f(psi(d) / psi(max(L, i))) with psi(x) = log(|c| x + 1). Beyond the threshold L, the
+    distances of a query fill 0 to 1, however long the input is; below L they are not stretched. f has one hidden layer of
+    32 ReLUs and one output per head. Every layer learns its own c, L and f (the paper's FIRE; its FIRE-S shares them). They
+    start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
 
     Raises:
         ValueError: an id is not in 0..2**15 - 1.
@@ -279,7 +330,7 @@ class FireBias(TokenDistanceBias):
         self.output_bias = nn.Parameter(torch.empty(layers, config.num_attention_heads))
 
     def init_weights(self):
-        """The MLP as torch draws an `nn.Linear`."""
+        """Draw the MLP as torch draws an `nn.Linear`."""
         init.constant_(self.scale, self.first_scale)
         init.ones_(self.threshold_factor)
         for parameter, inputs in (
@@ -314,15 +365,3 @@ class FireBias(TokenDistanceBias):
         share = share.to(self.hidden_weight.dtype).unsqueeze(-1)
         hidden = nn.functional.relu(share * self.hidden_weight[layer] + self.hidden_bias[layer])
         return hidden @ self.output_weight[layer] + self.output_bias[layer]
-
-
-POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
-    "none": PositionEncoding,
-    "learned": LearnedTable,
-    "sinusoidal": SinusoidalEncoding,
-    "rotary": RotaryEncoding,
-    "pairwise": PairwiseBias,
-    "alibi": AlibiBias,
-    "t5": T5Bias,
-    "fire": FireBias,
-}

@@ -1,18 +1,17 @@
-"""The token tables: one for all decoder tasks, one for all encoder tasks, the same at the beginning.
+"""The token tables: one for all decoder tasks and one for all encoder tasks, which begin with the same tokens.
 
-Every token is a single character, but for the three bracketed ones.
-
-A digit's id is its value, so that arrays of digits are arrays of token ids. Index hints, which one format alone needs, stand
-after all other tokens: a vocabulary is as much of the beginning of `ALL_TOKENS` as its tasks use.
+Every token is a single character, except the three bracketed tokens. A digit's id is its value, so arrays of digits are
+arrays of token ids. Index hints, which only one format needs, follow all other tokens: the vocabulary of a task is
+`ALL_TOKENS` up to the last token that it uses.
 """
 
 from typing import Final
 
 TOKENS: Final[tuple[str, ...]] = (*"0123456789", *"+-*=>", "M", "_", "$", "<eos>", "<pad>", "<unk>")
-"""The tokens of every vocabulary, and all of them for tasks without index hints."""
+"""The tokens of every vocabulary, and the whole vocabulary of tasks without index hints."""
 
 HINTS: Final[str] = "".join(map(chr, range(0x100, 0x100 + 202)))
-"""Index hints, letters from the Unicode block Latin Extended-A on. As many as paper 1's `max_pos` (its public code)."""
+"""Index hints, letters from the Unicode block Latin Extended-A on. Their number is `max_pos` in paper 1's public code."""
 
 ALL_TOKENS: Final[tuple[str, ...]] = (*TOKENS, *HINTS)
 
@@ -24,30 +23,30 @@ MINE = TOKENS.index("M")
 EMPTY_CELL = TOKENS.index("_")
 
 BOS = TOKENS.index("$")
-"""Begins every sequence and, unless a format asks for `SEPARATE_EOS`, ends it too (paper 1, Sec. 2)."""
+"""The first token of every sequence, and the last unless a format has `SEPARATE_EOS` (paper 1, Sec. 2)."""
 
 SEPARATE_EOS = TOKENS.index("<eos>")
 PAD = TOKENS.index("<pad>")
 UNKNOWN = TOKENS.index("<unk>")
 
 ENCODER_TOKENS: Final[tuple[str, ...]] = (*TOKENS, *"abcdefghijklmnopqrstuvwxyz")
-"""The vocabulary of the encoder: after the common tokens, letters that stand for text around the numbers."""
+"""The vocabulary of the encoder: the common tokens, then letters, which stand for text around the numbers."""
 
 FIRST_TEXT = len(TOKENS)
 """Id of the first letter; the others follow."""
 
 FIELD_PAD = TOKENS.index("_")
-"""Fills a number's field in the encoder's input on the left. An ordinary token: attended to, and predicted as a class."""
+"""Token that fills a number's field on the left in the encoder's input. It is attended to, and predicted as a class."""
 
 LABELS: Final[tuple[str, ...]] = (*"0123456789", "_")
-"""Classes of the encoder's output; a digit's class is its value, the last one is the padding of a field."""
+"""Classes of the encoder's output; a digit's class is its value, and the last class is the padding of a field."""
 
 PAD_LABEL = LABELS.index("_")
 
 CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
-"""Every character that a text may hold, but for hints."""
+"""Every legal character of a text, except hints."""
 
 
 def decode(token_ids) -> str:
-    """The text of a sequence of token ids, padding left out; a token outside the table's characters shows as `<unk>`."""
+    """Return the text of a sequence of token ids, without padding; an unknown character is shown as `<unk>`."""
     return "".join(ALL_TOKENS[token] for token in token_ids if token != PAD)

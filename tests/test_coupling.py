@@ -5,9 +5,11 @@ import re
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
+from longhand import CoupledGPTConfig
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
+from longhand.modeling.coupling import ANY_TASK, COUPLING_RULES, shift_position_ids
 from longhand.modeling.pair_maps import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
@@ -335,3 +337,56 @@ def test_malformed_string_is_refused(rule, text):
 def test_malformed_subtraction_is_refused(text):
     with pytest.raises(ValueError, match=re.escape("is not of the form '$A-B='")):
         ids_of("subtraction", text)
+
+
+# Rules of a user's own file.
+
+RULE_FILE = """
+import torch
+from longhand.modeling.coupling import Plan, coupling_rule
+
+@coupling_rule(levels=2, capacity=lambda ids: f"{ids} tokens", relations=((0, 1),), reads_any_text=True)
+def toy(input_ids, columns):
+    ids = torch.arange(1, columns + 1)
+    return Plan(torch.stack([ids, ids]).unsqueeze(0), 3)
+"""
+
+
+@pytest.fixture
+def forget_rules():
+    """Rules that a test registers are forgotten after it."""
+    rules, any_task = COUPLING_RULES.copy(), ANY_TASK.copy()
+    yield
+    COUPLING_RULES.clear()
+    COUPLING_RULES.update(rules)
+    ANY_TASK[:] = any_task
+
+
+def test_a_rule_of_another_file_is_one_of_all_rules_and_may_be_imported_again(forget_rules):
+    for _ in range(2):
+        exec(RULE_FILE, {"__name__": "my_rules"})
+    rule = COUPLING_RULES["toy"]
+    assert (rule.name, rule.levels, rule.relations, rule.capacity(7)) == ("toy", 2, ((0, 1),), "7 tokens")
+    assert ANY_TASK == ["sequential", "abacus", "toy"]
+    assert CoupledGPTConfig(coupling="toy").position_levels == 2
+    assert ids_of("toy", "$1=").tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("taken", ["toy", "addition"])
+def test_a_rule_whose_name_is_taken_is_refused(forget_rules, taken):
+    exec(RULE_FILE, {"__name__": "my_rules"})
+    before = COUPLING_RULES[taken]
+    with pytest.raises(ValueError, match=rf"rule '{taken}' exists already, as .*: choose another name for other\.{taken}"):
+        exec(RULE_FILE.replace("toy", taken), {"__name__": "other"})
+    assert COUPLING_RULES[taken] is before
+
+
+def test_relations_without_an_entry_for_every_level_are_refused(forget_rules):
+    with pytest.raises(ValueError, match=r"rule 'toy' must have 2 entries, got \(0,\)"):
+        exec(RULE_FILE.replace("((0, 1),)", "((0, 1), (0,))"), {"__name__": "my_rules"})
+
+
+def test_a_configuration_of_an_unknown_rule_names_the_rules_and_the_option_for_plugins():
+    expected = "coupling 'toy' is unknown: choose one of addition, .*abacus; a model made with a plugin needs it: --plugin"
+    with pytest.raises((ValueError, StrictDataclassError), match=expected):
+        CoupledGPTConfig(coupling="toy")

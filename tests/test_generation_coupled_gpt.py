@@ -7,9 +7,9 @@ from transformers import DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.neighbourhoods import WindowedCache, WindowedLayer
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
+from longhand.modeling.windowed_cache import WindowedCache, WindowedLayer
 
 ENCODINGS = {
     "none": {"position_encoding": "none"},
@@ -161,6 +161,14 @@ def test_plan_of_the_user_serves_prompt_and_response(shape, beams):
             logits[:, BOS] = -torch.inf
             assert torch.equal(generated[:, t], logits.argmax(-1))
     assert generated.shape == (2, 14)
+
+
+@every_encoding
+def test_plan_of_the_user_needs_no_axis_of_levels(encoding):
+    model = build(encoding)
+    plan = model.model.plan_position_ids(prompt(), 14)
+    generated = [model.generate(prompt(), position_ids=ids, suppress_tokens=[BOS]) for ids in (plan, plan[:, 0])]
+    assert torch.equal(*generated)
 
 
 @pytest.mark.parametrize("columns", [8, 9])

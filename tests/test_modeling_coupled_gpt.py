@@ -8,7 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, addition, sequential, shift_position_ids
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, shift_position_ids
+from longhand.modeling.coupling_rules import addition, sequential
 from longhand.modeling.pair_maps import coupled_pair_map
 
 ENCODINGS = {

@@ -10,9 +10,10 @@ from torch.nn import functional
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition, CouplingCollator
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling import modeling_coupled_gpt
+from longhand.modeling import generation_coupled_gpt, modeling_coupled_gpt
 from longhand.modeling import neighbourhoods as windowed
-from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, addition, sequential
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
+from longhand.modeling.coupling_rules import addition, sequential
 from longhand.modeling.neighbourhoods import distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
 
@@ -268,12 +269,12 @@ def test_padding_adds_no_neighbours_however_long_it_is():
 def test_tokens_after_a_short_response_of_a_batch_are_nobodys_neighbours(monkeypatch):
     widths = []
 
-    class Recorded(modeling_coupled_gpt.WindowedCache):
+    class Recorded(generation_coupled_gpt.WindowedCache):
         def __init__(self, neighbours, num_layers):
             widths.append(neighbours.columns.shape[-1])
             super().__init__(neighbours, num_layers)
 
-    monkeypatch.setattr(modeling_coupled_gpt, "WindowedCache", Recorded)
+    monkeypatch.setattr(generation_coupled_gpt, "WindowedCache", Recorded)
     batch = tokenizer(["9" * 50 + "+" + "9" * 50 + "=", "1+2="], padding=True, return_tensors="pt")
     CoupledGPTForCausalLM(CoupledGPTConfig()).eval().generate(**batch, max_new_tokens=200)
     assert widths == [6]

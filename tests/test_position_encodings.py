@@ -1,9 +1,10 @@
 """Position encodings, and what is done to position ids in training and at evaluation."""
 
+import importlib
 import math
 import re
+import sys
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,10 +24,10 @@ from longhand.modeling.coupling import (
     COUPLING_RULES,
     CouplingRule,
     Plan,
-    addition,
     largest_position_ids,
     plan_position_ids,
 )
+from longhand.modeling.coupling_rules import addition
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, PAD, TOKENS
 
@@ -81,9 +82,9 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_table_the_config_and_these_tests_name_the_same_encodings():
+def test_these_tests_cover_every_encoding_and_the_collator_knows_all_their_samplings():
     tested = {options["position_encoding"] for options in ENCODINGS.values()}
-    assert set(POSITION_ENCODINGS) == set(get_args(CoupledGPTConfig.__annotations__["position_encoding"])) == tested
+    assert set(POSITION_ENCODINGS) == tested
     assert {name for encoding in POSITION_ENCODINGS.values() for name in encoding.position_samplings} <= set(
         POSITION_SAMPLINGS
     )
@@ -590,3 +591,55 @@ def test_sampling_that_makes_no_sense_is_refused_with_what_is_legal(arguments, e
 def test_every_encoding_of_ids_can_be_randomized(encoding):
     run = parse_run([*UNCOUPLED, *NO_WRAP, "--position_encoding", encoding, "--position_sampling", "randomized"])
     assert run.config.randomized_positions
+
+
+# Encodings of a user's own file.
+
+ENCODING_FILE = """
+import torch
+from longhand.modeling.position_encodings import PositionEncoding, position_encoding
+
+@position_encoding("toy")
+class Toy(PositionEncoding):
+    uses_position_ids = embeds_position_ids = True
+
+    def embed(self, token_embeddings, position_ids):
+        return token_embeddings + position_ids[:, 0].unsqueeze(-1) % 2
+"""
+
+
+@pytest.fixture
+def toy_encoding(tmp_path, monkeypatch):
+    """Registers the encoding of `ENCODING_FILE`, from a file that is imported twice, for one test."""
+    (tmp_path / "my_encodings.py").write_text(ENCODING_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.reload(importlib.import_module("my_encodings"))
+    yield "toy"
+    del POSITION_ENCODINGS["toy"], sys.modules["my_encodings"]
+
+
+def test_an_encoding_of_another_file_is_used_by_its_name(toy_encoding, tmp_path):
+    config = CoupledGPTConfig(position_encoding=toy_encoding)
+    model = CoupledGPTForCausalLM(config).eval()
+    positions = model.model.plan_position_ids(TOKENS_OF_SUM, 14)
+    logits = [model(TOKENS_OF_SUM, position_ids=positions + start).logits for start in (0, 1, 2)]
+    assert_close(logits[2], logits[0])
+    assert not torch.allclose(logits[1], logits[0], atol=1e-2)
+    model.save_pretrained(tmp_path)
+    assert_close(CoupledGPTForCausalLM.from_pretrained(tmp_path)(TOKENS_OF_SUM).logits, logits[0])
+
+
+@pytest.mark.parametrize("taken", ["toy", "rotary"])
+def test_an_encoding_whose_name_is_taken_is_refused(toy_encoding, taken):
+    with pytest.raises(ValueError, match=f"encoding '{taken}' exists already, as .*: choose another name for other.Toy"):
+        exec(ENCODING_FILE.replace('"toy"', repr(taken)), {"__name__": "other"})
+
+
+def test_a_configuration_of_an_unknown_encoding_names_the_encodings_and_the_option_for_plugins():
+    expected = (
+        r"position_encoding 'toy' is unknown: choose one of none, .*fire; a model made with a plugin needs it: --plugin F"
+    )
+    with pytest.raises((ValueError, StrictDataclassError), match=expected):
+        CoupledGPTConfig(position_encoding="toy")
+    with pytest.raises(ValueError, match=expected):
+        parse_run(["addition", "--position_encoding", "toy"])

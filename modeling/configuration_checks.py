@@ -1,0 +1,28 @@
+"""Checks that the configurations of both families share."""
+
+from collections.abc import Iterable
+
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+
+from .registry import check_known
+
+
+def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:
+    """Raise ValueError if one of these fields is below 1; None is legal."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def check_activation(config: PreTrainedConfig) -> None:
+    """Raise ValueError if transformers does not know `hidden_act`."""
+    check_known("hidden_act", config.hidden_act, ACT2FN)
+
+
+def check_heads(config: PreTrainedConfig, hint: str = "") -> None:
+    """Raise ValueError, with a hint, if the heads do not divide `hidden_size`."""
+    if config.num_attention_heads < 1 or config.hidden_size % config.num_attention_heads:
+        raise ValueError(
+            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}{hint}"
+        )

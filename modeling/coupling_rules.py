@@ -1,0 +1,491 @@
+"""The coupling rules of this package. Each docstring draws tokens above their position ids, one line for each level."""
+
+import torch
+from torch import nn
+
+from .coupling import COUPLING_RULES, Plan, coupling_rule
+from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY
+from .query_forms import (
+    board_markers,
+    one_layout,
+    padded_operand_markers,
+    string_markers,
+    text_markers,
+    two_number_markers,
+)
+from .vocabulary import MINUS, PLUS, TIMES
+
+
+def _two_numbers(input_ids: torch.Tensor, columns: int, sign: int, operands_reversed: bool, response_reversed: bool) -> Plan:
+    """Return ids by significance: digit k (ones are 0) has the id `last - k`, where `last` is the id of the ones.
+
+    A response of R digits has the ids `last - R + 1` to `last`. Operands of A and B digits have a sum of R = max(A, B) + 1
+    digits and a product of R = A + B. A marker sits one id above `last`; it is never coupled to the response's top digit.
+    """
+    begin, middle, equals = two_number_markers(input_ids, sign).split(1, dim=1)
+    first_length, second_length = middle - begin - 1, equals - middle - 1
+    digits = torch.maximum(first_length, second_length) + 1 if sign == PLUS else first_length + second_length
+    response_length = int(digits.max()) + 1
+
+    column = torch.arange(columns, device=input_ids.device)
+    in_response = (column > equals) & (column <= equals + digits)
+    if operands_reversed:
+        first, second = column - begin - 1, column - middle - 1
+    else:
+        first, second = middle - 1 - column, equals - 1 - column
+    response = column - equals - 1 if response_reversed else equals + digits - column
+    before_response = -1 if response_reversed else digits
+    significance = torch.where(column < middle, first, torch.where(column < equals, second, response))
+    significance = torch.where(column == middle, -1, torch.where(column == equals, before_response, significance))
+    last = digits if response_reversed else digits + 1
+    ids = torch.where((column > begin) & ((column <= equals) | in_response), last - significance, 0)
+    return Plan(ids.unsqueeze(1), response_length)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits")
+def addition(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give digits of the same significance one id, the most significant the smallest (paper 1, Sec. 3.1).
+
+    The response is reversed. Both `+` and `=` follow the ones digit. With start 5 instead of 1:
+
+        $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        0 6 7 8 9 6 7 8 9 8 7 6 5 0
+
+    Operands need no padding: a shorter operand keeps its significance. The plan has a response of L + 1 digits, where L is
+    the length of the longer operand; a sum without a carry out ends one token earlier.
+
+    Args:
+        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
+        columns: number of columns to plan for, from the first of `input_ids`.
+
+    Returns:
+        A `Plan` of one level. Ids 1 to L + 2 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A+B=`.
+    """
+    return _two_numbers(input_ids, columns, PLUS, operands_reversed=False, response_reversed=True)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits")
+def addition_all_reversed(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Plan like `addition`, for operands and a response that all begin with the ones. With start 5:
+
+    $ 3 5 6 + 9 4 0 = 2 0 7 0 $
+    0 8 7 6 9 8 7 6 9 8 7 6 5 0
+    """
+    return _two_numbers(input_ids, columns, PLUS, operands_reversed=True, response_reversed=True)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 3} digits")
+def addition_plain(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Plan like `addition`, with nothing reversed: `=` has the id just before the first response digit's. With start 4:
+
+        $ 6 5 3 + 0 4 9 = 0 7 0 2 $
+        0 6 7 8 9 6 7 8 4 5 6 7 8 0
+
+    Ids 1 to L + 3 are used. A rule sees only the query. So, without zero-padding, a response of L digits still gets the ids
+    of L + 1 digits, and each digit then sits one id above its significance.
+    """
+    return _two_numbers(input_ids, columns, PLUS, operands_reversed=False, response_reversed=False)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits, padded to {ids - 1}")
+def multi_operand_addition(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give digits of the same significance of any number of operands one id (paper 1, App. B).
+
+    Every operand is zero-padded to the width W of the response, which is reversed. With start 5:
+
+        $ 0 6 5 3 + 0 0 4 9 + 0 8 7 1 = 3 7 5 1 $
+        0 5 6 7 8 9 5 6 7 8 9 5 6 7 8 9 8 7 6 5 0
+
+    The number of operands and W follow from the text; ids 1 to W + 1 are used.
+
+    Args:
+        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
+        columns: number of columns to plan for, from the first of `input_ids`.
+
+    Returns:
+        A `Plan` of one level.
+
+    Raises:
+        ValueError: a row is not of the form `$A+B+...=`, with two or more operands of one width.
+    """
+    begin, plus, equals = padded_operand_markers(input_ids).split(1, dim=1)
+    width = plus - begin - 1
+    column = torch.arange(columns, device=input_ids.device)
+    query = (column - begin - 1) % (width + 1) + 1
+    response = (width - (column - equals - 1)).clamp(min=0)
+    ids = torch.where(column <= begin, 0, torch.where(column <= equals, query, response))
+    return Plan(ids.unsqueeze(1), int(width.max()) + 1)
+
+
+@coupling_rule(
+    levels=2,
+    capacity=lambda ids: f"{ids - 1} operands, running sums of {ids - 2} digits",
+    # The summands in the token's column; in the next column the summands or `+`, and `=`.
+    relations=((0, 1), (1, 1), (1, ONLY_QUERY)),
+)
+def addition_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give two levels (the follow-up of paper 1): significance and row.
+
+    The two summands of a running sum are the running sum before it and an operand; they share both ids. The text has n
+    operands and, reversed, n + 1 running sums from 0 on, all zero-padded to one width W:
+
+        $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $
+        0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
+        0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0
+
+    In the follow-up an operand has the row of the running sum that adds it. Here it has the row of the other summand, so
+    that one relation finds both. Signs stand in the column above the top digit, where a running sum ends. A `+` has the row
+    of the operand before it, so the running sum that adds this operand sees whether another operand follows. The `=` has no
+    row, so every running sum sees it. A `>` stands below the ones of the running sum that it begins.
+
+    Args:
+        input_ids: as for `multi_operand_addition`.
+        columns: as for `multi_operand_addition`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to W + 2 and 1 to n + 1 are used.
+
+    Raises:
+        ValueError: as `multi_operand_addition`.
+    """
+    begin, plus, equals = padded_operand_markers(input_ids).split(1, dim=1)
+    width = plus - begin - 1
+    column = torch.arange(columns, device=input_ids.device)
+    in_query = column <= equals
+    # A row is a number and the token after it.
+    place = torch.where(in_query, column - begin, column - equals) - 1
+    row, digit = place // (width + 1), place % (width + 1)
+    by_column = torch.where(in_query, (digit + 1) % (width + 1) + 1, (width - digit - 1) % (width + 1) + 2)
+    by_row = torch.where(column == equals, 0, row + 1 + ((digit == width) & ~in_query))
+
+    response_length = equals - begin + width + 1
+    in_text = (column > begin) & (column < equals + response_length)
+    ids = torch.where(in_text.unsqueeze(1), torch.stack([by_column, by_row], dim=1), 0)
+    return Plan(ids, int(response_length.max()))
+
+
+@coupling_rule(
+    levels=2,
+    capacity=lambda ids: f"operands of {ids - 1} digits",
+    # A's digit and B's digit in the token's column, then in the next column.
+    relations=((0, 2), (0, 1), (1, 2), (1, 1)),
+)
+def subtraction(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give two levels: significance as in `addition`, and the operand that a digit belongs to, because order matters.
+
+    With start 1:
+
+        $ 6 5 3 - 0 4 9 = 4 0 6 $
+        0 1 2 3 4 1 2 3 4 3 2 1 0
+        0 1 1 1 1 2 2 2 3 3 3 3 0
+
+    The plan has a response of L digits, where L is the length of the longer operand.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to L + 1 and 1 to 3 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A-B=`.
+    """
+    begin, middle, equals = two_number_markers(input_ids, MINUS).split(1, dim=1)
+    digits = torch.maximum(middle - begin, equals - middle) - 1
+    column = torch.arange(columns, device=input_ids.device)
+    significance = torch.where(column <= middle, middle - 1 - column, equals - 1 - column)
+    significance = torch.where(column > equals, column - equals - 1, significance)
+    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3))
+    planned = (column > begin) & (column <= equals + digits)
+    ids = torch.stack(torch.broadcast_tensors(digits - significance, operand), dim=1)
+    return Plan(torch.where(planned.unsqueeze(1), ids, 0), int(digits.max()) + 1)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 1} digits in all")
+def multiplication(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give digits of the same significance one id (paper 1, Sec. 6.1).
+
+    Operands of A and B digits are not padded; the response is reversed and has A + B digits. With start 5:
+
+        $ 6 5 3 * 4 9 = 7 9 9 1 3 $
+        0 7 8 9 10 8 9 10 9 8 7 6 5 0
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of one level. Ids 1 to A + B + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    return _two_numbers(input_ids, columns, TIMES, operands_reversed=False, response_reversed=True)
+
+
+@coupling_rule(
+    levels=2,
+    capacity=lambda ids: f"operands of {ids - 1} digits in all",
+    # A's digits in the next column, the token's own and the two below; B's ones and tens. For B of up to two digits.
+    relations=(
+        *((difference, ONLY_QUERY) for difference in (1, 0, -1, -2)),
+        *((ONLY_QUERY, difference) for difference in (1, 2)),
+    ),
+)
+def multiplication_by_digits(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give two levels: significance in A and in the response as in `multiplication`, and the place of a digit of B.
+
+    With `multiplication`, a window cannot reach B from far columns. Here B's digits have no significance, so every token
+    of the response has the same relation to each of them. With start 1:
+
+        $ 6 5 3 * 4 9 = 7 9 9 1 3 $
+        0 3 4 5 0 0 0 6 5 4 3 2 1 0
+        0 0 0 0 4 1 2 3 3 3 3 3 3 0
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. For operands of A and B digits, ids 1 to A + B + 1 and 1 to B + 2 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    plan = multiplication(input_ids, columns)
+    middle, equals = two_number_markers(input_ids, TIMES)[:, 1:].split(1, dim=1)
+    second = equals - middle - 1
+    column = torch.arange(columns, device=input_ids.device)
+    in_second = (column >= middle) & (column < equals)
+    by_column = plan.position_ids[:, 0].masked_fill(in_second, 0)
+    by_digit = torch.where(in_second, column - middle, torch.where((column >= equals) & (by_column > 0), second + 1, 0))
+    by_digit = torch.where(column == middle, second + 2, by_digit)
+    return Plan(torch.stack([by_column, by_digit], dim=1), plan.response_length)
+
+
+@coupling_rule(
+    levels=3,
+    capacity=lambda ids: f"operands of {ids - 2} digits in all",
+    relations=(
+        # A digit of a partial product sees A's digit in its column and the next, and B's digit of its row and the next.
+        (0, ONLY_QUERY, ONLY_QUERY),
+        (1, ONLY_QUERY, ONLY_QUERY),
+        (ONLY_QUERY, 0, ONLY_QUERY),
+        (ONLY_QUERY, -1, ONLY_QUERY),
+        # Its separator sees A's ones and B's digit.
+        (1, ONLY_QUERY, NEITHER),
+        (ONLY_QUERY, 0, NEITHER),
+        # A running sum sees the row above and its partial product, in its column and the next.
+        (NEITHER, 1, 0),
+        (NEITHER, 1, 1),
+        (ONLY_KEY, 0, 0),
+        (ONLY_KEY, 0, 1),
+        # It sees the separator of the next partial product if another row follows, and the sign where the row ends.
+        (ONLY_KEY, -1, ONLY_QUERY),
+        (NEITHER, ONLY_QUERY, 1),
+    ),
+)
+def multiplication_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give three levels (the follow-up of paper 1): significance in A, row, significance in the product.
+
+    Level 1 couples A and each partial product. Level 2 couples a digit of B, its partial product and the running sum that
+    adds it. Level 3 couples partial products, each shifted to its place, and running sums. With start 1:
+
+        $ 9 4 * 6 8 = 2 5 7 + 4 6 5 = 2 5 7 0 > 2 9 3 6 $
+        0 2 3 0 0 0 4 3 2 1 4 3 2 1 0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 2 1 1 1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0
+        0 0 0 1 0 0 0 5 4 3 0 4 3 2 6 5 4 3 2 6 5 4 3 2 0
+
+    The markers' ids suit windows: the sign stands one column above the product's top digit, where a running sum ends; the
+    separator of a partial product stands below its ones, in its row; the separator of a running sum below its ones.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of three levels. For operands of A and B digits, ids 1 to A + 2, 1 to B and 1 to A + B + 2 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    begin, middle, equals = two_number_markers(input_ids, TIMES).split(1, dim=1)
+    first, second = middle - begin - 1, equals - middle - 1
+    column = torch.arange(columns, device=input_ids.device)
+    # Rows of the response: first `=` or `+` and a partial product, then `=` or `>` and a running sum.
+    place = column - equals
+    in_partial = (place >= 0) & (place < second * (first + 2))
+    rest = place - second * (first + 2)
+    in_sum = (rest >= 0) & (rest < second * (first + second + 1))
+    width = torch.where(in_partial, first + 2, first + second + 1)
+    place = torch.where(in_partial, place, rest)
+    row, digit = place // width, place % width - 1
+    separator = digit < 0
+
+    in_first, in_second = (column > begin) & (column < middle), (column > middle) & (column < equals)
+    by_first = torch.where(in_first, column - begin + 1, torch.where(in_partial, first + 1 - digit, 0))
+    by_row = torch.where(in_second, equals - column, torch.where(in_partial | in_sum, row + 1, 0))
+    shifted = torch.where(in_partial, digit + row, digit)
+    by_product = torch.where((in_partial & ~separator) | in_sum, first + second + 1 - shifted, (column == middle).long())
+    response_length = int((second * (2 * first + second + 3)).max())
+    return Plan(torch.stack([by_first, by_row, by_product], dim=1), response_length)
+
+
+# `copy` and `reverse` see the next symbol of the query.
+@coupling_rule(levels=1, capacity=lambda ids: f"strings of {ids - 1} symbols", relations=((-1,),))
+def copy(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give a symbol of the response the id of the symbol that it copies (paper 1, App. C). With start 5:
+
+        $ 1 8 0 9 = 1 8 0 9 $
+        0 6 7 8 9 5 6 7 8 9 0
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of one level. For L symbols, ids 1 to L + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A=`.
+    """
+    begin, equals = string_markers(input_ids).split(1, dim=1)
+    column, length = torch.arange(columns, device=input_ids.device), equals - begin - 1
+    ids = torch.where(column < equals, column - begin + 1, column - equals + 1)
+    ids = torch.where((column > begin) & (column <= equals + length), ids, 0)
+    return Plan(ids.unsqueeze(1), int(length.max()) + 1)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"strings of {ids - 1} symbols", relations=((1,),))
+def reverse(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Plan like `copy`, for a response that repeats the string backwards. With start 5:
+
+    $ 5 9 6 2 = 2 6 9 5 $
+    0 5 6 7 8 9 8 7 6 5 0
+    """
+    begin, equals = string_markers(input_ids).split(1, dim=1)
+    column, length = torch.arange(columns, device=input_ids.device), equals - begin - 1
+    ids = torch.where(column < equals, column - begin, length + 1 - (column - equals))
+    return Plan(torch.where(column > begin, ids.clamp(min=0), 0).unsqueeze(1), int(length.max()) + 1)
+
+
+@coupling_rule(levels=2, capacity=lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns")
+def minesweeper(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give a cell of the answer both ids of the same cell of the board: level 1 is its column, level 2 its row.
+
+    The source is paper 1, Sec. 6.2 and Fig. 9. A `>` stands before the first cell of the row that follows it, and `=`
+    before both axes. With start 5:
+
+        $ M _ _ > _ _ M = M 2 1 1 2 M $
+        0 6 7 8 5 6 7 8 5 6 7 8 6 7 8 0
+        0 6 6 6 7 7 7 7 5 6 6 6 7 7 7 0
+
+    Args:
+        input_ids: (batch, at least query length) tokens; padded on the left or not at all; tokens after `=` are ignored.
+        columns: number of columns to plan for, from the first of `input_ids`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to width + 1 and 1 to height + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$ROW>ROW>...=`, with rows of one width.
+    """
+    begin, first_end, equals = board_markers(input_ids).split(1, dim=1)
+    width = first_end - begin - 1
+    cells = (equals - begin) // (width + 1) * width
+    column = torch.arange(columns, device=input_ids.device)
+    # The board has one column more than the answer: the separators, to the left of the row that they begin.
+    place, cell = column - begin, column - equals - 1
+    board = torch.stack([place % (width + 1) + 1, place // (width + 1) + 2], dim=1)
+    answer = torch.stack([cell % width + 2, cell // width + 2], dim=1)
+    in_board, in_answer = (column > begin) & (column < equals), (column > equals) & (column <= equals + cells)
+    ids = torch.where(in_answer.unsqueeze(1), answer, (column == equals).unsqueeze(1).long())
+    return Plan(torch.where(in_board.unsqueeze(1), board, ids), int(cells.max()) + 1)
+
+
+@coupling_rule(
+    levels=3,
+    capacity=lambda ids: f"boards of {ids - 1} rows and {ids} columns",
+    relations=tuple((column, row, ONLY_QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)),
+)
+def minesweeper_next_cell(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Plan like `minesweeper`, but `=` and a token of the answer have the ids of the next cell, whose neighbours they see.
+
+    Level 1 is the cell's column and level 2 its row. Level 3 is 1 for the answer, which tells its tokens from the board's,
+    so that they need not see each other. It is 2 for `>`, which so has an id and relates to no token:
+
+        $ M _ _ > _ _ M = M 2 1 1 2 M $
+        0 1 2 3 0 1 2 3 1 2 3 1 2 3 1 0
+        0 1 1 1 0 2 2 2 1 1 1 2 2 2 3 0
+        0 0 0 0 2 0 0 0 1 1 1 1 1 1 1 0
+
+    After the last cell, the next cell would be the first of a row below the board.
+
+    Args:
+        input_ids: as for `minesweeper`.
+        columns: as for `minesweeper`.
+
+    Returns:
+        A `Plan` of three levels. Ids 1 to width, 1 to height + 1 and 1 to 2 are used.
+
+    Raises:
+        ValueError: as `minesweeper`.
+    """
+    begin, first_end, equals = board_markers(input_ids).split(1, dim=1)
+    width = first_end - begin - 1
+    cells = (equals - begin) // (width + 1) * width
+    column = torch.arange(columns, device=input_ids.device)
+    place, cell = column - begin - 1, column - equals
+    is_end_of_row = place % (width + 1) == width
+    none = torch.zeros_like(place)
+    board = torch.stack([place % (width + 1) + 1, place // (width + 1) + 1, none], dim=1)
+    board = torch.where(is_end_of_row.unsqueeze(1), torch.stack([none, none, none + 2], dim=1), board)
+    answer = torch.stack([cell % width + 1, cell // width + 1, none + 1], dim=1)
+    in_board, in_answer = (column > begin) & (column < equals), (column >= equals) & (column <= equals + cells)
+    ids = torch.where(in_answer.unsqueeze(1), answer, 0)
+    return Plan(torch.where(in_board.unsqueeze(1), board, ids), int(cells.max()) + 1)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"{ids} tokens after the first", reads_any_text=True)
+def sequential(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give consecutive ids, without coupling, as in ordinary absolute position embeddings. Any text:
+
+    $ 6 5 + 4 9 = 4 1 1 $
+    0 1 2 3 4 5 6 7 8 9 10
+
+    The planned response is as long as the query.
+    """
+    begin, equals = text_markers(input_ids)
+    query_lengths = equals - begin + 1
+    ids = (torch.arange(columns, device=input_ids.device) - one_layout(begin)).clamp(min=0)
+    return Plan(ids.unsqueeze(1), int(query_lengths.max()), largest_ids=2 * query_lengths - 1)
+
+
+@coupling_rule(levels=1, capacity=lambda ids: f"responses of {ids - 1} digits", reads_any_text=True)
+def abacus(input_ids: torch.Tensor, columns: int) -> Plan:
+    """Give each digit its place in its number, counted from the number's first digit; other query tokens have no id.
+
+    These are Abacus embeddings (McLeish et al., 2024, Sec. 3.1). Any text:
+
+    $ 3 5 6 + 9 4 0 = 2 0 7 0 $
+    0 1 2 3 0 1 2 3 0 1 2 3 4 5
+
+    If all numbers begin with the ones, as its authors write them, equal ids are equal significance. The ids of a response
+    are known before its tokens are, so they count on whatever it holds, the end token included. As for `sequential`, the
+    planned response is as long as the query.
+    """
+    begin, equals = text_markers(input_ids)
+    query_lengths = equals - begin + 1
+    is_digit = nn.functional.pad(input_ids < 10, (0, max(0, columns - input_ids.shape[1])))[:, :columns]
+    column = torch.arange(columns, device=input_ids.device)
+    before_number = torch.where(is_digit, -1, column).cummax(dim=1).values
+    ids = one_layout(torch.where(column > equals, column - equals, column - before_number))
+    return Plan(ids.unsqueeze(1), int(query_lengths.max()), largest_ids=query_lengths)
+
+
+__all__ = ["COUPLING_RULES"]
+"""Import the table from here to be sure that it holds these rules."""

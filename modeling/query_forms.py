@@ -1,0 +1,131 @@
+"""Forms of queries: the columns of a query's markers, and an error for a prompt of another form.
+
+Every function takes tokens (batch, at least query length), padded on the left or not at all, and ignores what follows `=`.
+"""
+
+import torch
+
+from .vocabulary import BOS, CHARACTERS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, TOKENS, UNKNOWN, decode
+
+
+def first_column(mask: torch.Tensor) -> torch.Tensor:
+    """Return the column of each row's first True, (batch, 1); 0 if it has none."""
+    return mask.to(torch.uint8).argmax(dim=-1, keepdim=True)
+
+
+def one_layout(layout: torch.Tensor) -> torch.Tensor:
+    """Return one row of (batch, values) if all rows are equal, else all rows."""
+    return layout[:1] if (layout == layout[:1]).all() else layout
+
+
+def check_rows(legal: torch.Tensor, input_ids: torch.Tensor, form: str) -> None:
+    """Raise ValueError that shows the first row that is not legal, and the form that it should have.
+
+    Args:
+        legal: (batch,).
+    """
+    if not legal.all():
+        row = input_ids[int((~legal).int().argmax())]
+        reason = f"is not of the form {form}"
+        if (row == UNKNOWN).any():
+            reason = f"holds a character outside the vocabulary, which is {CHARACTERS!r}"
+        raise ValueError(f"the prompt {decode(row.tolist())!r} {reason}")
+
+
+def check_form(
+    input_ids: torch.Tensor,
+    begin: torch.Tensor,
+    equals: torch.Tensor,
+    legal: torch.Tensor,
+    complete: torch.Tensor,
+    form: str,
+) -> None:
+    """Raise ValueError unless every row is padding, `$`, legal tokens and `=`, and complete.
+
+    Args:
+        begin: (batch, 1) column of `$`.
+        equals: (batch, 1) column of the first `=`.
+        legal: (batch, tokens) whether a token may stand in its column, for the columns after `$` up to `=`.
+        complete: (batch, 1) whether no part of the query is empty.
+        form: the form, for the message.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    before, query = column < begin, (column > begin) & (column <= equals)
+    legal = torch.where(before, input_ids == PAD, legal | ~query)
+    has_ends = (input_ids.gather(1, begin) == BOS) & (begin < equals)
+    check_rows((has_ends & complete).squeeze(1) & legal.all(1), input_ids, form)
+
+
+def two_number_markers(input_ids: torch.Tensor, sign: int) -> torch.Tensor:
+    """Return the columns of `$`, of the sign and of `=`, (batch or 1, 3), for queries `$A+B=` with this sign.
+
+    Raises:
+        ValueError: a row has another form.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    begin, middle, equals = (first_column(input_ids == marker) for marker in (BOS, sign, EQUALS))
+    legal = (input_ids < 10) | (column == middle) | (column == equals)
+    complete = (begin + 1 < middle) & (middle + 1 < equals)
+    check_form(input_ids, begin, equals, legal, complete, f"'$A{TOKENS[sign]}B=', two numbers in decimal digits")
+    return one_layout(torch.cat([begin, middle, equals], dim=1))
+
+
+def padded_operand_markers(input_ids: torch.Tensor) -> torch.Tensor:
+    """Return the columns of `$`, of the first `+` and of `=`, (batch or 1, 3), for queries `$A+B+...=`.
+
+    Raises:
+        ValueError: a row is not of this form, with two or more operands of one width.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    begin, plus, equals = (first_column(input_ids == marker) for marker in (BOS, PLUS, EQUALS))
+    width = (plus - begin - 1).clamp(min=0)
+    at_end = (column - begin - 1) % (width + 1) == width
+    legal = torch.where(at_end, (input_ids == PLUS) | (column == equals), input_ids < 10)
+    form = "'$A+B+...=', two or more numbers in decimal digits, zero-padded to one width"
+    check_form(input_ids, begin, equals, legal, width > 0, form)
+    return one_layout(torch.cat([begin, plus, equals], dim=1))
+
+
+def string_markers(input_ids: torch.Tensor) -> torch.Tensor:
+    """Return the columns of `$` and of `=`, (batch or 1, 2), for queries `$A=`.
+
+    Raises:
+        ValueError: a row is not of this form.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    begin, equals = (first_column(input_ids == marker) for marker in (BOS, EQUALS))
+    legal = (input_ids < 10) | (column == equals)
+    check_form(input_ids, begin, equals, legal, begin + 1 < equals, "'$A=', a string of decimal digits")
+    return one_layout(torch.cat([begin, equals], dim=1))
+
+
+def board_markers(input_ids: torch.Tensor) -> torch.Tensor:
+    """Return the columns of `$`, of the first `>` (of `=` if there is none) and of `=`, (batch or 1, 3), for a board.
+
+    Raises:
+        ValueError: a row is not of the form `$ROW>ROW>...=`, with rows of one width.
+    """
+    column = torch.arange(input_ids.shape[1], device=input_ids.device)
+    is_equals, is_separator = input_ids == EQUALS, input_ids == GREATER
+    begin, first_end, equals = map(first_column, (input_ids == BOS, is_equals | is_separator, is_equals))
+    width = first_end - begin - 1
+    at_end = (column - begin - 1) % (width.clamp(min=0) + 1) == width
+    is_cell = (input_ids == MINE) | (input_ids == EMPTY_CELL)
+    legal = torch.where(at_end, is_separator | (column == equals), is_cell)
+    form = "'$M__>__M=', a board of rows of one width, `M` for a mine and `_` for any other cell"
+    check_form(input_ids, begin, equals, legal, width > 0, form)
+    return one_layout(torch.cat([begin, first_end, equals], dim=1))
+
+
+def text_markers(input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the columns of the first token and of the first `=` (the last token if there is none), (batch, 1) each.
+
+    Any text of known characters is a query of this form.
+
+    Raises:
+        ValueError: a query holds an unknown character.
+    """
+    is_equals = input_ids == EQUALS
+    check_rows(((is_equals.cumsum(1) > 0) | (input_ids != UNKNOWN)).all(1), input_ids, "of known characters")
+    equals = torch.where(is_equals.any(1, keepdim=True), first_column(is_equals), input_ids.shape[1] - 1)
+    return first_column(input_ids != PAD), equals
