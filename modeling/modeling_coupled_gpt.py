@@ -106,7 +106,7 @@ class CoupledGPTAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend in one of three forms: to all keys; to the `neighbours` among a cache's keys; in `neighbourhoods` of rows.
+        """Attend in one of three forms: to all keys, to the `neighbours` among the keys, or in `neighbourhoods` of rows.
 
         Args:
             hidden_states: (batch, tokens, hidden); rows (distinct, hidden) with `row_index` or `neighbourhoods`.
@@ -118,10 +118,8 @@ class CoupledGPTAttention(nn.Module):
         Returns:
             Outputs (batch, kept, hidden) or (distinct, hidden), and weights if the attention interface returns them.
         """
-        weights = None
         if neighbourhoods is not None:
-            output = self._attend_to_rows(hidden_states, neighbourhoods, bias, visible_keys)
-            return self.o_proj(output.flatten(-2)), weights
+            return self.o_proj(self._attend_to_rows(hidden_states, neighbourhoods, bias, visible_keys).flatten(1)), None
         query, key, value = self._project_tokens(hidden_states, visible_keys, kept, row_index)
         if position_encoding is not None and position_ids is not None:
             query = position_encoding.rotate(query, position_ids[..., kept])
@@ -132,13 +130,12 @@ class CoupledGPTAttention(nn.Module):
             columns = neighbours.columns.clamp(min=0)
             if isinstance(past_key_values, WindowedCache):
                 columns = past_key_values.slots(columns, self.layer_idx)
-            output = attend_to_columns(query, key, value, columns, bias, self.scaling)
-        else:
-            attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-            output, weights = attention(
-                self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
-            )
-        return self.o_proj(output.flatten(-2)), weights
+            return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        output, weights = attention(
+            self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
+        )
+        return self.o_proj(output.flatten(2)), weights
 
     def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[torch.Tensor, ...]:
         """Return the kept queries, all keys and all values, (batch, heads, tokens, head_dim) each."""
@@ -370,14 +367,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             name: kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}"))
             for name in ("hidden_states", "attentions")
         }
+        every_token = recorded["hidden_states"]
         inputs = self._resolve_inputs(
-            input_ids,
-            inputs_embeds,
-            position_ids,
-            attention_mask,
-            past_key_values,
-            logits_to_keep,
-            recorded["hidden_states"],
+            input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
         if pair_map is not None:
             inputs.pair_map = pair_map[:, inputs.queries]
@@ -447,7 +439,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
 
     def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, nn.Module, Tokens, dict[str, Any]]]:
-        """Yield for every layer its place, the layer, which of the queries so far attend in it, and its arguments."""
+        """Yield the number of every layer, the layer, the choice among the queries so far, and its arguments."""
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             arguments = {

@@ -49,7 +49,7 @@ def test_distinct_rows_are_all_rows_once_in_their_order(sizes):
     assert list(map(tuple, distinct.tolist())) == sorted(set(map(tuple, rows.tolist())))
 
 
-def test_rows_that_fit_even_by_ranks_nowhere_are_refused():
+def test_rows_that_do_not_fit_even_as_ranks_are_refused():
     columns = [torch.arange(3), torch.arange(3)]
     with pytest.raises(ValueError, match=r"3 different rows and values below \d+ do not fit into 64 bits together"):
         pack(columns, [2**40, 2**62])
