@@ -26,8 +26,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow tests last, and those that share a fixture of a file together."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Run what is slow last: tests marked so, and those that need the main job."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames)
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

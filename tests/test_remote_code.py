@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ["653+049=", "7+12="]
 CHECKPOINTS = {
     "learned": {
