@@ -1,31 +1,72 @@
-"""What several test files share: one run of the main job, an encoder's checkpoint, and a Hub on loopback."""
+"""How tests are run, and what several files share: one run of the main job, an encoder's checkpoint, and a Hub on loopback.
 
+The process that only hands out tests loads this file too, so what takes long to import is imported in the fixtures.
+"""
+
+import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
+from filelock import FileLock
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub
 
-from longhand import train
-from longhand.data import EncoderAddition
-from longhand.hub_cards.reports.results import write_results
-from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+# One thread for each test process and for each process that a test starts: there are as many test processes as cores, and
+# threads that wait for a core make small models many times slower. Read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start no second process for the tests of one file; otherwise None, which leaves one for each core."""
+    (*others, last) = config.args
+    return 0 if not others and ".py" in last else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what is slow last: tests marked so, and those that need the main job."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None or "main_job" in item.fixturenames)
+
+
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder `name` that the first test process to ask for it makes and all of them read."""
+    place = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    folder, made = place / name, place / f"{name}.made"
+    with FileLock(place / f"{name}.lock"):
+        if not made.exists():
+            # Left by a process that failed while it made them.
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            made.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
 def main_job(tmp_path_factory) -> Path:
-    """The finished folder of the default recipe, tested at fewer lengths than it names itself."""
-    folder = tmp_path_factory.mktemp("runs") / "addition"
-    train.main(["addition", "--test_lengths", "30", "200", "--test_samples", "50", "--output_dir", str(folder)])
-    return folder
+    """The finished folder of the default recipe, tested at fewer lengths than it names itself. Copy it to change it."""
+    from longhand import train
+
+    def run(folder: Path) -> None:
+        options = ["--test_lengths", "30", "200", "--test_samples", "50"]
+        train.main(["addition", *options, "--output_dir", str(folder)])
+
+    return make_once(tmp_path_factory, "addition", run)
 
 
 @pytest.fixture(scope="session")
 def small_encoder(tmp_path_factory) -> Path:
     """The folder of an encoder that has learned nothing, with results made up: what it says is the same everywhere."""
+    import torch
+
+    from longhand.data import EncoderAddition
+    from longhand.hub_cards.reports.results import write_results
+    from longhand.hub_cards.runs.recipes import write_recipe
+    from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+
     folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition(field_width=5)
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

@@ -626,6 +626,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installed(hub, api, folder, stranger, tmp_path):
     push_model(folder, "user/adder", api=api)
     snippet = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]
@@ -635,6 +636,7 @@ def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installe
     assert run_alone(stranger, hub, tmp_path, snippet) == f"{right}\n"
 
 
+@pytest.mark.slow
 def test_snippets_and_pipelines_run_online_through_faults_and_then_offline(
     hub, api, folder, small_encoder, stranger, tmp_path
 ):

@@ -177,6 +177,7 @@ def hub(monkeypatch):
         yield hub
 
 
+@pytest.mark.slow
 def test_what_was_pushed_is_loaded_from_its_space(hub, tmp_path, capsys):
     name = "by-length"
     push_command.main(["metric", f"user/{name}"])

@@ -616,6 +616,7 @@ def test_a_truncated_download_is_an_error_and_leaves_no_half_file(hub, api, file
     assert Path(file).read_bytes() == files["model.safetensors"]
 
 
+@pytest.mark.slow
 def test_eval_and_load_dataset_read_what_was_pushed(hub, api, files, small_encoder, tmp_path):
     send(api, files)
     push_model(small_encoder, "user/reader", api=api)

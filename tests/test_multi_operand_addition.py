@@ -167,6 +167,7 @@ def seen(task, digits):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operands", [2, 3])
 def test_what_tokens_of_long_sums_see_occurs_in_the_covering_problems(operands):
     task = MultiOperandAddition(operands=operands)

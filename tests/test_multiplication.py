@@ -291,6 +291,7 @@ def untrained(**options):
     return CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16, **options)).eval()
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_two_layers_give_listed_neighbourhoods_the_logits_that_they_have_in_problems():
     task, model = Multiplication(multiplier_length=1), untrained(relation_init="one_per_head")

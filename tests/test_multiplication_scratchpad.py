@@ -232,6 +232,7 @@ def test_what_tokens_of_larger_problems_see_and_what_comes_next_is_listed(listed
         assert not neighbourhoods_of(task, *problems) - listed
 
 
+@pytest.mark.slow
 def test_everything_that_is_listed_occurs(listed):
     task, generator, seen = MultiplicationScratchpad(), make_generator(0), set()
     for first_length, second_length, count in [

@@ -3,6 +3,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -40,3 +41,8 @@ def test_dependencies_never_point_back(folder, above):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("longhand."):
                 assert node.module.split(".")[1] not in above, f"{file.name} imports {node.module}"
+
+
+def test_hooks_before_a_commit_are_checks_of_the_ci():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {hook["entry"] for hook in hooks} <= set((ROOT / ".ci" / "run").read_text().splitlines())

@@ -1,16 +1,18 @@
-"""A saved checkpoint in a process that does not have this package."""
+"""Saved checkpoints in a process that does not have this package."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from comparing import assert_same_weights
 from safetensors.torch import load_file
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
+
+pytestmark = pytest.mark.slow
 
 PROMPTS = ["653+049=", "7+12="]
 CHECKPOINTS = {
@@ -34,20 +36,22 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
-folder, output, *prompts = sys.argv[1:]
-model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-assert type(model).__module__.startswith("transformers_modules."), type(model)
-batch = AutoTokenizer.from_pretrained(folder)(prompts, padding=True, return_tensors="pt")
-results = {
-    "tokens": batch.input_ids,
-    "logits": model(**batch).logits,
-    "hidden": AutoModel.from_pretrained(folder, trust_remote_code=True)(**batch).last_hidden_state,
-    "generated": model.generate(**batch),
-}
-torch.manual_seed(0)
-for name, parameter in type(model)(model.config).named_parameters():
-    results["fresh." + name] = parameter
-save_file({name: value.detach().clone() for name, value in results.items()}, output)
+count, *words = sys.argv[1:]
+folders, prompts = words[:int(count)], words[int(count):]
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    assert type(model).__module__.startswith("transformers_modules."), type(model)
+    batch = AutoTokenizer.from_pretrained(folder)(prompts, padding=True, return_tensors="pt")
+    results = {
+        "tokens": batch.input_ids,
+        "logits": model(**batch).logits,
+        "hidden": AutoModel.from_pretrained(folder, trust_remote_code=True)(**batch).last_hidden_state,
+        "generated": model.generate(**batch),
+    }
+    results |= {"loaded." + name: parameter for name, parameter in model.named_parameters()}
+    torch.manual_seed(0)
+    results |= {"fresh." + name: parameter for name, parameter in type(model)(model.config).named_parameters()}
+    save_file({name: value.detach().clone() for name, value in results.items()}, folder + ".safetensors")
 """
 
 
@@ -55,44 +59,60 @@ def build(name: str) -> CoupledGPTForCausalLM:
     return CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=64, num_hidden_layers=2, **CHECKPOINTS[name])).eval()
 
 
-@pytest.fixture(scope="module", params=CHECKPOINTS)
-def checkpoint(request, tmp_path_factory) -> tuple[str, CoupledGPTForCausalLM, dict[str, torch.Tensor]]:
-    """A configuration's name, its saved model, and what the other process computed with it."""
-    torch.manual_seed(5)
-    model = build(request.param)
-    folder: Path = tmp_path_factory.mktemp("remote")
-    model.save_pretrained(folder / "checkpoint")
-    build_tokenizer().save_pretrained(folder / "checkpoint")
-    script, output = folder / "script.py", folder / "results.safetensors"
-    script.write_text(SCRIPT)
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[str, tuple[CoupledGPTForCausalLM, dict[str, torch.Tensor]]]:
+    """By the configuration's name: its saved model, and what one other process computed with it."""
+    models, folder = {}, tmp_path_factory.mktemp("remote")
+    for name in CHECKPOINTS:
+        torch.manual_seed(5)
+        models[name] = build(name)
+        models[name].save_pretrained(folder / name)
+        build_tokenizer().save_pretrained(folder / name)
+    (folder / "script.py").write_text(SCRIPT)
     environment = os.environ | {
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "home"),
         "HF_MODULES_CACHE": str(folder / "modules"),
     }
-    subprocess.run(
-        [sys.executable, "-I", script, folder / "checkpoint", output, *PROMPTS],
-        env=environment, cwd=folder, check=True, timeout=300,
-    )  # fmt: skip
-    return request.param, model, load_file(output)
+    command = [sys.executable, "-I", "script.py", str(len(models)), *models, *PROMPTS]
+    subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
+    return {name: (model, load_file(folder / f"{name}.safetensors")) for name, model in models.items()}
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def checkpoint(request, checkpoints) -> tuple[str, CoupledGPTForCausalLM, dict[str, torch.Tensor]]:
+    return request.param, *checkpoints[request.param]
 
 
 def batch():
     return build_tokenizer()(PROMPTS, padding=True, return_tensors="pt")
 
 
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def parameters(results: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(kind): value for name, value in results.items() if name.startswith(kind)}
+
+
 def test_remote_tokenizer_gives_the_same_tokens(checkpoint):
     assert torch.equal(checkpoint[2]["tokens"], batch().input_ids)
 
 
-def test_remote_logits_are_bitwise_equal(checkpoint):
+def test_remote_weights_are_bitwise_equal(checkpoint):
     _, model, results = checkpoint
-    assert torch.equal(results["logits"], model(**batch()).logits)
+    assert_same_weights(parameters(results, "loaded."), dict(model.named_parameters()))
 
 
-def test_remote_base_model_is_bitwise_equal(checkpoint):
+def test_remote_logits_are_equal_but_for_rounding(checkpoint):
     _, model, results = checkpoint
-    assert torch.equal(results["hidden"], model.model(**batch()).last_hidden_state)
+    assert_close(results["logits"], model(**batch()).logits)
+
+
+def test_remote_base_model_is_equal_but_for_rounding(checkpoint):
+    _, model, results = checkpoint
+    assert_close(results["hidden"], model.model(**batch()).last_hidden_state)
 
 
 def test_remote_generation_is_equal(checkpoint):
@@ -103,6 +123,8 @@ def test_remote_generation_is_equal(checkpoint):
 def test_fresh_model_of_the_remote_class_begins_as_one_of_the_package(checkpoint):
     name, _, results = checkpoint
     torch.manual_seed(0)
-    expected = {"fresh." + name: parameter for name, parameter in build(name).named_parameters()}
-    assert expected.keys() == {name for name in results if name.startswith("fresh.")}
-    assert [name for name, parameter in expected.items() if not torch.equal(results[name], parameter)] == []
+    fresh, expected = parameters(results, "fresh."), dict(build(name).named_parameters())
+    assert fresh.keys() == expected.keys()
+    for name, parameter in expected.items():
+        # Orthogonal tables come out of a factorization, which is rounded.
+        assert_close(fresh[name], parameter)

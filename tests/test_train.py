@@ -1,9 +1,7 @@
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,16 +50,12 @@ UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
 LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_start", "--wrap_position_ids"]
 
 
-def start(arguments, folder, launcher=(sys.executable, "-m", "longhand.train")):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launcher, *arguments, "--output_dir", str(folder)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(process):
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    return output
+def run_alone(*words) -> str:
+    """What a Python process prints that must succeed."""
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def refusal(capsys, arguments):
@@ -86,35 +80,55 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     assert not names & {"checkpoints", ".partial"}
 
 
+WHOLE_AND_KILLED = """
+import os, signal, sys
+from longhand import train
+from longhand.data import FixedBatches
+
+whole, killed, *arguments = sys.argv[1:]
+train.main([*arguments, "--output_dir", whole])
+global_batch = FixedBatches.global_batch
+
+def until_killed(batches, index):
+    if index == 33:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return global_batch(batches, index)
+
+FixedBatches.global_batch = until_killed
+train.main([*arguments, "--output_dir", killed])
+"""
+
+
+@pytest.mark.slow
 def test_killed_run_resumes_bit_for_bit(tmp_path):
-    arguments = [*SMALL, *LEARNED, "--max_steps", "300", "--eval_steps", "20", "--num_train_samples", "500"]
+    # In processes of one machine and one configuration, which add up in one order: weights, moments and the generators'
+    # states are copied from a checkpoint's files into allocated tensors, so that alignment differs in nothing.
+    arguments = [*SMALL, *LEARNED, "--max_steps", "60", "--eval_steps", "10", "--num_train_samples", "100"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    finish(start(arguments, whole))
-    process = start(arguments, killed)
-    deadline = time.monotonic() + 120
-    while not (killed / "checkpoints" / "checkpoint-20" / "trainer_state.json").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    done = subprocess.run(
+        [sys.executable, "-c", WHOLE_AND_KILLED, whole, killed, *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (killed / "model.safetensors").exists()
     killed = killed.rename(tmp_path / "moved")
-    output = finish(start([*arguments, "--resume"], killed))
-    assert "checkpoint-" in output
+    printed = run_alone("-m", "longhand.train", *arguments, "--resume", "--output_dir", killed)
+    assert f"from {killed / 'checkpoints' / 'checkpoint-30'}\n" in printed
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
     assert (whole / "best" / "model.safetensors").read_bytes() == (killed / "best" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+    launcher = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
                 "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "longhand.train"]  # fmt: skip
-    finish(start([*SMALL, *LEARNED], tmp_path / "one"))
-    finish(start([*SMALL, *LEARNED], tmp_path / "two", launcher))
+    train.main([*SMALL, *LEARNED, "--output_dir", str(tmp_path / "one")])
+    run_alone(*launcher, *SMALL, *LEARNED, "--output_dir", tmp_path / "two")
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_accumulation_does_not_change_the_global_batch(tmp_path):
     for parts in ("1", "4"):
         train.main([*SMALL, *LEARNED, "--gradient_accumulation_steps", parts, "--output_dir", str(tmp_path / parts)])
@@ -123,6 +137,7 @@ def test_accumulation_does_not_change_the_global_batch(tmp_path):
         torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_workers_that_load_data_change_nothing(tmp_path):
     for workers in ("0", "2"):
         train.main([*SMALL, *LEARNED, "--dataloader_num_workers", workers, "--output_dir", str(tmp_path / workers)])
@@ -130,6 +145,7 @@ def test_workers_that_load_data_change_nothing(tmp_path):
     assert none == two
 
 
+@pytest.mark.slow
 def test_seeds_of_model_and_data_are_separate(tmp_path):
     def weights(**seeds):
         folder = tmp_path / "-".join(f"{name}{value}" for name, value in seeds.items())
@@ -288,6 +304,7 @@ def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_fol
     assert "checkpoints" not in names
 
 
+@pytest.mark.slow
 def test_run_cut_off_while_it_practises_resumes_bit_for_bit(tmp_path, monkeypatch):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     with monkeypatch.context() as patch:
@@ -311,6 +328,7 @@ def test_run_cut_off_while_it_practises_resumes_bit_for_bit(tmp_path, monkeypatc
         assert (whole / file).read_bytes() == (cut / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path, monkeypatch):
     check, arguments = train.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
@@ -336,6 +354,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     assert whole == cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "margin", "steps"), [(0, 1.5, 5), (0, 0.5, 20), (3, 1.5, 20)])
 def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_margin(
     wrong, margin, steps, tmp_path, monkeypatch

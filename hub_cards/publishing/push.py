@@ -254,7 +254,7 @@ def push_model(
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
     """What a person types to push a checkpoint's folder."""
-    words = ["python", "-m", "longhand.hub_cards.publishing.push", "model", str(folder), repo_id]
+    words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
     words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
     return shlex.join(words)
 
