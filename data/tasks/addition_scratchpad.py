@@ -1,6 +1,5 @@
 """Addition of any number of numbers with a scratchpad: `$057+048+096=000>750>501>102$` (the follow-up of paper 1)."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -8,10 +7,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.lengths import AnyNumberOfOperands
+from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
@@ -22,7 +24,7 @@ LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform",
 
 @register_task
 @dataclass(frozen=True)
-class AdditionScratchpad(DecoderTask):
+class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     """Sums of any number of numbers, by running sums.
 
     n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
@@ -45,6 +47,7 @@ class AdditionScratchpad(DecoderTask):
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
+    fewest_operands: ClassVar[int] = 2
 
     reader = replace(ONES_FIRST, separators=">")
 
@@ -55,21 +58,11 @@ class AdditionScratchpad(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.max_operands, bool) or not isinstance(self.max_operands, int) or self.max_operands < 2:
-            raise ValueError(f"max_operands must be an integer of at least 2, got {self.max_operands!r}")
+        check_integer("max_operands", self.max_operands, 2)
 
     @property
     def coupling(self) -> str:
         return "addition_scratchpad"
-
-    def operand_lengths(self, length, other=None):
-        """Those of `other` operands of `length` digits each; of as many operands as digits, but 2 at least, by default."""
-        if other is not None and other < 2:
-            raise ValueError(f"a problem has at least 2 operands, got {other}")
-        return (length,) * (other or max(2, length))
-
-    def size(self, lengths):
-        return max(lengths), sum(length > 0 for length in lengths)
 
     def answer_length(self, lengths):
         return _sum_width(*self.size(lengths)) + 1
@@ -86,9 +79,6 @@ class AdditionScratchpad(DecoderTask):
         if self.length_sampling == "uniform_with_longest":
             np.put_along_axis(lengths, generator.integers(operands), max_length, axis=1)
         return np.where(np.arange(self.max_operands) < operands, lengths, 0)
-
-    def group(self, lengths):
-        return lengths.max(axis=1).astype(np.int64) << 32 | (lengths > 0).sum(axis=1)
 
     def group_lengths(self, generator, lengths, count, min_length):
         """Of one number of operands and one longest length; for `partially_uniform` all of equal lengths, or none."""
@@ -201,12 +191,7 @@ class AdditionScratchpad(DecoderTask):
         )
 
     def prompt(self, question):
-        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
-        if re.fullmatch(form, question, flags=re.ASCII) is None:
-            raise ValueError(
-                f"the question {question!r} is not an addition of two or more numbers such as {self.example_question!r}"
-            )
-        numbers = re.findall("[0-9]+", question)
+        numbers = read_numbers(question, "+", self.example_question, count=None)
         width = _sum_width(max(map(len, numbers)), len(numbers))
         return "+".join(number.zfill(width) for number in numbers) + "="
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.digits import add_digits
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
@@ -42,13 +42,12 @@ class IndexHintedAddition(Addition):
         return replace(super().reader, dropped=f"{HINTS[0]}-{HINTS[-1]}")
 
     @property
-    def writes_whole_response(self) -> bool:
+    def answers_questions(self) -> bool:
         return self.supervise_hints
 
     def format(self, digits, lengths):
         count, _, longest = digits.shape
-        if (short := int(lengths.max(axis=1).min())) < longest:
-            raise ValueError(f"problems of one batch must have one longest operand, got {short} and {longest} digits")
+        check_longest(digits, lengths)
         self._check_room(longest)
         total = add_digits(digits[:, 0], digits[:, 1])
         padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
@@ -76,7 +75,7 @@ class IndexHintedAddition(Addition):
         offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
         return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         raise ValueError(
             f"the task {self.name!r} numbers its tokens one by one: digits of one significance are the farther apart the "
             "longer the operands, and no window holds them"

@@ -1,15 +1,16 @@
 """Multiplication by a number of fixed length: `$653*49=79913$` (paper 1, Sec. 6.1)."""
 
-import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
@@ -42,9 +43,7 @@ class Multiplication(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        length = self.multiplier_length
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise ValueError(f"multiplier_length must be an integer of at least 1, got {length!r}")
+        check_integer("multiplier_length", self.multiplier_length, 1)
 
     @property
     def coupling(self) -> str:
@@ -62,12 +61,6 @@ class Multiplication(DecoderTask):
     def sample_lengths(self, generator, count, min_length, max_length):
         first = generator.integers(min_length, max_length + 1, size=count)
         return np.stack([first, np.full(count, self.multiplier_length)], axis=1)
-
-    def group(self, lengths):
-        return lengths[:, 0]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
 
     def draw_operands(self, generator, lengths):
         digits = super().draw_operands(generator, lengths)
@@ -123,10 +116,7 @@ class Multiplication(DecoderTask):
 
     def prompt(self, question):
         """Zeros before the first operand are left out; a shorter second one is zero-padded to `multiplier_length`."""
-        match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
-        if match is None:
-            raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
-        first, second = match.groups()
+        first, second = read_numbers(question, "*", self.example_question)
         if len(second) > self.multiplier_length:
             raise ValueError(
                 f"the second number of the question {question!r} must have at most multiplier_length = "

@@ -1,6 +1,5 @@
 """Multiplication of any two numbers with a scratchpad: `$294*68=2532+4671=25320>29991$` (the follow-up of paper 1)."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,6 +10,7 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
@@ -40,15 +40,6 @@ class MultiplicationScratchpad(DecoderTask):
 
     def answer_length(self, lengths):
         return sum(lengths) + 1
-
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, 2))
-
-    def group(self, lengths):
-        return lengths[:, 0] * 2**31 + lengths[:, 1]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
 
     def format(self, digits, lengths):
         if (lengths != lengths[:1]).any():
@@ -114,10 +105,7 @@ class MultiplicationScratchpad(DecoderTask):
 
     def prompt(self, question):
         """Numbers are written without leading zeros, as in training."""
-        match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
-        if match is None:
-            raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
-        first, second = (number.lstrip("0") or "0" for number in match.groups())
+        first, second = (number.lstrip("0") or "0" for number in read_numbers(question, "*", self.example_question))
         return f"{first}*{second}="
 
 

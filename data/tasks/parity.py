@@ -38,7 +38,7 @@ class Parity(StringTask):
         parities = np.bitwise_xor.accumulate(strings, axis=1)
         return parities if self.scratchpad else parities[:, -1:]
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         if not self.scratchpad:
             raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
-        return super().covering_problems(window, layers)
+        return super().covering(window, layers)

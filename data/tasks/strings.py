@@ -12,7 +12,6 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
-from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS
 
 
@@ -30,15 +29,6 @@ class StringTask(DecoderTask):
     symbols: ClassVar[int] = 10
     reader: ClassVar[AnswerReader] = AS_WRITTEN
 
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, 1))
-
-    def group(self, lengths):
-        return lengths[:, 0]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
-
     def draw_operands(self, generator, lengths):
         strings = generator.integers(0, self.symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)
         return np.where(np.arange(lengths.max()) < lengths[..., None], strings, np.uint8(0))
@@ -53,13 +43,9 @@ class StringTask(DecoderTask):
             raise ValueError(f"strings of one batch must have one length, got {short} and {strings.shape[1]}")
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         """All strings of up to two symbols."""
-        relations = COUPLING_RULES[self.coupling].relations
-        if tuple(window) != relations or layers != 1:
-            raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for one layer and the window {list(relations)} only"
-            )
+        self.check_window(window, layers)
         widths = (1, 2)
         return CoveringProblems(
             count=sum(self.symbols**width for width in widths),
