@@ -1,6 +1,6 @@
 """What a check must cover: problems that hold every neighbourhood, or the neighbourhoods themselves."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,6 +43,12 @@ class Neighbourhoods(NamedTuple):
     keys: np.ndarray
     relations: np.ndarray
     right: np.ndarray
+
+    def batches(self, size: int) -> Iterator["Neighbourhoods"]:
+        """The same neighbourhoods in parts of at most `size`."""
+        for first in range(0, len(self.tokens), size):
+            rows = slice(first, first + size)
+            yield Neighbourhoods(self.tokens[rows], self.keys[rows], self.relations, self.right[rows])
 
 
 @dataclass(frozen=True)

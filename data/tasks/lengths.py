@@ -1,7 +1,7 @@
 """Lengths of problems: how long operands may be, how lengths are drawn for training, and which problems share a batch.
 
-`lengths` are everywhere (count, operands) arrays of digits. If problems differ in their number of operands, the operands that
-a problem does not have come last and have the length 0.
+`lengths` are everywhere (count, operands) arrays of digits. If problems differ in their number of operands, the operands
+that a problem does not have come last and have the length 0.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,15 @@ class Lengths:
 
     Attributes:
         name: name of the task.
+        operands: numbers in a problem; missing if problems differ in it.
         size_names: what the two numbers of `size` are, under which results are filed.
         sized_problems: what `min_length` and `max_length` bound, and the unit they count, see `describe_lengths`.
     """
 
     name: ClassVar[str]
+    operands: ClassVar[int]
     size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
     sized_problems: ClassVar[tuple[str, str]] = ("operands of", "digit")
-
-    @property
-    def operands(self) -> int:
-        """Numbers in a problem, if all problems have equally many."""
-        raise NotImplementedError(f"problems of the task {self.name!r} differ in their number of operands")
 
     def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
         """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.modeling.vocabulary import BOS, EQUALS
@@ -39,8 +39,7 @@ class StringTask(DecoderTask):
 
     def format(self, digits, lengths):
         strings = digits[:, 0]
-        if (short := int(lengths.min())) < strings.shape[1]:
-            raise ValueError(f"strings of one batch must have one length, got {short} and {strings.shape[1]}")
+        check_longest(digits, lengths)
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
     def covering(self, window, layers):

@@ -25,6 +25,7 @@ class Task(Lengths, ABC):
 
     Attributes:
         family: the family of models that learns the task.
+        operands: numbers in a problem; missing if problems differ in it.
         reader: how the answer is read from a response.
         example_question: a question, as a person asks it.
         every_problem: what a certificate is about, after "for".
@@ -36,6 +37,7 @@ class Task(Lengths, ABC):
     """
 
     family: ClassVar[Family]
+    operands: ClassVar[int]
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
