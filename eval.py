@@ -34,7 +34,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers.utils import logging
 
 from longhand.data import TASKS, EvaluationBatches, Task
-from longhand.data.certificates.certificate import CannotCertify, Certificate, certify, covering, hash_weights
+from longhand.data.certificates import CannotCertify, Certificate, certify, covering, hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize

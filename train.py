@@ -24,7 +24,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
-from longhand.data.certificates.certificate import CannotCertify, Check, check_neighbourhoods, covering
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.eval import certify_checkpoint, check_lengths, check_weights, evaluate_lengths, load_checkpoint, report
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.publishing.cards import write_card

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from longhand.data.collator import CouplingCollator
 from longhand.data.formatting import Examples
 from longhand.data.splits import SPLITS, make_generator
+from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
 
 
@@ -95,7 +96,8 @@ class FreshBatches(Batches):
         digits, _ = self._practice[generator.integers(len(self._practice))]
         # More than are needed: some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
-        digits, lengths = self.task.vary(generator, digits[rows], self.max_length)
+        digits = self.task.vary(generator, digits[rows], self.max_length)
+        lengths = np.full(digits.shape[:2], digits.shape[2])
         drawn = self.task.drawn_lengths(digits, lengths)
         split = self.task.split_of(digits, drawn)
         trained = np.flatnonzero((drawn.min(1) >= self.min_length) & ((split < 0) | (split == SPLITS.index("train"))))
@@ -128,8 +130,8 @@ class FixedBatches(Batches):
         self.task, self.seed = task, seed
         generator = make_generator(seed, "train", "fixed")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
-        groups = task.group(lengths)
-        self.groups = [task.examples(generator, lengths[groups == group], "train") for group in np.unique(groups)]
+        groups = rows_of_groups(task.group(lengths))
+        self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
         self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
         if self.batches_per_epoch == 0:
             raise ValueError(

@@ -9,14 +9,16 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from datasets.builder import Key
 
+from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
-from longhand.data.columns import example_columns, planned_position_ids, reorder
+from longhand.data.columns import example_columns, reorder
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.data.tasks.task import TASKS, Task
+from longhand.data.tasks.registry import build_task
+from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import PAD
 
 VERSION = "1.0.0"
@@ -59,16 +61,16 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         changed = [f"{name}={value}" for name, value in self.task_fields.items() if value != getattr(default, name)]
         self.name = ",".join([self.task, *changed])
         super().__post_init__()
-        _check_integer("min_length", self.min_length, 1)
-        _check_integer("max_length", self.max_length, self.min_length, task.most_digits)
-        _check_integer("seed", self.seed, 0)
+        check_integer("min_length", self.min_length, 1)
+        check_integer("max_length", self.max_length, self.min_length, task.most_digits)
+        check_integer("seed", self.seed, 0)
         self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
             raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")
         for split, count in self.num_samples.items():
             if split not in SPLITS:
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
-            _check_integer("num_samples", count, 1)
+            check_integer("num_samples", count, 1)
             _check_split(task, split, self.min_length, self.max_length)
 
     def create_config_id(self, config_kwargs, custom_features=None):
@@ -77,88 +79,33 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
-def build_task(name: str, /, **task_fields: Any) -> Task:
-    """The task of a name and a format.
-
-    Raises:
-        ValueError: there is no such task or field, or a value is not legal.
-    """
-    if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
-    legal = [option.name for option in fields(TASKS[name])]
-    if unknown := [given for given in task_fields if given not in legal]:
-        raise ValueError(f"the task {name!r} has no field {unknown[0]!r}: choose one of {', '.join(legal)}")
-    return TASKS[name](**task_fields)
-
-
-def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if most is not None and value > most:
-        raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
-
-
 def _check_split(task: Task, split: str, min_length: int, max_length: int) -> None:
-    """Raises ValueError where a split holds none of the shortest problems, of which there are few; says where it does."""
-    if isinstance(task, EncoderTask):
-        # Shorter numbers come by chance: only the problems as a whole may have no place in a split.
-        generator = make_generator("shortest", max_length)
-        task.draw(generator, task.sample_lengths(generator, 1, min_length, max_length), split)
-        return
-    for length in range(min_length, max_length + 1):
+    """Raise ValueError if a split holds none of the shortest problems, of which there are few; say which it holds."""
+    for length, lengths in task.shortest_lengths(min_length, max_length):
         try:
-            task.draw(make_generator("shortest", length), _shortest(task, length, max_length), split)
+            task.draw(make_generator("shortest", length), lengths, split)
         except ValueError:
             continue
         if length == min_length:
             return
         raise ValueError(
-            f"min_length {min_length} is too short: of the few such problems of {task.name!r} of some size none is in the "
-            f"{split} split, take min_length {length}"
+            f"min_length {min_length} is too short: the {split} split holds none of the few such problems of {task.name!r} "
+            f"of some size, take min_length {length}"
         )
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 
-def _shortest(task: Task, min_length: int, max_length: int) -> np.ndarray:
-    """Operand lengths (count, operands), all different, of the smallest problems that a task draws of these lengths."""
-    generator = make_generator("lengths", min_length)
-    drawn = task.sample_lengths(generator, 4096, min_length, min(max_length, min_length + 4))
-    drawn = np.unique(drawn, axis=0)
-    return drawn[np.argsort(drawn.sum(axis=1), kind="stable")[:32]]
-
-
-def _largest(task: Task, min_length: int, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
-    """What the problem with the most tokens tells: all columns' types, its tokens, and the type of position ids."""
+def _largest(task: Task, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
+    """The columns' types, the tokens of the problem with the most tokens, and the type of position ids."""
+    task, lengths = task.widest, task.longest_lengths(max_length)
     generator = make_generator("longest")
-    position_id_type = np.dtype(np.int16)
-    if isinstance(task, EncoderTask):
-        lengths = task.sample_lengths(generator, 1, min_length, max_length)
-        _, field_width = task.field_widths(max_length)
-        task = task.with_field(field_width)
-        digits = task.draw_operands(generator, lengths)
-        most_tokens = task.write(digits, field_width, generator).tokens.shape[1] + 3 * task.text_tokens
-    else:
-        lengths = task.sample_lengths(generator, 1, max_length, max_length)
-        lengths = np.where(lengths > 0, lengths, max_length)
-        digits = task.draw_operands(make_generator("longest"), lengths)
-        examples = task.format(digits, lengths)
-        most_tokens = examples.tokens.shape[1]
-        if planned_position_ids(task, examples, lengths, np.dtype(np.int64)).max() > np.iinfo(np.int16).max:
-            position_id_type = np.dtype(np.int32)
+    digits = task.draw_operands(generator, lengths)
+    wide, narrow = np.dtype(np.int32), np.dtype(np.int16)
+    columns = example_columns(task, digits, lengths, wide, generator)
+    ids = [pc.max(columns[name].chunk(0).values).as_py() for name in columns.column_names if name.startswith("position_ids")]
+    position_id_type = wide if max(ids, default=0) > np.iinfo(narrow).max else narrow
+    most_tokens = len(columns["tokens"][0]) + task.most_text
     return example_columns(task, digits, lengths, position_id_type, generator).schema, most_tokens, position_id_type
-
-
-def _groups(task: Task, generator: np.random.Generator, lengths: np.ndarray) -> list[tuple[Task, np.ndarray]]:
-    """Rows of `lengths` that are written at once, and the task that writes them: an encoder's fields have one width."""
-    if isinstance(task, EncoderTask):
-        fewest, most = task.field_widths(int(lengths[:, 0].max()))
-        group = generator.integers(fewest, most + 1, size=len(lengths)) if fewest < most else np.full(len(lengths), most)
-    else:
-        group = task.group(lengths)
-    values, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
-    rows = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
-    tasks = [task.with_field(int(width)) if isinstance(task, EncoderTask) else task for width in values]
-    return list(zip(tasks, rows, strict=True))
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
@@ -175,10 +122,10 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        schema, most_tokens, self.position_id_type = _largest(self.task, config.min_length, config.max_length)
+        schema, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
         for count in config.num_samples.values():
-            _check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
+            check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
             f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
@@ -206,20 +153,20 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         """Problems are made group by group and put back into the order in which their lengths were drawn."""
         task = self.task if split == "train" else self.task.for_evaluation
         lengths = task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
-        groups = _groups(task, generator, lengths)
-        by_group = np.concatenate([rows for _, rows in groups])
+        layouts = task.layouts(generator, lengths)
+        by_layout = np.concatenate([rows for _, rows in layouts])
         tables = []
         # A forked process must not use the threads of the one that it was forked from.
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            for member, rows in groups:
+            for member, rows in layouts:
                 digits = member.draw(generator, lengths[rows], split)
                 tables.append(example_columns(member, digits, lengths[rows], self.position_id_type, generator))
         finally:
             torch.set_num_threads(threads)
-        place = np.empty_like(by_group)
-        place[by_group] = np.arange(count)
+        place = np.empty_like(by_layout)
+        place[by_layout] = np.arange(count)
         return pa.table(
             {
                 name: reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
@@ -265,7 +212,7 @@ def load_task_dataset(
         ValueError: an argument is not legal; nothing has been made yet.
     """
     if num_proc is not None:
-        _check_integer("num_proc", num_proc, 1)
+        check_integer("num_proc", num_proc, 1)
         if streaming:
             raise ValueError(f"num_proc is for datasets on disk, got {num_proc} with streaming=True")
     split = None if split is None else str(split)

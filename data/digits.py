@@ -12,6 +12,19 @@ def number_lengths(digits: np.ndarray) -> np.ndarray:
     return np.where(digits > 0, place, 1).max(axis=-1)
 
 
+def count_up(first: int, stop: int, width: int, numbers: int = 1) -> np.ndarray:
+    """The digits of the integers from `first` to before `stop`, dealt out to several numbers; in steps of the last digit.
+
+    Args:
+        width: digits of each number.
+
+    Returns:
+        (stop - first, numbers, width) uint8.
+    """
+    place = 10 ** np.arange(numbers * width)
+    return (np.arange(first, stop)[:, None] // place % 10).astype(np.uint8).reshape(-1, numbers, width)
+
+
 def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
     """Numbers drawn uniformly from those with exactly so many decimal digits (0 to 9 for one digit).
 

@@ -75,6 +75,17 @@ def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
     return Examples(closed, present[:, :query_columns].sum(axis=1), same_layout=False)
 
 
+def check_longest(digits: np.ndarray, lengths: np.ndarray) -> None:
+    """Raise ValueError if the longest operands of some problems have not one length, the width of the digits.
+
+    Args:
+        digits: (count, operands, width).
+        lengths: (count, operands).
+    """
+    if (short := int(lengths.max(axis=1).min())) < digits.shape[2]:
+        raise ValueError(f"problems of one batch must have one longest operand, got {short} and {digits.shape[2]} digits")
+
+
 def pad_beyond(digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Digits (count, width) with `PAD` from each row's length on."""
     columns = np.arange(digits.shape[1], dtype=np.int32)

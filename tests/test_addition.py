@@ -94,7 +94,7 @@ def test_unpadded_batch_of_mixed_lengths_is_padded_on_the_right_only(order):
 
 @pytest.mark.parametrize("lengths", [[[3, 3], [2, 2]], [[1, 1], [1, 2]], [[5, 5], [4, 4], [5, 1]]])
 def test_mixed_lengths_in_one_zero_padded_batch_are_refused(lengths):
-    with pytest.raises(ValueError, match="must have one length"):
+    with pytest.raises(ValueError, match="must have one longest operand"):
         Addition().examples(make_generator(0), np.array(lengths), "train")
 
 

@@ -208,7 +208,7 @@ def test_sizes_are_digits_and_operands():
     task = AdditionScratchpad()
     assert task.operand_lengths(5) == (5,) * 5 and task.operand_lengths(1) == (1, 1)
     assert task.size((3, 12, 1, 0, 0)) == (12, 3)
-    with pytest.raises(ValueError, match="at least 2 operands, got 1"):
+    with pytest.raises(ValueError, match="number of operands must be at least 2, got 1"):
         task.operand_lengths(5, 1)
 
 
@@ -296,7 +296,7 @@ def code(token: np.ndarray, keys: np.ndarray, relations: np.ndarray) -> np.ndarr
 
 def listed_neighbourhoods(task: AdditionScratchpad) -> dict[int, int]:
     """Right next token of every neighbourhood that the task lists."""
-    covering = task.covering_neighbourhoods(RULE.relations, 1)
+    covering = task.covering(RULE.relations, 1)
     found = [
         pair
         for token, keys, relations, right in covering.batches
@@ -354,4 +354,4 @@ def test_listed_neighbourhoods_are_those_that_occur(separate_eos):
 def test_neighbourhoods_are_refused_for_other_windows():
     for window, layers in ((RULE.relations[:2], 1), (RULE.relations, 2), ((0, 1), 1)):
         with pytest.raises(ValueError, match=f"addition_scratchpad have been worked out for one layer .* not for {layers} "):
-            AdditionScratchpad().covering_neighbourhoods(window, layers)
+            AdditionScratchpad().covering(window, layers)

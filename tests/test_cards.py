@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard
 
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
-from longhand.data.certificates.certificate import hash_weights
+from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.eval import load_checkpoint

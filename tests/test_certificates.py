@@ -14,15 +14,9 @@ import torch
 
 from longhand import eval as evaluation
 from longhand.data import Addition, Copy, CouplingCollator, MultiplicationScratchpad, make_generator
-from longhand.data.certificates.certificate import (
-    ROUNDING_FACTOR,
-    CannotCertify,
-    _neighbourhood_batches,
-    certify,
-    check_neighbourhoods,
-    covering,
-    hash_weights,
-)
+from longhand.data.certificates import CannotCertify, certify, check_neighbourhoods, covering, hash_weights
+from longhand.data.certificates.certificate import ROUNDING_FACTOR
+from longhand.data.certificates.check import neighbourhood_predictions
 from longhand.data.metrics import response_matches
 from longhand.data.tasks import addition as addition_module
 from longhand.data.tasks.task import Task
@@ -52,8 +46,8 @@ def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
 class FewerProblems(Addition):
     """Addition with the covering problems of the first batches only, for checks of form and not of truth."""
 
-    def covering_problems(self, relation_range, layers):
-        covering = super().covering_problems(relation_range, layers)
+    def covering(self, relation_range, layers):
+        covering = super().covering(relation_range, layers)
         return replace(covering, batches=islice(covering.batches, 2))
 
 
@@ -185,7 +179,7 @@ def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_
     check = check_neighbourhoods(model, Addition())
     collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
     wrong_problems, wrong_predictions = set(), 0
-    for digits, lengths in Addition().covering_problems((0, 1), 1).batches:
+    for digits, lengths in Addition().covering((0, 1), 1).batches:
         batch = collator(Addition().format(digits, lengths))
         labels = batch.pop("labels")
         with torch.inference_mode():
@@ -228,7 +222,7 @@ CHEAP_WINDOWS = [(order, window) for order in ORDERS for window in ((0, 1), (1, 
 @pytest.mark.parametrize(("order", "relation_range"), CHEAP_WINDOWS)
 def test_what_tokens_of_long_sums_see_and_what_comes_next_occurs_in_the_covering_problems(order, relation_range):
     task, generator = Addition(order=order), np.random.default_rng(0)
-    covered = all_covered(task, task.covering_problems(relation_range, 1).batches, relation_range)
+    covered = all_covered(task, task.covering(relation_range, 1).batches, relation_range)
     for width in (4, 7, 20):
         digits = generator.integers(0, 10, size=(2000, 2, width), dtype=np.uint8)
         digits[:1000, 1] = np.where(generator.random((1000, width)) < 0.9, 9 - digits[:1000, 0], digits[:1000, 1])
@@ -243,7 +237,7 @@ def test_what_tokens_of_long_sums_see_and_what_comes_next_occurs_in_the_covering
 def test_one_neighbourhood_with_two_right_answers_is_wrong_for_every_model(order, relation_range, decided, refused):
     task, model = Addition(order=order), untrained(Addition(order=order), relation_range=list(relation_range))
     answers = defaultdict(Counter)
-    some = Addition().covering_problems((0, 1), 1).batches
+    some = Addition().covering((0, 1), 1).batches
     for (neighbourhood, token), count in all_covered(task, some, relation_range).items():
         answers[neighbourhood][token] += count
     unavoidable = sum(counts.total() - max(counts.values()) for counts in answers.values())
@@ -278,7 +272,7 @@ def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_doe
     low, high = relation_range
     below, above = layers * max(-low, 0), layers * max(high, 0)
     reach = below + above + 1
-    assert task.covering_problems(relation_range, layers).count == sum(100**w for w in range(1, reach + 1)) + 2 * 100**reach
+    assert task.covering(relation_range, layers).count == sum(100**w for w in range(1, reach + 1)) + 2 * 100**reach
     number = {}
 
     def problem(digits):
@@ -310,13 +304,13 @@ def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_doe
 
 @pytest.mark.parametrize(("order", "relation_range"), [*CHEAP_WINDOWS, ("response_reversed", (-1, 1))])
 def test_covering_problems_are_as_many_as_announced(order, relation_range):
-    covering = Addition(order=order).covering_problems(relation_range, 1)
+    covering = Addition(order=order).covering(relation_range, 1)
     assert sum(len(digits) for digits, _ in covering.batches) == covering.count
 
 
 def test_covering_problems_are_all_short_ones_and_then_those_with_a_carry_column():
     widths = defaultdict(list)
-    for digits, lengths in Addition().covering_problems((0, 1), 1).batches:
+    for digits, lengths in Addition().covering((0, 1), 1).batches:
         assert lengths.shape == digits.shape[:2] and (lengths == digits.shape[2]).all()
         widths[digits.shape[2]].append(digits)
     widths = {width: np.concatenate(parts) for width, parts in widths.items()}
@@ -338,7 +332,7 @@ def test_untrained_model_of_any_format_is_checked_and_found_wrong(task):
 
 
 def test_distinct_neighbourhoods_are_counted_as_a_search_finds_them(main_job):
-    covered = all_covered(Addition(), Addition().covering_problems((0, 1), 1).batches, (0, 1))
+    covered = all_covered(Addition(), Addition().covering((0, 1), 1).batches, (0, 1))
     check = check_neighbourhoods(load(main_job), Addition(), thorough=True)
     assert check.neighbourhoods == len({neighbourhood for neighbourhood, _ in covered})
 
@@ -472,7 +466,7 @@ def test_listed_neighbourhoods_get_the_logits_that_they_have_in_problems():
 
     in_problems = {described(row, place): (logits[row, place], right[row, place]) for row in range(300) for place in columns}
     found = 0
-    for listed in _neighbourhood_batches(model, task.covering_neighbourhoods(relations, 1).batches):
+    for listed in neighbourhood_predictions(model, task.covering(relations, 1).batches):
         computed = model(**listed.inputs).logits[:, 0]
         dense = model(**{**listed.inputs, "neighbours": None}, pair_map=listed.pair_map).logits[:, 0]
         torch.testing.assert_close(computed, dense)
@@ -494,7 +488,7 @@ def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong
     check = check_neighbourhoods(model, task, thorough=True)
     relations = COUPLING_RULES[task.coupling].relations
     assert check.problems is None and check.failing == []
-    assert check.predictions == covering(model, task).count == task.covering_neighbourhoods(relations, 1).count
+    assert check.predictions == covering(model, task).count == task.covering(relations, 1).count
     assert 0 < check.wrong < check.predictions and len(check.failures) == 10
     assert re.match(r"'=' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)
     with pytest.raises(CannotCertify, match="worked out for one layer"):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.data.certificates.certificate import hash_weights
+from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import card_updates, commits, push
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files

@@ -338,7 +338,7 @@ def test_description_makes_the_task_again():
 
 def test_no_window_can_be_certified():
     with pytest.raises(ValueError, match="'index_hinted_addition' numbers its tokens one by one"):
-        IndexHintedAddition().covering_problems([0, 1], 1)
+        IndexHintedAddition().covering([0, 1], 1)
 
 
 # Vocabularies and tokenizers.

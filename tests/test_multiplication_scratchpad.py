@@ -164,7 +164,7 @@ def as_bytes(tokens, keys, right):
 
 
 def listed_neighbourhoods(task):
-    covering = task.covering_neighbourhoods(RULE.relations, 1)
+    covering = task.covering(RULE.relations, 1)
     found = set()
     for tokens, keys, relations, right in covering.batches:
         assert relations.tolist() == list(range(len(RULE.relations)))
@@ -251,8 +251,8 @@ def test_the_last_running_sum_ends_with_the_end_token_of_the_format(listed):
 
 @pytest.mark.parametrize(("window", "layers"), [((0, 1), 1), (RULE.relations[:-1], 1), (RULE.relations, 2)])
 def test_other_windows_and_more_layers_are_refused(window, layers):
-    with pytest.raises(ValueError, match="worked out for one layer and the coupling rule's own relations"):
-        MultiplicationScratchpad().covering_neighbourhoods(window, layers)
+    with pytest.raises(ValueError, match="worked out for one layer and the window of the coupling rule"):
+        MultiplicationScratchpad().covering(window, layers)
 
 
 def test_answer_is_read_back_as_the_integer_product():

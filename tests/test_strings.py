@@ -57,9 +57,11 @@ def test_all_strings_are_equally_likely(task):
 @every_task
 def test_lengths_are_uniform_and_a_group_has_one(task):
     lengths = task.sample_lengths(make_generator(0), 30_000, 3, 5)
-    assert lengths.shape == (30_000, 1) and np.abs(np.bincount(task.group(lengths))[3:] - 10_000).max() < 400
+    assert lengths.shape == (30_000, 1) and np.abs(np.bincount(lengths[:, 0])[3:] - 10_000).max() < 400
+    same_group, same_length = (np.equal.outer(values, values) for values in (task.group(lengths[:99]), lengths[:99, 0]))
+    assert (same_group == same_length).all()
     assert (task.group_lengths(make_generator(0), lengths[0], 9, 3) == lengths[0]).all()
-    with pytest.raises(ValueError, match="must have one length, got 2 and 3"):
+    with pytest.raises(ValueError, match="must have one longest operand, got 2 and 3 digits"):
         task.format(np.zeros((2, 1, 3), dtype=np.uint8), np.array([[3], [2]]))
 
 
@@ -95,7 +97,7 @@ def seen(task, strings):
 @windowed_tasks
 def test_what_tokens_of_long_strings_see_occurs_in_the_covering_problems(task):
     relations = COUPLING_RULES[task.coupling].relations
-    covering = task.covering_problems(relations, 1)
+    covering = task.covering(relations, 1)
     known, count = {}, 0
     for digits, lengths in covering.batches:
         count += len(digits)
@@ -112,9 +114,9 @@ def test_what_tokens_of_long_strings_see_occurs_in_the_covering_problems(task):
 def test_other_windows_are_refused(task):
     for window, layers in (((0, 1), 1), (((0,),), 1), (COUPLING_RULES[task.coupling].relations, 2)):
         with pytest.raises(ValueError, match=f"neighbourhoods of {task.name} have been worked out for one layer"):
-            task.covering_problems(window, layers)
+            task.covering(window, layers)
     with pytest.raises(ValueError, match="depends on the whole string"):
-        Parity(scratchpad=False).covering_problems(((-1,),), 1)
+        Parity(scratchpad=False).covering(((-1,),), 1)
 
 
 @every_task

@@ -104,7 +104,7 @@ def seen(digits):
 
 @pytest.fixture(scope="module")
 def covered():
-    covering = TASK.covering_problems(RULE.relations, 1)
+    covering = TASK.covering(RULE.relations, 1)
     batches = list(covering.batches)
     assert sum(len(digits) for digits, _ in batches) == covering.count
     return set().union(*(seen(digits) for digits, _ in batches))
@@ -137,9 +137,10 @@ def test_variations_keep_the_problem_below_and_the_larger_number_first(max_lengt
     digits = TASK.draw_operands(make_generator(0), np.tile([4, 2], (50, 1)))
     widths = set()
     for index in range(60):
-        varied, lengths = TASK.vary(make_generator(index), digits, max_length)
+        varied = TASK.vary(make_generator(index), digits, max_length)
         widths.add(varied.shape[2])
-        assert (varied[:, :, :4] == digits).all() and (lengths == varied.shape[2]).all()
+        lengths = np.full(varied.shape[:2], varied.shape[2])
+        assert (varied[:, :, :4] == digits).all()
         assert not numbers_below(varied[:, 0], varied[:, 1]).any()
         drawn = TASK.drawn_lengths(varied, lengths)
         assert (drawn <= lengths).all() and (TASK.split_of(varied, drawn) >= -1).all()
@@ -148,8 +149,8 @@ def test_variations_keep_the_problem_below_and_the_larger_number_first(max_lengt
 
 @pytest.mark.parametrize(("window", "layers"), [((0, 1), 1), (RULE.relations[:2], 1), (RULE.relations, 2)])
 def test_other_windows_are_refused(window, layers):
-    with pytest.raises(ValueError, match="worked out for one layer and the relations of its rule only"):
-        TASK.covering_problems(window, layers)
+    with pytest.raises(ValueError, match="worked out for one layer and the window of the coupling rule 'subtraction' only"):
+        TASK.covering(window, layers)
 
 
 def test_answer_is_read_back_as_the_difference():
@@ -175,7 +176,7 @@ def test_a_negative_difference_is_refused():
 
 
 def test_mixed_lengths_in_one_batch_are_refused():
-    with pytest.raises(ValueError, match="must have one length, got 2 and 3"):
+    with pytest.raises(ValueError, match="must have one longest operand, got 2 and 3"):
         TASK.format(np.zeros((2, 2, 3), dtype=np.uint8), np.array([[3, 1], [2, 2]]))
 
 

@@ -1,9 +1,14 @@
 """What a check must cover: problems that hold every neighbourhood, or the neighbourhoods themselves."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+from longhand.modeling.vocabulary import PAD
+
+DIGITS = np.arange(10)
 
 
 @dataclass(frozen=True)
@@ -11,8 +16,9 @@ class CoveringProblems:
     """Short problems in which every neighbourhood occurs that a response token can have in a problem of any size.
 
     Attributes:
-        count: number of problems.
-        batches: their operands, (count, operands, width) digits with the ones first, and lengths (count, operands).
+        count: number of problems, known before any is made.
+        batches: (digits, lengths) of the problems: (count, operands, width), ones first, and (count, operands). They are
+            made one by one as they are taken, and can be taken once.
         argument: why nothing else can occur, for the certificate.
     """
 
@@ -21,19 +27,65 @@ class CoveringProblems:
     argument: str
 
 
-@dataclass(frozen=True)
-class CoveringNeighbourhoods:
-    """Every neighbourhood that a response token can have in a problem of any size, and the token that is right next.
+class Neighbourhoods(NamedTuple):
+    """Some neighbourhoods of response tokens.
 
     Every token also sees the `$` at the beginning; the keys see nothing else. A token's own column is not among its keys.
 
     Attributes:
-        count: number of neighbourhoods.
-        batches: (tokens, keys, relations, right): the token itself (count,); its keys (count, slots), `PAD` where there is
-            none; the relation of each slot (slots,), a place in the coupling rule's list; the right next token (count,).
+        tokens: (count,), the token itself.
+        keys: (count, slots), the tokens that it sees; `PAD` if there is none.
+        relations: (slots,), the relation of each slot, a place in the coupling rule's list.
+        right: (count,), the token that is right next.
+    """
+
+    tokens: np.ndarray
+    keys: np.ndarray
+    relations: np.ndarray
+    right: np.ndarray
+
+    def batches(self, size: int) -> Iterator["Neighbourhoods"]:
+        """The same neighbourhoods in parts of at most `size`."""
+        for first in range(0, len(self.tokens), size):
+            rows = slice(first, first + size)
+            yield Neighbourhoods(self.tokens[rows], self.keys[rows], self.relations, self.right[rows])
+
+
+@dataclass(frozen=True)
+class CoveringNeighbourhoods:
+    """Every neighbourhood that a response token can have in a problem of any size.
+
+    Attributes:
+        count: number of neighbourhoods, known before any is made.
+        batches: the neighbourhoods. They are made as they are taken, and can be taken once.
         argument: why nothing else can occur, for the certificate.
     """
 
     count: int
-    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+    batches: Iterable[Neighbourhoods]
     argument: str
+
+
+def combine(*values: np.ndarray) -> list[np.ndarray]:
+    """Every combination of the values, as one flat array for each argument; the last one changes fastest.
+
+    `left, right = combine(np.arange(2), np.arange(3))` gives `left` 0 0 0 1 1 1 and `right` 0 1 2 0 1 2.
+    """
+    return [grid.reshape(-1) for grid in np.meshgrid(*values, indexing="ij")]
+
+
+def list_neighbourhoods(
+    token: np.ndarray | int, right: np.ndarray | int, keys: Mapping[int, np.ndarray | int], relations: np.ndarray
+) -> Neighbourhoods:
+    """Neighbourhoods with some of the slots filled.
+
+    Args:
+        token, right: (count,), or one for all.
+        keys: from a slot to its tokens, (count,) or one for all; other slots are empty.
+        relations: (slots,) relation of each slot.
+    """
+    tokens, rights, *filled = np.broadcast_arrays(*map(np.atleast_1d, (token, right, *keys.values())))
+    table = np.full((len(tokens), len(relations)), PAD)
+    for slot, values in zip(keys, filled, strict=True):
+        table[:, slot] = values
+    return Neighbourhoods(tokens, table, relations, rights)

@@ -3,17 +3,23 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import torch
 from transformers import AutoModelForCausalLM
 
 from longhand.data.collator import CouplingCollator
+from longhand.data.columns import character_table, list_column, text_column
 from longhand.data.families.family import Family, register_family
+from longhand.data.formatting import Examples
 from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.coupling import ANY_TASK
+from longhand.modeling.coupling import ANY_TASK, plan_position_ids
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.vocabulary import ALL_TOKENS
+from longhand.modeling.vocabulary import ALL_TOKENS, PAD
+
+_CHARACTERS = character_table(ALL_TOKENS)
 
 HARMLESS_SETTINGS = {
     *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
@@ -83,7 +89,7 @@ class Decoder(Family):
         model.model.position_encoding.check(batch["position_ids"])
 
     def check_generation(self, task):
-        if not task.writes_whole_response:
+        if not task.answers_questions:
             raise ValueError(
                 f"a model of the task {task.name!r} with tokens in the response that are not supervised cannot write it: "
                 "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
@@ -108,6 +114,35 @@ class Decoder(Family):
         settings = model.generation_config.to_diff_dict()
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in HARMLESS_SETTINGS]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
+
+    def columns(self, task, digits, lengths, position_id_type, generator):
+        """`query_length`, how many tokens are the query; `supervised`, which tokens of the response count, if not all do.
+
+        `position_ids` of the task's coupling rule, or `position_ids_0`, `position_ids_1`, ... if it has several levels.
+        """
+        examples = task.format(digits, lengths)
+        tokens, query_lengths = examples.tokens, examples.query_lengths
+        # If all rows have one layout, one row of a mask stands for all.
+        masked = slice(1) if examples.same_layout else slice(None)
+        column, query_ends = np.arange(tokens.shape[1], dtype=np.int32), query_lengths[masked, None].astype(np.int32)
+        present = tokens[masked] != PAD
+        ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
+        columns = {
+            "tokens": list_column(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
+            "query_length": pa.array(query_lengths.astype(np.int32)),
+        }
+        if examples.supervised is not None:
+            columns["supervised"] = list_column(np.broadcast_to(examples.supervised, tokens.shape), present)
+        position_ids = planned_position_ids(task.coupling, examples, lengths).astype(position_id_type)
+        levels = position_ids.shape[1]
+        for level in range(levels):
+            name = f"position_ids_{level}" if levels > 1 else "position_ids"
+            columns[name] = list_column(np.broadcast_to(position_ids[:, level], tokens.shape), present)
+        columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), _CHARACTERS)
+        response = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), _CHARACTERS)
+        columns["answer"] = task.reader.read_column(response)
+        columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
+        return columns
 
     def collator(self, config):
         return CouplingCollator.for_evaluation(config)
@@ -139,6 +174,19 @@ class Decoder(Family):
             output = model.generate(**inputs, do_sample=False)
         response = output[0, inputs["input_ids"].shape[1] :]
         return task.read_answer(tokenizer.decode(response, skip_special_tokens=True))
+
+
+def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray) -> np.ndarray:
+    """(1 or count, levels, columns), as `CouplingCollator` gives them."""
+    planned = torch.from_numpy(examples.tokens).long()
+    if examples.same_layout:
+        return plan_position_ids(coupling, planned[:1], planned.shape[1]).numpy()
+    # Operands of the same lengths make the same layout up to `=`, which is all that a rule reads: plan each layout once.
+    layout = np.zeros(len(lengths), dtype=np.int64)
+    # Operand by operand: sorting whole rows takes ten times as long.
+    for operand in lengths.T:
+        _, problems, layout = np.unique(layout * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
+    return plan_position_ids(coupling, planned[problems], planned.shape[1]).numpy()[layout]
 
 
 DECODER = register_family(Decoder())

@@ -4,6 +4,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForTokenClassification
 
+from longhand.data.collator import IGNORED
+from longhand.data.columns import character_table, list_column, text_column
+from longhand.data.digits import number_lengths
 from longhand.data.families.family import Family, register_family
 from longhand.data.formatting import LabelledTokens
 from longhand.data.metrics import label_matches, label_tokens
@@ -11,6 +14,8 @@ from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import virtual_indices
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
+
+_CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_table(LABELS)
 
 
 class LabelCollator:
@@ -49,7 +54,7 @@ class Encoder(Family):
     def check_inputs(self, task, model, batch):
         model.model.check_inputs(batch["input_ids"])
         # Other examples may have more text than these.
-        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + 3 * task.text_tokens)
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + task.most_text)
 
     def check_generation(self, task):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
@@ -59,6 +64,21 @@ class Encoder(Family):
             "an encoder writes nothing token by token, so the proof's induction does not reach it, and its cascades of "
             "carries are limited by its depth"
         )
+
+    def columns(self, task, digits, lengths, position_id_type, generator):
+        """`labels`, the class of each token, -100 where it is not supervised."""
+        _, field_width = task.field_widths(int(lengths[:, 0].max()))
+        examples = task.write(digits, field_width, generator)
+        tokens, labels = examples.tokens, examples.labels
+        present = tokens != PAD
+        written = number_lengths(digits).astype(np.int32)
+        return {
+            "tokens": list_column(tokens, present),
+            "labels": list_column(labels, present),
+            "prompt": text_column(list_column(tokens, present), _CHARACTERS),
+            "answer": task.reader.read_column(text_column(list_column(labels, labels != IGNORED), _LABEL_CHARACTERS)),
+            "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
+        }
 
     def collator(self, config):
         return LabelCollator()

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -61,6 +63,17 @@ class Family(ABC):
     @abstractmethod
     def check_certifiable(self, task, model: PreTrainedModel) -> None:
         """Raise ValueError if no certificate is possible for the model, whatever its weights."""
+
+    @abstractmethod
+    def columns(
+        self,
+        task,
+        digits: np.ndarray,
+        lengths: np.ndarray,
+        position_id_type: np.dtype,
+        generator: np.random.Generator | None,
+    ) -> dict[str, pa.Array]:
+        """Columns of a dataset by name, see `data.columns.example_columns`."""
 
     @abstractmethod
     def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:

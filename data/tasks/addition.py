@@ -1,17 +1,21 @@
 """Addition of two numbers: `$653+049=2070$` (paper 1, Secs. 2 and 4)."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
-from longhand.data.digits import add_digits, extend_digits
-from longhand.data.formatting import lay_out, pad_beyond
+from longhand.data.complexity import cascade_lengths
+from longhand.data.digits import add_digits, count_up, extend_digits
+from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {
@@ -25,7 +29,7 @@ _COVERING_BATCH = 10_000
 
 @register_task
 @dataclass(frozen=True)
-class Addition(DecoderTask):
+class Addition(LongestOperandLengths, DecoderTask):
     """Sums of two numbers of decimal digits.
 
     Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. A group
@@ -47,11 +51,9 @@ class Addition(DecoderTask):
     def coupling(self) -> str:
         return _COUPLING[self.order]
 
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, 2))
-
-    def group(self, lengths):
-        return lengths.max(axis=1)
+    @property
+    def reader(self) -> AnswerReader:
+        return replace(ONES_FIRST, ones_first=self.order != "plain")
 
     def group_lengths(self, generator, lengths, count, min_length):
         # Uniform over the pairs with this maximum: (max, max), (shorter, max), (max, shorter).
@@ -71,8 +73,8 @@ class Addition(DecoderTask):
             has_carry = np.take_along_axis(total, longest[:, None], axis=1)[:, 0] > 0
             total = pad_beyond(total, longest + has_carry)
             first, second = pad_beyond(first, lengths[:, 0]), pad_beyond(second, lengths[:, 1])
-        elif (short := int(lengths.max(axis=1).min())) < digits.shape[2]:
-            raise ValueError(f"zero-padded problems of one batch must have one length, got {short} and {digits.shape[2]}")
+        else:
+            check_longest(digits, lengths)
         if self.order != "all_reversed":
             first, second = first[:, ::-1], second[:, ::-1]
         if self.order == "plain":
@@ -80,10 +82,9 @@ class Addition(DecoderTask):
         return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
 
     def drawn_lengths(self, digits, lengths):
-        place = np.arange(1, digits.shape[2] + 1)
-        return np.where(digits > 0, place, 1).max(axis=2) if self.zero_padding else lengths
+        return super().drawn_lengths(digits, lengths) if self.zero_padding else lengths
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         """All problems of up to w digits, and those of w + 1 whose ones are 0 + 0 or 9 + 9, w the columns in reach.
 
         From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
@@ -113,9 +114,7 @@ class Addition(DecoderTask):
                 free = min(width, reach)
                 for ones in (None,) if width <= reach else (0, 9):
                     for first in range(0, 100**free, _COVERING_BATCH):
-                        index = np.arange(first, min(first + _COVERING_BATCH, 100**free))
-                        digits = index[:, None] // 10 ** np.arange(2 * free) % 10
-                        digits = digits.reshape(-1, 2, free).astype(np.uint8)
+                        digits = count_up(first, min(first + _COVERING_BATCH, 100**free), free, numbers=2)
                         if ones is not None:
                             digits = np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
                         yield digits, np.full((len(digits), 2), width)
@@ -137,21 +136,16 @@ class Addition(DecoderTask):
 
     def vary(self, generator, digits, max_length):
         """As they are half of the time, else extended by random columns above, which those below do not see."""
-        digits = extend_digits(generator, digits, max_length)
-        return digits, np.full(digits.shape[:2], digits.shape[2])
+        return extend_digits(generator, digits, max_length)
+
+    def extra_columns(self, digits):
+        return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
 
     def prompt(self, question):
-        match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
-        if match is None:
-            raise ValueError(f"the question {question!r} is not an addition such as {self.example_question!r}")
-        first, second = match.groups()
+        first, second = read_numbers(question, "+", self.example_question)
         if self.zero_padding:
             width = max(len(first), len(second))
             first, second = first.zfill(width), second.zfill(width)
         if self.order == "all_reversed":
             first, second = first[::-1], second[::-1]
         return f"{first}+{second}="
-
-    def read_answer(self, response):
-        digits = response if self.order == "plain" else response[::-1]
-        return digits.lstrip("0") or digits[:1]

@@ -1,27 +1,35 @@
 """Addition of any number of numbers with a scratchpad: `$057+048+096=000>750>501>102$` (the follow-up of paper 1)."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.certificates.neighbourhoods import (
+    DIGITS,
+    CoveringNeighbourhoods,
+    Neighbourhoods,
+    combine,
+    list_neighbourhoods,
+)
+from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
-from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS
+from longhand.data.tasks.lengths import AnyNumberOfOperands
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
 LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]
 
 
 @register_task
 @dataclass(frozen=True)
-class AdditionScratchpad(DecoderTask):
+class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     """Sums of any number of numbers, by running sums.
 
     n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
@@ -44,6 +52,9 @@ class AdditionScratchpad(DecoderTask):
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
+    fewest_operands: ClassVar[int] = 2
+
+    reader = replace(ONES_FIRST, separators=">")
 
     max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 or more"})
     length_sampling: LengthSampling = field(
@@ -52,21 +63,11 @@ class AdditionScratchpad(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.max_operands, bool) or not isinstance(self.max_operands, int) or self.max_operands < 2:
-            raise ValueError(f"max_operands must be an integer of at least 2, got {self.max_operands!r}")
+        check_integer("max_operands", self.max_operands, 2)
 
     @property
     def coupling(self) -> str:
         return "addition_scratchpad"
-
-    def operand_lengths(self, length, other=None):
-        """Those of `other` operands of `length` digits each; of as many operands as digits, but 2 at least, by default."""
-        if other is not None and other < 2:
-            raise ValueError(f"a problem has at least 2 operands, got {other}")
-        return (length,) * (other or max(2, length))
-
-    def size(self, lengths):
-        return max(lengths), sum(length > 0 for length in lengths)
 
     def answer_length(self, lengths):
         return _sum_width(*self.size(lengths)) + 1
@@ -83,9 +84,6 @@ class AdditionScratchpad(DecoderTask):
         if self.length_sampling == "uniform_with_longest":
             np.put_along_axis(lengths, generator.integers(operands), max_length, axis=1)
         return np.where(np.arange(self.max_operands) < operands, lengths, 0)
-
-    def group(self, lengths):
-        return lengths.max(axis=1).astype(np.int64) << 32 | (lengths > 0).sum(axis=1)
 
     def group_lengths(self, generator, lengths, count, min_length):
         """Of one number of operands and one longest length; for `partially_uniform` all of equal lengths, or none."""
@@ -164,7 +162,7 @@ class AdditionScratchpad(DecoderTask):
         response[:, -1, width] = self.end_token
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
-    def covering_neighbourhoods(self, window, layers):
+    def covering(self, window, layers):
         """All 6,156: the next digit x is made of the summands s and o in its column and of a carry, and the carry of the
         token itself, t, and of the summands in its column.
 
@@ -172,16 +170,10 @@ class AdditionScratchpad(DecoderTask):
             operand             .  o  o  .
             running sum            x  t  .
         """
-        relations = COUPLING_RULES[self.coupling].relations
-        if tuple(window) != relations or layers != 1:
-            raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
-                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
-            )
-        batches = list(_neighbourhoods(self.end_token))
+        self.check_window(window, layers)
         return CoveringNeighbourhoods(
-            count=sum(len(tokens) for tokens, *_ in batches),
-            batches=batches,
+            count=6_156,
+            batches=_every_neighbourhood(self.end_token),
             argument=(
                 "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
                 "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` "
@@ -198,18 +190,9 @@ class AdditionScratchpad(DecoderTask):
         )
 
     def prompt(self, question):
-        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
-        if re.fullmatch(form, question, flags=re.ASCII) is None:
-            raise ValueError(
-                f"the question {question!r} is not an addition of two or more numbers such as {self.example_question!r}"
-            )
-        numbers = re.findall("[0-9]+", question)
+        numbers = read_numbers(question, "+", self.example_question, count=None)
         width = _sum_width(max(map(len, numbers)), len(numbers))
         return "+".join(number.zfill(width) for number in numbers) + "="
-
-    def read_answer(self, response):
-        last = response.split(">")[-1][::-1]
-        return last.lstrip("0") or last[:1]
 
 
 def _sum_width(longest: int, operands: int) -> int:
@@ -222,32 +205,31 @@ def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
     return np.where(shortest > 1, 10.0 ** (shortest - 1 - longest), 0.0)
 
 
-_Batch = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+# The slots of a neighbourhood: two keys in the token's own column, two in the next column, and `=` in the next column.
+OWN_FIRST, OWN_SECOND, NEXT_FIRST, NEXT_SECOND, NEXT_EQUALS = range(5)
 
-_SLOTS = np.array([0, 0, 1, 1, 2])
-"""The relation of each slot: two keys in the token's own column, two in the next, and `=` in the next."""
-
-
-def _batch(token, own, following, equals, right) -> _Batch:
-    """A batch as in `CoveringNeighbourhoods`, from arrays and numbers that broadcast."""
-    token, *keys, right = (part.reshape(-1) for part in np.broadcast_arrays(token, *own, *following, equals, right))
-    return token, np.stack(keys, axis=1), _SLOTS, right
+_RELATIONS = np.array([0, 0, 1, 1, 2])
+"""The relation of each slot."""
 
 
-def _neighbourhoods(end_token: int) -> Iterator[_Batch]:
-    """Every neighbourhood once; which of two summands is which is not seen, so the first is never the larger one."""
-    nothing = (PAD, PAD)
-    yield _batch(EQUALS, nothing, nothing, PAD, 0)
-    yield _batch(0, nothing, nothing, PAD, 0)
-    yield _batch(0, nothing, nothing, EQUALS, GREATER)
+def _every_neighbourhood(end_token: int) -> Iterator[Neighbourhoods]:
+    """Every neighbourhood once. A token does not see which of two summands is the first, so the first is never larger."""
+    yield list_neighbourhoods(EQUALS, 0, {}, _RELATIONS)
+    yield list_neighbourhoods(0, 0, {}, _RELATIONS)
+    yield list_neighbourhoods(0, GREATER, {NEXT_EQUALS: EQUALS}, _RELATIONS)
 
-    digit, pair = np.arange(10), np.triu_indices(10)
-    yield _batch(GREATER, nothing, (0, digit), PAD, digit)
-    yield _batch(GREATER, (GREATER, PAD), pair, PAD, sum(pair) % 10)
+    first, second = np.triu_indices(10)
+    yield list_neighbourhoods(GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}, _RELATIONS)
+    keys = {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
+    yield list_neighbourhoods(GREATER, (first + second) % 10, keys, _RELATIONS)
+    pairs = np.arange(len(first))
+    own, following = combine(pairs, pairs)
+    keys = {OWN_FIRST: first[own], OWN_SECOND: second[own], NEXT_FIRST: first[following], NEXT_SECOND: second[following]}
     for carry in (0, 1):
-        own = [summand[:, None] for summand in pair]
-        total = sum(own) + carry
-        yield _batch(total % 10, own, pair, PAD, (sum(pair) + total // 10) % 10)
-        top = digit[: 10 - carry]
-        yield _batch(top + carry, (0, top), (PLUS, PAD), EQUALS, GREATER)
-        yield _batch(top + carry, (0, top), nothing, EQUALS, end_token)
+        total = first[own] + second[own] + carry
+        right = (first[following] + second[following] + total // 10) % 10
+        yield list_neighbourhoods(total % 10, right, keys, _RELATIONS)
+        top = DIGITS[: 10 - carry]
+        at_top = {OWN_FIRST: 0, OWN_SECOND: top, NEXT_EQUALS: EQUALS}
+        yield list_neighbourhoods(top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}, _RELATIONS)
+        yield list_neighbourhoods(top + carry, end_token, at_top, _RELATIONS)

@@ -10,6 +10,7 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, Co
 from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
 from longhand.data.tasks.task import Task
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import Window
 from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
 
@@ -34,53 +35,50 @@ class DecoderTask(Task):
 
     @property
     def couplings(self) -> tuple[str, ...]:
-        """Names of all coupling rules that read this format, `coupling` first; those of `ANY_TASK` read every format."""
+        """Names of all coupling rules for this format, `coupling` first; the rules of `ANY_TASK` read every format."""
         return (self.coupling,)
-
-    @property
-    def writes_whole_response(self) -> bool:
-        """Whether a model learns every token of its response; else it must be given some and cannot decode on its own."""
-        return True
 
     @property
     def end_token(self) -> int:
         return SEPARATE_EOS if self.separate_eos else BOS
 
-    @property
-    def answers_questions(self):
-        return self.writes_whole_response
-
     @abstractmethod
     def format(self, digits: np.ndarray, lengths: np.ndarray) -> Examples:
-        """Writes problems, (count, operands, width) digits with the ones first, and their answers as tokens."""
+        """Write problems, (count, operands, width) digits with the ones first, and their answers as tokens.
+
+        Raises:
+            ValueError: the problems cannot stand in one batch.
+        """
 
     def examples(self, generator, lengths, split):
         return self.format(self.draw(generator, lengths, split), lengths)
 
     def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Lengths (count, operands) with which `draw` would draw these operands; they differ where a format pads."""
+        """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
         return lengths
 
-    def covering_problems(self, window: Window, layers: int) -> CoveringProblems:
-        """Problems that hold every neighbourhood, and with it every right next token, that the format allows.
+    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods:
+        """All neighbourhoods, and with them every right next token, that the format allows; cheap, nothing is made yet.
 
-        A neighbourhood is what a response token sees after a correct prefix: within the window (see `pair_maps`) directly,
-        and so on through every layer.
+        A neighbourhood is what a response token sees after a correct prefix: directly within the window (see `pair_maps`),
+        and through every layer what the tokens in the window see. A task gives the neighbourhoods themselves, or problems
+        that hold them.
 
         Raises:
-            ValueError: they are not known, or no model of such a window can be right.
+            ValueError: the neighbourhoods are not known, or no model with this window can be right.
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
-    def covering_neighbourhoods(self, window: Window, layers: int) -> CoveringNeighbourhoods | None:
-        """In place of covering problems, for tasks where neighbourhoods are easier to list than problems that hold them.
+    def check_window(self, window: Window, layers: int) -> None:
+        """Raise ValueError unless there is one layer with the window of the coupling rule."""
+        relations = COUPLING_RULES[self.coupling].relations
+        if tuple(window) != relations or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
+                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
+            )
 
-        Raises:
-            ValueError: they are not known for this window.
-        """
-        return None
-
-    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
         """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
 
         Args:
@@ -88,6 +86,6 @@ class DecoderTask(Task):
             max_length: longest operand of the variations.
 
         Returns:
-            Digits and lengths (count, operands).
+            Digits (count, operands, width) of operands that are all as long as the digits are wide.
         """
-        return digits, np.full(digits.shape[:2], digits.shape[2])
+        return digits

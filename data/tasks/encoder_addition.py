@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from longhand.data.complexity import draw_carry_runs, draw_cascades
+from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.digits import add_digits, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
 
 AdditionSampling = Literal[
@@ -85,6 +86,9 @@ class EncoderAddition(EncoderTask):
             classes = generator.integers(0, bound + 1, size=int(by_class.sum()))
             digits[by_class] = np.stack(draw_cascades(generator, classes, bound), axis=1)
         return digits
+
+    def extra_columns(self, digits):
+        return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
 
     def needed_field(self, length):
         return length

@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits, number_lengths, shift_digits
-from longhand.data.tasks.encoder_task import EncoderTask, check_count, write_field
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.encoder_task import EncoderTask, write_field
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 
@@ -43,7 +44,7 @@ class EncoderMultiplication(EncoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        check_count("multiplier_length", self.multiplier_length, 1)
+        check_integer("multiplier_length", self.multiplier_length, 1)
 
     @property
     def example_question(self) -> str:

@@ -7,19 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens
-from longhand.data.splits import split_of
+from longhand.data.splits import make_generator, split_of
+from longhand.data.tasks.lengths import rows_of_groups
+from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
-
-
-def check_count(name: str, value: int, least: int) -> None:
-    """Raises ValueError where an option is no integer from `least` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer, at least {least}, got {value!r}")
 
 
 def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
@@ -50,6 +47,7 @@ class EncoderTask(Task):
     family = ENCODER
     operator: ClassVar[int]
     in_field: ClassVar[slice] = slice(None)
+    reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
         default=None, metadata={"help": "tokens of a padded number's field; None is as wide as the longest number needs"}
@@ -65,10 +63,10 @@ class EncoderTask(Task):
     def __post_init__(self):
         super().__post_init__()
         if self.field_width is not None:
-            check_count("field_width", self.field_width, 1)
+            check_integer("field_width", self.field_width, 1)
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
-        check_count("text_tokens", self.text_tokens, 0)
+        check_integer("text_tokens", self.text_tokens, 0)
 
     def operand_lengths(self, length, other=None):
         if other is not None:
@@ -83,8 +81,13 @@ class EncoderTask(Task):
     def group(self, lengths):
         return np.zeros(len(lengths), dtype=np.int64)
 
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
+    def shortest_lengths(self, min_length, max_length):
+        # Shorter numbers are drawn by chance: only the problems as a whole may be missing from a split.
+        generator = make_generator("shortest", max_length)
+        yield min_length, self.sample_lengths(generator, 1, min_length, max_length)
+
+    def longest_lengths(self, max_length):
+        return self.sample_lengths(make_generator("longest"), 1, 1, max_length)
 
     def split_of(self, digits, lengths):
         return split_of(digits, number_lengths(digits), self.partitioned_digits)
@@ -92,6 +95,10 @@ class EncoderTask(Task):
     @property
     def for_evaluation(self):
         return replace(self, field_width=None, varied_field=False) if self.varied_field else self
+
+    @property
+    def most_text(self):
+        return 3 * self.text_tokens
 
     @property
     def widest(self):
@@ -134,6 +141,11 @@ class EncoderTask(Task):
         # Drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
         task = self.with_field(int(generator.integers(fewest, most + 1)))
         return task.write(task.draw(generator, lengths, split), task.field_width, generator)
+
+    def layouts(self, generator, lengths):
+        fewest, most = self.field_widths(int(lengths[:, 0].max()))
+        widths = generator.integers(fewest, most + 1, size=len(lengths)) if fewest < most else np.full(len(lengths), most)
+        return [(self.with_field(width), rows) for width, rows in rows_of_groups(widths)]
 
     def _field(self, needed: int) -> int:
         if self.field_width is None:
@@ -182,9 +194,6 @@ class EncoderTask(Task):
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
         tokens = replace(self, text_tokens=0).write(digits, width).tokens[0]
         return "".join(ENCODER_TOKENS[token] for token in tokens)
-
-    def read_answer(self, response):
-        return response.strip("_")
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

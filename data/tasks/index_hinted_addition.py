@@ -1,15 +1,14 @@
 """Addition with index hints: `$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$` (paper 1, Sec. 4; Zhou et al., 2024)."""
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import add_digits
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
 
@@ -39,13 +38,16 @@ class IndexHintedAddition(Addition):
         return "sequential"
 
     @property
-    def writes_whole_response(self) -> bool:
+    def reader(self):
+        return replace(super().reader, dropped=f"{HINTS[0]}-{HINTS[-1]}")
+
+    @property
+    def answers_questions(self) -> bool:
         return self.supervise_hints
 
     def format(self, digits, lengths):
         count, _, longest = digits.shape
-        if (short := int(lengths.max(axis=1).min())) < longest:
-            raise ValueError(f"problems of one batch must have one longest operand, got {short} and {longest} digits")
+        check_longest(digits, lengths)
         self._check_room(longest)
         total = add_digits(digits[:, 0], digits[:, 1])
         padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
@@ -73,7 +75,7 @@ class IndexHintedAddition(Addition):
         offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
         return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         raise ValueError(
             f"the task {self.name!r} numbers its tokens one by one: digits of one significance are the farther apart the "
             "longer the operands, and no window holds them"
@@ -87,6 +89,3 @@ class IndexHintedAddition(Addition):
         if self.order == "all_reversed":
             hints, padded = hints[::-1], [f"{number}0" for number in numbers]
         return "+".join("".join(map("".join, zip(hints, number, strict=True))) for number in padded) + "="
-
-    def read_answer(self, response):
-        return super().read_answer(re.sub(f"[{HINTS[0]}-{HINTS[-1]}]", "", response))

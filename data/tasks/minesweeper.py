@@ -12,8 +12,9 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
-from longhand.modeling.coupling import COUPLING_RULES
+from longhand.data.tasks.lengths import AnyNumberOfOperands
+from longhand.data.tasks.reader import AS_WRITTEN
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
 
@@ -40,7 +41,7 @@ def _draw_mines(
 
 @register_task
 @dataclass(frozen=True)
-class Minesweeper(DecoderTask):
+class Minesweeper(AnyNumberOfOperands, DecoderTask):
     """Boards of cells, some of them mines, and their solutions: for every other cell the mines among its eight neighbours.
 
     A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows; the paper's text has no
@@ -60,6 +61,8 @@ class Minesweeper(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
     partitioned_digits: ClassVar[int | None] = None
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
+    # All cells in one line: a response does not say how wide the board is.
+    reader = AS_WRITTEN
 
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})
     max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})
@@ -83,24 +86,9 @@ class Minesweeper(DecoderTask):
     def couplings(self) -> tuple[str, ...]:
         return ("minesweeper_next_cell", "minesweeper")
 
-    def operand_lengths(self, length, other=None):
-        """Those of boards of width `length` and height `other`, or of square ones."""
-        if other is not None and other < 1:
-            raise ValueError(f"{self.size_names[1]} must be at least 1, got {other}")
-        return (length,) * (other or length)
-
-    def size(self, lengths):
-        return lengths[0], sum(length > 0 for length in lengths)
-
     def sample_lengths(self, generator, count, min_length, max_length):
         width, height = generator.integers(min_length, max_length + 1, size=(2, count, 1))
         return np.where(np.arange(max_length) < height, width, 0)
-
-    def group(self, lengths):
-        return lengths[:, 0] << 32 | (lengths > 0).sum(axis=1)
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
 
     def draw_operands(self, generator, lengths):
         cells = lengths.sum(axis=1)
@@ -141,7 +129,7 @@ class Minesweeper(DecoderTask):
         parts = [BOS, query.reshape(len(boards), -1), answer.reshape(len(boards), -1), self.end_token]
         return lay_out(parts, query_parts=2)
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         """All boards of up to 4 x 4 cells, but of 4 x 4 only those without mines in four of the cells; 13,514 in all.
 
         Which cells matter where `x` comes next: its own 3 x 3, which are seen (`s`), and those that the token itself, the
@@ -152,12 +140,7 @@ class Minesweeper(DecoderTask):
             . t b x s . .        x s . . . t t
             . t b b s . .        s s . . . . .
         """
-        relations = COUPLING_RULES[self.coupling].relations
-        if tuple(window) != relations or layers != 1:
-            raise ValueError(
-                "the neighbourhoods of minesweeper have been worked out for one layer and the window of the coupling rule "
-                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
-            )
+        self.check_window(window, layers)
         sizes = list(product(range(1, 5), repeat=2))
         free = {(height, width): np.arange(height * width) for height, width in sizes}
         # 4 x 4 cells take part in the right one of the drawings alone.
@@ -222,7 +205,7 @@ class Minesweeper(DecoderTask):
         boards = _draw_mines(generator, others, *(mask.reshape(count, max_length**2) for mask in (free, far)))
         boards = boards.reshape(free.shape).astype(np.uint8)
         boards[place] = digits
-        return boards, np.full((count, max_length), max_length)
+        return boards
 
     def prompt(self, question):
         """Rows may be parted by `>`, spaces or line breaks."""
@@ -239,7 +222,3 @@ class Minesweeper(DecoderTask):
                 f"{different[0]!r} ({len(different[0])})"
             )
         return ">".join(rows) + "="
-
-    def read_answer(self, response):
-        """All cells in one line: a response does not say how wide the board is."""
-        return response

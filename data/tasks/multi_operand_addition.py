@@ -1,6 +1,5 @@
 """Addition of several numbers: `$0653+0049+0871=3751$` (paper 1, App. B)."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -11,10 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
+from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, extend_digits
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COVERING_BATCH = 10_000
@@ -22,7 +25,7 @@ _COVERING_BATCH = 10_000
 
 @register_task
 @dataclass(frozen=True)
-class MultiOperandAddition(DecoderTask):
+class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     """Sums of `operands` numbers of decimal digits.
 
     Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. Where the
@@ -31,13 +34,13 @@ class MultiOperandAddition(DecoderTask):
     """
 
     name: ClassVar[str] = "multi_operand_addition"
+    reader = ONES_FIRST
 
     operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10"})
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.operands, bool) or not isinstance(self.operands, int) or not 2 <= self.operands <= 10:
-            raise ValueError(f"operands must be an integer from 2 to 10, got {self.operands!r}")
+        check_integer("operands", self.operands, 2, 10)
 
     @property
     def coupling(self) -> str:
@@ -46,12 +49,6 @@ class MultiOperandAddition(DecoderTask):
     @property
     def example_question(self) -> str:
         return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
-
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, self.operands))
-
-    def group(self, lengths):
-        return lengths.max(axis=1)
 
     def group_lengths(self, generator, lengths, count, min_length):
         # Uniform over the tuples with this maximum. Those where operand j is the first to reach it number
@@ -67,8 +64,7 @@ class MultiOperandAddition(DecoderTask):
 
     def format(self, digits, lengths):
         longest = digits.shape[2]
-        if (short := int(lengths.max(axis=1).min())) < longest:
-            raise ValueError(f"problems of one batch must have one longest operand, got {short} and {longest} digits")
+        check_longest(digits, lengths)
         padded = np.zeros((len(digits), self.operands, longest + 1), dtype=np.uint8)
         padded[:, :, :longest] = digits
         operands = [padded[:, place] for place in range(self.operands)]
@@ -77,11 +73,7 @@ class MultiOperandAddition(DecoderTask):
         query[-1] = EQUALS
         return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
 
-    def drawn_lengths(self, digits, lengths):
-        place = np.arange(1, digits.shape[2] + 1)
-        return np.where(digits > 0, place, 1).max(axis=2)
-
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         """All problems of one digit, and those of three whose ones make one of the carries that there are.
 
         A token sees digits in any order, so that one order of the digits in a column is enough: with n operands there are
@@ -131,18 +123,9 @@ class MultiOperandAddition(DecoderTask):
 
     def vary(self, generator, digits, max_length):
         """In another order in every column; half of the time also extended by random columns above."""
-        digits = extend_digits(generator, generator.permuted(digits, axis=1), max_length)
-        return digits, np.full(digits.shape[:2], digits.shape[2])
+        return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
 
     def prompt(self, question):
-        form = r"\s*[0-9]+\s*(\+\s*[0-9]+\s*)+=?\s*"
-        numbers = re.findall("[0-9]+", question) if re.fullmatch(form, question, flags=re.ASCII) else []
-        if len(numbers) != self.operands:
-            raise ValueError(
-                f"the question {question!r} is not an addition of {self.operands} numbers such as {self.example_question!r}"
-            )
+        numbers = read_numbers(question, "+", self.example_question, self.operands)
         width = max(map(len, numbers)) + 1
         return "+".join(number.zfill(width) for number in numbers) + "="
-
-    def read_answer(self, response):
-        return response[::-1].lstrip("0") or response[:1]

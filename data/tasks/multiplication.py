@@ -1,16 +1,19 @@
 """Multiplication by a number of fixed length: `$653*49=79913$` (paper 1, Sec. 6.1)."""
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.certificates.neighbourhoods import DIGITS, CoveringNeighbourhoods, Neighbourhoods, combine
+from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
@@ -33,6 +36,7 @@ class Multiplication(DecoderTask):
     name: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653*49"
+    reader = ONES_FIRST
     sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
 
@@ -40,9 +44,7 @@ class Multiplication(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        length = self.multiplier_length
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise ValueError(f"multiplier_length must be an integer of at least 1, got {length!r}")
+        check_integer("multiplier_length", self.multiplier_length, 1)
 
     @property
     def coupling(self) -> str:
@@ -61,12 +63,6 @@ class Multiplication(DecoderTask):
         first = generator.integers(min_length, max_length + 1, size=count)
         return np.stack([first, np.full(count, self.multiplier_length)], axis=1)
 
-    def group(self, lengths):
-        return lengths[:, 0]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
-
     def draw_operands(self, generator, lengths):
         digits = super().draw_operands(generator, lengths)
         length = self.multiplier_length
@@ -80,7 +76,7 @@ class Multiplication(DecoderTask):
         product = pad_beyond(product, lengths.sum(axis=1))
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
 
-    def covering_neighbourhoods(self, window, layers):
+    def covering(self, window, layers):
         """All 124,740 for a multiplier of one digit, all 1,720,300 for one of two; for any number of layers.
 
         The token d sees four digits x of A and both of B, y and z; n comes next:
@@ -95,13 +91,9 @@ class Multiplication(DecoderTask):
                 "the neighbourhoods of multiplication have been worked out for a multiplier_length of 1 or 2 and the window "
                 f"of the coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
-        tokens, keys, right = _neighbourhoods(self.multiplier_length, self.end_token)
         return CoveringNeighbourhoods(
-            count=len(tokens),
-            batches=(
-                (tokens[first : first + _BATCH], keys[first : first + _BATCH], np.arange(6), right[first : first + _BATCH])
-                for first in range(0, len(tokens), _BATCH)
-            ),
+            count={1: 124_740, 2: 1_720_300}[self.multiplier_length],
+            batches=_batches(self.multiplier_length, self.end_token),
             argument=(
                 f"Call the ones column 0; A has the columns 0 to N-1, B 0 to M-1 with M = {self.multiplier_length}, the "
                 "product 0 to N+M-1. A token of the response in column i, or `=` as column -1, sees A's digits in columns "
@@ -121,10 +113,7 @@ class Multiplication(DecoderTask):
 
     def prompt(self, question):
         """Zeros before the first operand are left out; a shorter second one is zero-padded to `multiplier_length`."""
-        match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
-        if match is None:
-            raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
-        first, second = match.groups()
+        first, second = read_numbers(question, "*", self.example_question)
         if len(second) > self.multiplier_length:
             raise ValueError(
                 f"the second number of the question {question!r} must have at most multiplier_length = "
@@ -132,82 +121,113 @@ class Multiplication(DecoderTask):
             )
         return f"{first.lstrip('0') or '0'}*{second.zfill(self.multiplier_length)}="
 
-    def read_answer(self, response):
-        return response[::-1].lstrip("0") or response[:1]
 
-
-_BATCH = 20_000
-"""Neighbourhoods that are checked at a time."""
+_COVERING_BATCH = 20_000
 
 _CARRIES = 18
 """Carries of a product with a number of two digits, 0 to 17."""
+
+_ABSENT = np.array([PAD])
+
+
+class _Columns(NamedTuple):
+    """What decides what tokens see and what is right next, one token a row.
+
+    Attributes:
+        multiplier: B, as a number.
+        carry: into the token's own column.
+        two_below, below, own, following: digits of A in the columns from two below the token to one above; `PAD` if A has
+            no such column.
+    """
+
+    multiplier: np.ndarray
+    carry: np.ndarray
+    two_below: np.ndarray
+    below: np.ndarray
+    own: np.ndarray
+    following: np.ndarray
 
 
 def _carries_out(carries: np.ndarray, ones: np.ndarray, tens: np.ndarray) -> np.ndarray:
     """Which carries can come out of a column of the product.
 
     Args:
-        carries: (numbers, 10, 18) bool, those that can come in, by B and by A's digit in the column below.
-        ones, tens: (numbers,) digits of B.
+        carries: (multipliers, 10, 18) bool, which can come in, by B and by A's digit in the column below.
+        ones, tens: (multipliers,) digits of B.
 
     Returns:
-        (numbers, 10, 10, 18) bool, by B, by A's digit in the column below, and by A's digit in this one.
+        (multipliers, 10, 10, 18) bool, by B, by A's digit in the column below, and by A's digit in this column.
     """
-    number, below, carry = (index[:, None] for index in carries.nonzero())
-    digit = np.arange(10)
+    multiplier, below, carry = (index[:, None] for index in carries.nonzero())
     possible = np.zeros((len(ones), 10, 10, _CARRIES), dtype=bool)
-    possible[number, below, digit, (digit * ones[number] + below * tens[number] + carry) // 10] = True
+    possible[multiplier, below, DIGITS, (DIGITS * ones[multiplier] + below * tens[multiplier] + carry) // 10] = True
     return possible
 
 
-def _neighbourhoods(multiplier_length: int, end_token: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens (count,), their keys (count, 6) in the order of the rule's relations, and right next tokens (count,).
+def _carries_in(ones: np.ndarray, tens: np.ndarray) -> list[np.ndarray]:
+    """Which carries can come into a column above no, one, and two or more columns of A.
 
-    No neighbourhood is there twice.
+    Args:
+        ones, tens: (multipliers,) digits of B.
+
+    Returns:
+        Three arrays (multipliers, 10, 10, 18) bool, by B and by A's digits two columns below and one below, which are 0 if A
+        has no such column.
     """
-    number, digit = np.arange(10**multiplier_length), np.arange(10)
-    ones, tens = number % 10, number // 10
+    above_none = np.zeros((len(ones), 10, 10, _CARRIES), dtype=bool)
+    above_none[:, 0, 0, 0] = True
+    above_one = _carries_out(above_none[:, 0], ones, tens)
+    above_two = _carries_out(above_one[:, 0], ones, tens)
+    # Column after column, until there is no new carry.
+    while (more := above_two | _carries_out(above_two.any(1), ones, tens)).sum() > above_two.sum():
+        above_two = more
+    return [above_none, above_one, above_two]
 
-    # By B, by A's digits two columns below the token and one below, and by the carry into the token's column: what there can
-    # be if A has none of these columns, the upper one, or both.
-    nothing = np.zeros((len(number), 10, 10, _CARRIES), dtype=bool)
-    nothing[:, 0, 0, 0] = True
-    bottom = _carries_out(nothing[:, 0], ones, tens)
-    both = _carries_out(bottom[:, 0], ones, tens)
-    while (more := both | _carries_out(both.any(1), ones, tens)).sum() > both.sum():
-        both = more
 
-    def cross(cases: np.ndarray, values: np.ndarray | int) -> np.ndarray:
-        """(rows, count) with a further row, every case with each of the values."""
-        values = np.atleast_1d(values)
-        return np.vstack([cases.repeat(len(values), axis=1), np.tile(values, cases.shape[1])])
+def _all_columns(multiplier_length: int, carries_in: list[np.ndarray]) -> Iterator[_Columns]:
+    """All cases, each once: first `=`, then the tokens above no, one, and two or more columns of A."""
+    multiplier, following = combine(np.arange(10**multiplier_length), DIGITS)
+    absent = np.full_like(multiplier, PAD)
+    yield _Columns(multiplier, np.zeros_like(multiplier), absent, absent, absent, following)
+    for columns_below, possible in enumerate(carries_in):
+        multiplier, two_below, below, carry = possible.nonzero()
 
-    # Number and carry, then A's digits from two columns below the token to the one above it.
-    found = [cross(np.stack([number, 0 * number, *[PAD + 0 * number] * 3]), digit)]
-    for columns_below, possible in enumerate((nothing, bottom, both)):
-        number, lower, upper, carry = possible.nonzero()
-        if columns_below < 2:
-            lower = np.full_like(lower, PAD)
-        if columns_below < 1:
-            upper = np.full_like(upper, PAD)
-        cases = np.stack([number, carry, lower, upper])
-        # The top digit of A is further up; in the token's column; one column below; two columns below. It is 0 in 0 alone.
-        found.append(cross(cross(cases, digit), digit))
-        found.append(cross(cross(cases, digit[columns_below > 0 :]), PAD))
+        def cases(rows, own, following, columns=columns_below, known=(multiplier, carry, two_below, below)):
+            row, own, following = combine(rows, own, following)
+            multiplier, carry, two_below, below = (values[row] for values in known)
+            absent = np.full_like(row, PAD)
+            return _Columns(
+                multiplier, carry, two_below if columns > 1 else absent, below if columns > 0 else absent, own, following
+            )
+
+        every = np.arange(len(multiplier))
+        # A goes on above the token's column.
+        yield cases(every, DIGITS, DIGITS)
+        # A's top digit, which is 0 in A = 0 only, is in the token's column; one column below; two columns below.
+        yield cases(every, DIGITS[columns_below > 0 :], _ABSENT)
         if columns_below > 0:
-            found.append(cross(cross(cases[:, upper >= columns_below - 1], PAD), PAD))
+            yield cases(every[below >= columns_below - 1], _ABSENT, _ABSENT)
         if columns_below > 1 and multiplier_length > 1:
-            cases = cases[:, (upper == 0) & ((lower > 0) | (carry == 0))]
-            cases[3] = PAD
-            found.append(cross(cross(cases, PAD), PAD))
-    number, carry, *digits = np.concatenate(found, axis=1)
+            ended = cases(every[(below == 0) & ((two_below > 0) | (carry == 0))], _ABSENT, _ABSENT)
+            yield ended._replace(below=ended.own)
 
-    _, below, own, following = (np.where(column == PAD, 0, column) for column in digits)
-    total = own * ones[number] + below * tens[number] + carry
-    right = (following * ones[number] + own * tens[number] + total // 10) % 10
-    is_first = (digits[2] == PAD) & (digits[3] != PAD)
-    is_last = (np.stack(digits[3 - multiplier_length :]) == PAD).all(0)
-    second = [ones[number], tens[number] if multiplier_length > 1 else np.full_like(number, PAD)]
+
+def _batches(multiplier_length: int, end_token: int) -> Iterator[Neighbourhoods]:
+    """Every neighbourhood once; keys are in the order of the rule's relations."""
+    multipliers = np.arange(10**multiplier_length)
+    ones, tens = multipliers % 10, multipliers // 10
+    parts = zip(*_all_columns(multiplier_length, _carries_in(ones, tens)), strict=True)
+    columns = _Columns(*(np.concatenate(part) for part in parts))
+    ones, tens = ones[columns.multiplier], tens[columns.multiplier]
+
+    _, below, own, following = (np.where(digits == PAD, 0, digits) for digits in columns[2:])
+    total = own * ones + below * tens + columns.carry
+    right = (following * ones + own * tens + total // 10) % 10
+    is_first = (columns.own == PAD) & (columns.following != PAD)
+    # The product ends as many columns above A as B has digits.
+    is_last = np.all([digits == PAD for digits in columns[5 - multiplier_length :]], axis=0)
     tokens, right = np.where(is_first, EQUALS, total % 10), np.where(is_last, end_token, right)
-    keys = np.stack([*digits[::-1], *second], axis=1)
-    return tokens.astype(np.uint8), keys.astype(np.uint8), right.astype(np.uint8)
+    second = [ones, tens if multiplier_length > 1 else np.full_like(tens, PAD)]
+    keys = np.stack([columns.following, columns.own, columns.below, columns.two_below, *second], axis=1)
+    listed = Neighbourhoods(tokens.astype(np.uint8), keys.astype(np.uint8), np.arange(6), right.astype(np.uint8))
+    yield from listed.batches(_COVERING_BATCH)

@@ -1,18 +1,25 @@
 """Multiplication of any two numbers with a scratchpad: `$294*68=2532+4671=25320>29991$` (the follow-up of paper 1)."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.certificates.neighbourhoods import (
+    DIGITS,
+    CoveringNeighbourhoods,
+    Neighbourhoods,
+    combine,
+    list_neighbourhoods,
+)
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
-from longhand.modeling.coupling import COUPLING_RULES
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 
 
@@ -31,6 +38,7 @@ class MultiplicationScratchpad(DecoderTask):
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
+    reader = replace(ONES_FIRST, separators=">=")
 
     @property
     def coupling(self) -> str:
@@ -38,15 +46,6 @@ class MultiplicationScratchpad(DecoderTask):
 
     def answer_length(self, lengths):
         return sum(lengths) + 1
-
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, 2))
-
-    def group(self, lengths):
-        return lengths[:, 0] * 2**31 + lengths[:, 1]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
 
     def format(self, digits, lengths):
         if (lengths != lengths[:1]).any():
@@ -70,23 +69,13 @@ class MultiplicationScratchpad(DecoderTask):
             parts += [GREATER if row else EQUALS, sums[:, row]]
         return lay_out([*parts, self.end_token], query_parts=5)
 
-    def covering_neighbourhoods(self, window, layers):
+    def covering(self, window, layers):
         """All of them, each once, 98,487; `_partial_products` and `_running_sums` list what can stand around a token."""
-        if tuple(window) != COUPLING_RULES[self.coupling].relations or layers != 1:
-            raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for one layer and the coupling rule's own relations"
-            )
-        lists = [*_partial_products(), *_running_sums(self.end_token)]
-
-        def batches() -> Iterator[_Batch]:
-            for tokens, keys, relations, right in lists:
-                for first in range(0, len(tokens), _COVERING_BATCH):
-                    rows = slice(first, first + _COVERING_BATCH)
-                    yield tokens[rows], keys[rows], relations, right[rows]
-
+        self.check_window(window, layers)
+        parts = chain(_partial_products(), _running_sums(self.end_token))
         return CoveringNeighbourhoods(
-            count=sum(len(tokens) for tokens, *_ in lists),
-            batches=batches(),
+            count=98_487,
+            batches=(batch for part in parts for batch in part.batches(_COVERING_BATCH)),
             argument=(
                 "Let the operands have N and M digits; columns count from 0, the ones, and rows from 0: row j is partial "
                 "product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees nothing else, "
@@ -112,15 +101,8 @@ class MultiplicationScratchpad(DecoderTask):
 
     def prompt(self, question):
         """Numbers are written without leading zeros, as in training."""
-        match = re.fullmatch(r"\s*([0-9]+)\s*\*\s*([0-9]+)\s*=?\s*", question, flags=re.ASCII)
-        if match is None:
-            raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
-        first, second = (number.lstrip("0") or "0" for number in match.groups())
+        first, second = (number.lstrip("0") or "0" for number in read_numbers(question, "*", self.example_question))
         return f"{first}*{second}="
-
-    def read_answer(self, response):
-        last = re.split("[>=]", response)[-1]
-        return last[::-1].lstrip("0") or last[:1]
 
 
 _COVERING_BATCH = 10_000
@@ -129,65 +111,69 @@ _COVERING_BATCH = 10_000
 (A, A_NEXT, B, B_NEXT, A_OF_SEPARATOR, B_OF_SEPARATOR,
  ABOVE, ABOVE_NEXT, PARTIAL, PARTIAL_NEXT, NEXT_ROW, TOP) = range(12)  # fmt: skip
 
-_Batch = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_RELATIONS = np.arange(12)
 
 
-def _neighbourhoods(tokens: np.ndarray | int, right: np.ndarray | int, keys: dict[int, np.ndarray | int]) -> _Batch:
-    """A batch as in `CoveringNeighbourhoods`, from the keys of the slots that are not empty; all arguments broadcast."""
-    tokens, right, *values = (part.reshape(-1) for part in np.broadcast_arrays(tokens, right, *keys.values()))
-    table = np.full((len(tokens), 12), PAD)
-    table[:, list(keys)] = np.stack(values, axis=1)
-    return tokens, table, np.arange(12), right
-
-
-def _partial_products() -> Iterator[_Batch]:
-    """Separators, digits in columns of the first operand, and the last carries."""
-    next_row = np.array([*range(10), PAD])
-    ones, digit = np.indices((10, 10))
+def _partial_products() -> Iterator[Neighbourhoods]:
+    """Neighbourhoods of separators, of digits in columns of the first operand, and of the last carries."""
+    ones, multiplier = combine(DIGITS, DIGITS)
     for separator in (EQUALS, PLUS):
-        keys = {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: digit}
-        yield _neighbourhoods(separator, ones * digit % 10, keys)
+        keys = {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
+        yield list_neighbourhoods(separator, ones * multiplier % 10, keys, _RELATIONS)
 
-    # The carry into a column is below the digit that all of them are multiplied by.
-    digit, carry = (part[:, None, None, None] for part in np.nonzero(np.arange(10) < np.maximum(np.arange(10), 1)[:, None]))
-    own, above, row = np.ix_(np.arange(10), np.arange(10), next_row)
-    column = own * digit + carry
-    keys = {A: own, B: digit, B_NEXT: row}
-    yield _neighbourhoods(column % 10, (above * digit + column // 10) % 10, keys | {A_NEXT: above})
-    # The top digit is not 0, but where it is the only one.
-    own, digit, carry, row = (part[..., 0, :] for part in (own, digit, carry, row))
-    column = own * digit + carry
-    tokens, table, relations, right = _neighbourhoods(column % 10, column // 10, {A: own, B: digit, B_NEXT: row})
-    reachable = np.broadcast_to((own > 0) | (carry == 0), (*column.shape[:2], row.shape[-1])).reshape(-1)
-    yield tokens[reachable], table[reachable], relations, right[reachable]
-    digit, carry, row = digit[:, 0], carry[:, 0], next_row
-    yield _neighbourhoods(carry, np.where(row == PAD, EQUALS, PLUS), {B: digit, B_NEXT: row})
+    # A carry is below the digit of the second operand that all digits of the row are multiplied by.
+    multipliers, carries = np.nonzero(np.maximum(DIGITS, 1)[:, None] > DIGITS)
+    cases, next_multipliers = np.arange(len(carries)), np.array([*DIGITS, PAD])
+
+    case, digit, next_digit, next_multiplier = combine(cases, DIGITS, DIGITS, next_multipliers)
+    multiplier = multipliers[case]
+    total = digit * multiplier + carries[case]
+    keys = {A: digit, B: multiplier, B_NEXT: next_multiplier, A_NEXT: next_digit}
+    yield list_neighbourhoods(total % 10, (next_digit * multiplier + total // 10) % 10, keys, _RELATIONS)
+
+    case, digit, next_multiplier = combine(cases, DIGITS, next_multipliers)
+    # The top digit is 0 in the number 0 only.
+    reachable = (digit > 0) | (carries[case] == 0)
+    case, digit, next_multiplier = case[reachable], digit[reachable], next_multiplier[reachable]
+    total = digit * multipliers[case] + carries[case]
+    keys = {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
+    yield list_neighbourhoods(total % 10, total // 10, keys, _RELATIONS)
+
+    case, next_multiplier = combine(cases, next_multipliers)
+    right = np.where(next_multiplier == PAD, EQUALS, PLUS)
+    yield list_neighbourhoods(carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}, _RELATIONS)
 
 
-def _running_sums(end_token: int) -> Iterator[_Batch]:
-    """The first row, which copies; then, for every other row, from its separator to its top."""
-    digit, above = np.ix_(np.arange(10), np.arange(10))
-    last_carry = np.arange(9)
-    for further in (PLUS, PAD):
-        yield _neighbourhoods(EQUALS, np.arange(10), {PARTIAL_NEXT: np.arange(10), NEXT_ROW: further})
-        yield _neighbourhoods(digit, above, {PARTIAL: digit, PARTIAL_NEXT: above, NEXT_ROW: further})
-    yield _neighbourhoods(last_carry, end_token, {PARTIAL: last_carry, TOP: TIMES})
-    yield _neighbourhoods(last_carry, 0, {PARTIAL: last_carry, NEXT_ROW: PLUS})
-    yield _neighbourhoods(0, 0, {NEXT_ROW: PLUS})
-    yield _neighbourhoods(0, GREATER, {NEXT_ROW: PLUS, TOP: TIMES})
+def _running_sums(end_token: int) -> Iterator[Neighbourhoods]:
+    """Neighbourhoods of the first row, which copies; then of every other row, from its separator to its top."""
+    last_carries, next_rows = np.arange(9), (PLUS, PAD)
+    digit, next_digit = combine(DIGITS, DIGITS)
+    for next_row in next_rows:
+        yield list_neighbourhoods(EQUALS, DIGITS, {PARTIAL_NEXT: DIGITS, NEXT_ROW: next_row}, _RELATIONS)
+        keys = {PARTIAL: digit, PARTIAL_NEXT: next_digit, NEXT_ROW: next_row}
+        yield list_neighbourhoods(digit, next_digit, keys, _RELATIONS)
+    yield list_neighbourhoods(last_carries, end_token, {PARTIAL: last_carries, TOP: TIMES}, _RELATIONS)
+    yield list_neighbourhoods(last_carries, 0, {PARTIAL: last_carries, NEXT_ROW: PLUS}, _RELATIONS)
+    yield list_neighbourhoods(0, 0, {NEXT_ROW: PLUS}, _RELATIONS)
+    yield list_neighbourhoods(0, GREATER, {NEXT_ROW: PLUS, TOP: TIMES}, _RELATIONS)
 
-    own, own_partial, above, partial, carry = np.ix_(*[np.arange(10)] * 4, np.arange(2))
-    column = own + own_partial + carry
-    total = (above + partial + column // 10) % 10
-    for further in (PLUS, PAD):
-        for before in (EQUALS, GREATER):
-            yield _neighbourhoods(GREATER, np.arange(10), {ABOVE: before, ABOVE_NEXT: np.arange(10), NEXT_ROW: further})
-        keys = {ABOVE: own, ABOVE_NEXT: above, NEXT_ROW: further}
-        yield _neighbourhoods(own, above, keys)
-        yield _neighbourhoods(own, (above + partial) % 10, keys | {PARTIAL_NEXT: partial})
-        yield _neighbourhoods(column % 10, total, keys | {PARTIAL: own_partial, PARTIAL_NEXT: partial})
-    # Between the partial product and the top the row above, all 0, is copied as below the partial product.
-    last, carry = np.ix_(last_carry, np.arange(2))
-    yield _neighbourhoods(last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES})
-    yield _neighbourhoods(last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS})
-    yield _neighbourhoods(0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES})
+    for next_row in next_rows:
+        for separator in (EQUALS, GREATER):
+            keys = {ABOVE: separator, ABOVE_NEXT: DIGITS, NEXT_ROW: next_row}
+            yield list_neighbourhoods(GREATER, DIGITS, keys, _RELATIONS)
+        # Below the partial product; in the column before its ones; and from its ones on, with a carry.
+        above, above_next = combine(DIGITS, DIGITS)
+        keys = {ABOVE: above, ABOVE_NEXT: above_next, NEXT_ROW: next_row}
+        yield list_neighbourhoods(above, above_next, keys, _RELATIONS)
+        above, above_next, partial_next = combine(DIGITS, DIGITS, DIGITS)
+        keys = {ABOVE: above, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
+        yield list_neighbourhoods(above, (above_next + partial_next) % 10, keys, _RELATIONS)
+        above, partial, above_next, partial_next, carry = combine(DIGITS, DIGITS, DIGITS, DIGITS, np.arange(2))
+        total = above + partial + carry
+        keys = {ABOVE: above, PARTIAL: partial, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
+        yield list_neighbourhoods(total % 10, (above_next + partial_next + total // 10) % 10, keys, _RELATIONS)
+    # Between the partial product and the top, the row above is all 0 and is copied as it is below the partial product.
+    last, carry = combine(last_carries, np.arange(2))
+    yield list_neighbourhoods(last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES}, _RELATIONS)
+    yield list_neighbourhoods(last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS}, _RELATIONS)
+    yield list_neighbourhoods(0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES}, _RELATIONS)

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.modeling.coupling import COUPLING_RULES
+from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.modeling.vocabulary import BOS, EQUALS
 
 
@@ -27,15 +27,7 @@ class StringTask(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("strings of", "symbol")
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
-
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return generator.integers(min_length, max_length + 1, size=(count, 1))
-
-    def group(self, lengths):
-        return lengths[:, 0]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
+    reader: ClassVar[AnswerReader] = AS_WRITTEN
 
     def draw_operands(self, generator, lengths):
         strings = generator.integers(0, self.symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)
@@ -47,17 +39,12 @@ class StringTask(DecoderTask):
 
     def format(self, digits, lengths):
         strings = digits[:, 0]
-        if (short := int(lengths.min())) < strings.shape[1]:
-            raise ValueError(f"strings of one batch must have one length, got {short} and {strings.shape[1]}")
+        check_longest(digits, lengths)
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
-    def covering_problems(self, window, layers):
+    def covering(self, window, layers):
         """All strings of up to two symbols."""
-        relations = COUPLING_RULES[self.coupling].relations
-        if tuple(window) != relations or layers != 1:
-            raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for one layer and the window {list(relations)} only"
-            )
+        self.check_window(window, layers)
         widths = (1, 2)
         return CoveringProblems(
             count=sum(self.symbols**width for width in widths),
@@ -82,6 +69,3 @@ class StringTask(DecoderTask):
                 f"the question {question!r} is not a string of 0 to {self.symbols - 1} such as {self.example_question!r}"
             )
         return f"{match[1]}="
-
-    def read_answer(self, response):
-        return response

@@ -1,7 +1,7 @@
-"""What a task is, and the registry of tasks.
+"""What a task is: it draws, solves, writes and reads problems.
 
-A task knows what each token means: how problems are drawn and solved, and how they are written. A task's fields are its
-format. `Task.family` is the family of models that learns it; `decoder_task.py` and `encoder_task.py` are the bases of each.
+A task knows what each token means. Its fields are its format. `Task.family` is the family of models that learns it:
+`decoder_task.py` and `encoder_task.py` hold the base of each family's tasks.
 """
 
 from abc import ABC, abstractmethod
@@ -9,38 +9,35 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import numpy as np
+import pyarrow as pa
 
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
+from longhand.data.tasks.lengths import Lengths, rows_of_groups
+from longhand.data.tasks.reader import AnswerReader
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(Lengths, ABC):
     """Base of all tasks.
 
-    `lengths` are everywhere (count, operands) arrays of digits; where problems have different numbers of operands, 0 is the
-    length of those that a problem does not have, which come last.
-
     Attributes:
-        operands: numbers in a problem, where all problems have equally many.
-        size_names: what the two numbers are under which results are filed, see `size`.
-        sized_problems: what `min_length` and `max_length` bound, and what of it is counted, see `describe_lengths`.
-        every_problem: what a certificate is about, after "for".
-        partitioned_digits: problems of at most so many digits in all belong to one split, by a hash; of longer ones there
-            must be so many that two splits practically never share one. None where all problems do.
-        most_digits: longest operands of a dataset; the tokens of one such problem, and what is made on the way, fit into the
-            memory of an ordinary computer.
         family: the family of models that learns the task.
+        operands: numbers in a problem; missing if problems differ in it.
+        reader: how the answer is read from a response.
+        example_question: a question, as a person asks it.
+        every_problem: what a certificate is about, after "for".
+        partitioned_digits: problems with at most this many digits in all belong to one split, by a hash. Longer problems may
+            be drawn for any split; there must be so many that two splits practically never share one. None if all problems
+            are partitioned.
+        most_digits: longest operands of a dataset. The tokens of one such problem, and what is computed on the way, fit into
+            the memory of an ordinary computer.
     """
 
     family: ClassVar[Family]
-    name: ClassVar[str]
     operands: ClassVar[int]
-    example_question: ClassVar[str]
-    size_names: ClassVar[tuple[str, str]] = ("digits of the first operand", "digits of the second operand")
-    sized_problems: ClassVar[tuple[str, str]] = ("operands of", "digit")
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
@@ -54,82 +51,43 @@ class Task(ABC):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
 
     @property
+    @abstractmethod
+    def reader(self) -> AnswerReader: ...
+
+    @property
+    @abstractmethod
+    def example_question(self) -> str: ...
+
+    @property
     def answers_questions(self) -> bool:
-        """Whether a model can answer a question that is all it is given."""
+        """Whether a model can answer a question without being given anything else."""
         return True
 
     @property
     def for_evaluation(self) -> "Task":
-        """The task whose problems are validated and tested, where training draws others."""
+        """The task whose problems are used for validation and tests; it differs if training draws other problems."""
         return self
 
     @property
+    def most_text(self) -> int:
+        """Most tokens of random text around a problem, which no model reads anything from."""
+        return 0
+
+    @property
     def widest(self) -> "Task":
-        """The task whose problems are as long as training draws them at most, where its format varies."""
+        """The task that always writes the longest problems of training; it differs if the format varies."""
         return self
 
-    def operand_lengths(self, length: int, other: int | None = None) -> tuple[int, ...]:
-        """Digits of every operand of the problems that tables and plots file under one length, or under two (grids).
-
-        Raises:
-            ValueError: there are no such problems.
-        """
-        if other is None:
-            return (length,) * self.operands
-        if self.operands != 2:
-            raise ValueError(f"problems of the task {self.name!r} have one size, {self.size_names[0]}, not two")
-        if other < 1:
-            raise ValueError(f"{self.size_names[1]} must be at least 1, got {other}")
-        return (length, other)
-
-    def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:
-        """The two numbers under which results of these operand lengths are filed; what they are say `size_names`."""
-        return lengths[0], lengths[-1]
-
-    def describe_lengths(self, shortest: int, longest: int) -> str:
-        """Problems of these lengths in words, such as "operands of 1 to 30 digits"."""
-        what, unit = self.sized_problems
-        lengths = f"{shortest:,} to {longest:,}" if shortest < longest else f"{longest:,}"
-        return f"{what} {lengths} {unit}{'' if longest == 1 else 's'}"
-
-    def answer_length(self, lengths: tuple[int, ...]) -> int | None:
-        """Tokens at the end of a response that are the answer itself and the end token, for a task with a scratchpad."""
-        return None
-
-    @abstractmethod
-    def sample_lengths(self, generator: np.random.Generator, count: int, min_length: int, max_length: int) -> np.ndarray:
-        """Operand lengths (count, operands), drawn as the paper does for training."""
-
-    @abstractmethod
-    def group_lengths(self, generator: np.random.Generator, lengths: np.ndarray, count: int, min_length: int) -> np.ndarray:
-        """Operand lengths (count, operands) drawn from those that share a batch with `lengths` (operands,)."""
-
-    @abstractmethod
-    def group(self, lengths: np.ndarray) -> np.ndarray:
-        """(count,) integer; examples of one group fit into one batch with little or no padding."""
-
-    @abstractmethod
-    def prompt(self, question: str) -> str:
-        """The text that a model is given for a question such as `example_question`.
-
-        Raises:
-            ValueError: the question is not of the task's form.
-        """
-
-    @abstractmethod
-    def read_answer(self, response: str) -> str:
-        """The answer as a person writes it, from the response's text without the end token."""
-
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-        """Operands (count, operands, width) of the given lengths, uniform among the numbers of so many digits."""
+        """Operands (count, operands, width) of these lengths, uniform among the numbers of each length."""
         return uniform_digits(generator, lengths)
 
     def split_of(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The split of each problem, see `sampling.split_of`."""
+        """The split of each problem, see `splits.split_of`."""
         return split_of(digits, lengths, self.partitioned_digits)
 
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
-        """Operands (count, operands, width) of the given lengths that belong to a split.
+        """Operands (count, operands, width) of these lengths that belong to a split.
 
         Raises:
             ValueError: the split is unknown, or holds no problem of these lengths.
@@ -152,21 +110,36 @@ class Task(ABC):
 
     @abstractmethod
     def examples(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> Examples | LabelledTokens:
-        """Draws, solves and writes problems of the given lengths. Cost is linear in the number of tokens."""
+        """Draw, solve and write problems of these lengths. Cost is linear in the number of tokens."""
+
+    def layouts(self, generator: np.random.Generator, lengths: np.ndarray) -> list[tuple["Task", np.ndarray]]:
+        """The rows of `lengths` that a dataset writes at once, each with the task that writes them."""
+        return [(self, rows) for _, rows in rows_of_groups(self.group(lengths))]
 
     def augment(self, generator: np.random.Generator, examples: Examples | LabelledTokens) -> Examples | LabelledTokens:
-        """What training does to examples anew every time that it sees them; evaluation leaves them as they are."""
+        """What training changes in examples anew every time that it sees them; evaluation leaves them as they are."""
         return examples
+
+    def answer_length(self, lengths: tuple[int, ...]) -> int | None:
+        """Tokens at the end of a response that are the answer and the end token; None if there is no scratchpad."""
+        return None
+
+    def extra_columns(self, digits: np.ndarray) -> dict[str, pa.Array]:
+        """Columns of a dataset that only this task has, from operands (count, operands, width)."""
+        return {}
+
+    @abstractmethod
+    def prompt(self, question: str) -> str:
+        """The text that a model is given for a question such as `example_question`.
+
+        Raises:
+            ValueError: the question is not of the task's form.
+        """
+
+    def read_answer(self, response: str) -> str:
+        """The answer as a person writes it, from the response's text without the end token."""
+        return self.reader.read(response)
 
     def describe(self) -> dict[str, Any]:
         """Name and format, for recipes and results."""
         return {"task": self.name, **asdict(self)}
-
-
-TASKS: dict[str, type[Task]] = {}
-
-
-def register_task(task: type[Task]) -> type[Task]:
-    """Class decorator: makes the task known by its name."""
-    TASKS[task.name] = task
-    return task

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from longhand.data import TASKS, Task
-from longhand.data.certificates.certificate import hash_weights
+from longhand.data.certificates import hash_weights
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 

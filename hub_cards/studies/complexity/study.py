@@ -13,9 +13,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from longhand.data.complexity import cascade_distribution, dependency_distribution
 from longhand.hub_cards.reports.plots import save_figure
 from longhand.hub_cards.reports.results import Row, read_results, write_results
+from longhand.hub_cards.studies.complexity.distributions import cascade_distribution, dependency_distribution
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")
 FIGURE = RESULTS.with_suffix(".png")
