@@ -16,7 +16,8 @@ from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns, planned_position_ids, reorder
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.data.tasks.task import TASKS, Task
+from longhand.data.tasks.registry import build_task
+from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import PAD
 
 VERSION = "1.0.0"
@@ -75,20 +76,6 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         """Covers every argument, given or not: it names the folder of the cache."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed]
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
-
-
-def build_task(name: str, /, **task_fields: Any) -> Task:
-    """The task of a name and a format.
-
-    Raises:
-        ValueError: there is no such task or field, or a value is not legal.
-    """
-    if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
-    legal = [option.name for option in fields(TASKS[name])]
-    if unknown := [given for given in task_fields if given not in legal]:
-        raise ValueError(f"the task {name!r} has no field {unknown[0]!r}: choose one of {', '.join(legal)}")
-    return TASKS[name](**task_fields)
 
 
 def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

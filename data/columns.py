@@ -2,7 +2,6 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from longhand.data.collator import IGNORED
@@ -75,10 +74,8 @@ def _decoder_columns(task: DecoderTask, digits: np.ndarray, lengths: np.ndarray,
         columns[name] = _lists(np.broadcast_to(position_ids[:, level], tokens.shape), present)
 
     columns["prompt"] = _texts(_lists(tokens, (column > 0) & (column < query_ends)), _DECODER_CHARACTERS)
-    answer_length = task.answer_length(tuple(lengths[0].tolist()))
-    begins = query_ends if answer_length is None else ends - answer_length
-    in_answer = (column >= begins) & (column < ends - 1) & (tokens[masked] < FIRST_HINT)
-    columns["answer"] = _read_answers(task, _texts(_lists(tokens, in_answer), _DECODER_CHARACTERS))
+    response = _texts(_lists(tokens, (column >= query_ends) & (column < ends - 1)), _DECODER_CHARACTERS)
+    columns["answer"] = task.reader.read_column(response)
 
     columns["operand_lengths"] = _lists(lengths.astype(np.int32), lengths > 0)
     if isinstance(task, Addition):
@@ -142,19 +139,6 @@ def _texts(tokens: pa.ListArray, table: np.ndarray) -> pa.StringArray:
         # Byte by byte, which indexing takes five times as long for.
         characters = flat.astype(np.uint8, copy=False).tobytes().translate(table[:, 0].tobytes().ljust(256, b"\0"))
     return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(characters))
-
-
-def _read_answers(task: DecoderTask, texts: pa.StringArray) -> pa.StringArray:
-    """`Task.read_answer` of many answers at once; which way it reads numbers is seen from one of them."""
-    reading = task.read_answer("01")
-    if reading == "01":
-        return texts
-    if reading not in ("1", "10"):
-        raise NotImplementedError(f"the task {task.name!r} reads the response '01' as {reading!r}")
-    if reading == "10":
-        texts = pc.ascii_reverse(texts)
-    trimmed = pc.ascii_ltrim(texts, characters="0")
-    return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), "0", trimmed)
 
 
 def reorder(column: pa.Array, place: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,7 +11,8 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {
@@ -46,6 +47,10 @@ class Addition(DecoderTask):
     @property
     def coupling(self) -> str:
         return _COUPLING[self.order]
+
+    @property
+    def reader(self) -> AnswerReader:
+        return replace(ONES_FIRST, ones_first=self.order != "plain")
 
     def sample_lengths(self, generator, count, min_length, max_length):
         return generator.integers(min_length, max_length + 1, size=(count, 2))
@@ -151,7 +156,3 @@ class Addition(DecoderTask):
         if self.order == "all_reversed":
             first, second = first[::-1], second[::-1]
         return f"{first}+{second}="
-
-    def read_answer(self, response):
-        digits = response if self.order == "plain" else response[::-1]
-        return digits.lstrip("0") or digits[:1]

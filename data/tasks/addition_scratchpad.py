@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,7 +12,8 @@ from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS
 
@@ -44,6 +45,8 @@ class AdditionScratchpad(DecoderTask):
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
+
+    reader = replace(ONES_FIRST, separators=">")
 
     max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 or more"})
     length_sampling: LengthSampling = field(
@@ -206,10 +209,6 @@ class AdditionScratchpad(DecoderTask):
         numbers = re.findall("[0-9]+", question)
         width = _sum_width(max(map(len, numbers)), len(numbers))
         return "+".join(number.zfill(width) for number in numbers) + "="
-
-    def read_answer(self, response):
-        last = response.split(">")[-1][::-1]
-        return last.lstrip("0") or last[:1]
 
 
 def _sum_width(longest: int, operands: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from longhand.data.complexity import draw_carry_runs, draw_cascades
 from longhand.data.digits import add_digits, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
 
 AdditionSampling = Literal[

@@ -7,7 +7,7 @@ import numpy as np
 
 from longhand.data.digits import multiply_digits, number_lengths, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, check_count, write_field
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 

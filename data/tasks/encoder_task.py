@@ -12,6 +12,7 @@ from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens
 from longhand.data.splits import split_of
+from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
 
@@ -50,6 +51,7 @@ class EncoderTask(Task):
     family = ENCODER
     operator: ClassVar[int]
     in_field: ClassVar[slice] = slice(None)
+    reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
         default=None, metadata={"help": "tokens of a padded number's field; None is as wide as the longest number needs"}
@@ -182,9 +184,6 @@ class EncoderTask(Task):
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
         tokens = replace(self, text_tokens=0).write(digits, width).tokens[0]
         return "".join(ENCODER_TOKENS[token] for token in tokens)
-
-    def read_answer(self, response):
-        return response.strip("_")
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Addition with index hints: `$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$` (paper 1, Sec. 4; Zhou et al., 2024)."""
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ import numpy as np
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.addition import Addition
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
 
@@ -37,6 +36,10 @@ class IndexHintedAddition(Addition):
     @property
     def coupling(self) -> str:
         return "sequential"
+
+    @property
+    def reader(self):
+        return replace(super().reader, dropped=f"{HINTS[0]}-{HINTS[-1]}")
 
     @property
     def writes_whole_response(self) -> bool:
@@ -87,6 +90,3 @@ class IndexHintedAddition(Addition):
         if self.order == "all_reversed":
             hints, padded = hints[::-1], [f"{number}0" for number in numbers]
         return "+".join("".join(map("".join, zip(hints, number, strict=True))) for number in padded) + "="
-
-    def read_answer(self, response):
-        return super().read_answer(re.sub(f"[{HINTS[0]}-{HINTS[-1]}]", "", response))

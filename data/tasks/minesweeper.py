@@ -12,7 +12,8 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import AS_WRITTEN
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
@@ -60,6 +61,8 @@ class Minesweeper(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
     partitioned_digits: ClassVar[int | None] = None
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
+    # All cells in one line: a response does not say how wide the board is.
+    reader = AS_WRITTEN
 
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})
     max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})
@@ -239,7 +242,3 @@ class Minesweeper(DecoderTask):
                 f"{different[0]!r} ({len(different[0])})"
             )
         return ">".join(rows) + "="
-
-    def read_answer(self, response):
-        """All cells in one line: a response does not say how wide the board is."""
-        return response

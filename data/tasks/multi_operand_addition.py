@@ -14,7 +14,8 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COVERING_BATCH = 10_000
@@ -31,6 +32,7 @@ class MultiOperandAddition(DecoderTask):
     """
 
     name: ClassVar[str] = "multi_operand_addition"
+    reader = ONES_FIRST
 
     operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10"})
 
@@ -143,6 +145,3 @@ class MultiOperandAddition(DecoderTask):
             )
         width = max(map(len, numbers)) + 1
         return "+".join(number.zfill(width) for number in numbers) + "="
-
-    def read_answer(self, response):
-        return response[::-1].lstrip("0") or response[:1]

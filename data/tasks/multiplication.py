@@ -10,7 +10,8 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
@@ -33,6 +34,7 @@ class Multiplication(DecoderTask):
     name: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653*49"
+    reader = ONES_FIRST
     sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
 
@@ -131,9 +133,6 @@ class Multiplication(DecoderTask):
                 f"{self.multiplier_length} digits, got {len(second)}"
             )
         return f"{first.lstrip('0') or '0'}*{second.zfill(self.multiplier_length)}="
-
-    def read_answer(self, response):
-        return response[::-1].lstrip("0") or response[:1]
 
 
 _BATCH = 20_000

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 
@@ -31,6 +32,7 @@ class MultiplicationScratchpad(DecoderTask):
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
+    reader = replace(ONES_FIRST, separators=">=")
 
     @property
     def coupling(self) -> str:
@@ -117,10 +119,6 @@ class MultiplicationScratchpad(DecoderTask):
             raise ValueError(f"the question {question!r} is not a multiplication such as {self.example_question!r}")
         first, second = (number.lstrip("0") or "0" for number in match.groups())
         return f"{first}*{second}="
-
-    def read_answer(self, response):
-        last = re.split("[>=]", response)[-1]
-        return last[::-1].lstrip("0") or last[:1]
 
 
 _COVERING_BATCH = 10_000

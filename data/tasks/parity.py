@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.strings import StringTask
-from longhand.data.tasks.task import register_task
 
 
 @register_task
@@ -22,6 +23,7 @@ class Parity(StringTask):
     example_question: ClassVar[str] = "1011"
     symbols: ClassVar[int] = 2
     partitioned_digits: ClassVar[int] = 60
+    reader: ClassVar[AnswerReader] = AnswerReader(last=1)
 
     scratchpad: bool = field(default=True, metadata={"help": "respond with the running parities, not the last one alone"})
 
@@ -40,6 +42,3 @@ class Parity(StringTask):
         if not self.scratchpad:
             raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
         return super().covering_problems(window, layers)
-
-    def read_answer(self, response):
-        return response[-1:]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.strings import StringTask
-from longhand.data.tasks.task import register_task
 
 
 @register_task

@@ -11,6 +11,7 @@ import numpy as np
 from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS
 
@@ -27,6 +28,7 @@ class StringTask(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("strings of", "symbol")
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
+    reader: ClassVar[AnswerReader] = AS_WRITTEN
 
     def sample_lengths(self, generator, count, min_length, max_length):
         return generator.integers(min_length, max_length + 1, size=(count, 1))
@@ -82,6 +84,3 @@ class StringTask(DecoderTask):
                 f"the question {question!r} is not a string of 0 to {self.symbols - 1} such as {self.example_question!r}"
             )
         return f"{match[1]}="
-
-    def read_answer(self, response):
-        return response

@@ -11,7 +11,8 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.reader import ONES_FIRST
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 
@@ -29,6 +30,7 @@ class Subtraction(DecoderTask):
     name: ClassVar[str] = "subtraction"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653-49"
+    reader = ONES_FIRST
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
 
     @property
@@ -128,9 +130,6 @@ class Subtraction(DecoderTask):
         if first < second:
             raise ValueError(f"the question {question!r} must not subtract the larger number from the smaller one")
         return f"{first}-{second}="
-
-    def read_answer(self, response):
-        return response[::-1].lstrip("0") or response[:1]
 
 
 def _larger_first(digits: np.ndarray) -> np.ndarray:

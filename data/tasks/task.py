@@ -14,6 +14,7 @@ from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
+from longhand.data.tasks.reader import AnswerReader
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Task(ABC):
                 raise ValueError(f"{option.name} must be True or False, got {value!r}")
             if get_origin(option.type) is Literal and value not in (legal := get_args(option.type)):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
+
+    @property
+    @abstractmethod
+    def reader(self) -> AnswerReader:
+        """How the answer is read from a response."""
 
     @property
     def answers_questions(self) -> bool:
@@ -116,9 +122,9 @@ class Task(ABC):
             ValueError: the question is not of the task's form.
         """
 
-    @abstractmethod
     def read_answer(self, response: str) -> str:
         """The answer as a person writes it, from the response's text without the end token."""
+        return self.reader.read(response)
 
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of the given lengths, uniform among the numbers of so many digits."""
@@ -161,12 +167,3 @@ class Task(ABC):
     def describe(self) -> dict[str, Any]:
         """Name and format, for recipes and results."""
         return {"task": self.name, **asdict(self)}
-
-
-TASKS: dict[str, type[Task]] = {}
-
-
-def register_task(task: type[Task]) -> type[Task]:
-    """Class decorator: makes the task known by its name."""
-    TASKS[task.name] = task
-    return task

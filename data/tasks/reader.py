@@ -1,0 +1,84 @@
+"""How an answer is read from a response: one declaration for a text, for columns of texts, and for the code on cards."""
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """Steps from a response, without its end token, to the answer as a person writes it, in the order of the attributes.
+
+    Attributes:
+        dropped: characters to leave out, in the notation of a regular expression's character set such as `a-z`.
+        separators: the answer stands after the last of these characters.
+        last: the answer is this many characters at the end; None for all.
+        ones_first: whether the answer is written with the ones digit first.
+        leading_zeros: whether zeros at the front are part of the answer; if not, a number of zeros alone reads 0.
+        padding: character to strip from both ends.
+    """
+
+    dropped: str = ""
+    separators: str = ""
+    last: int | None = None
+    ones_first: bool = False
+    leading_zeros: bool = True
+    padding: str = ""
+
+    def read(self, text: str) -> str:
+        """The answer in a response."""
+        if self.dropped:
+            text = re.sub(f"[{self.dropped}]", "", text)
+        if self.separators:
+            text = re.split(f"[{self.separators}]", text)[-1]
+        if self.last is not None:
+            text = text[-self.last :]
+        if self.ones_first:
+            text = text[::-1]
+        if not self.leading_zeros:
+            text = text.lstrip("0") or text[:1]
+        return text.strip(self.padding) if self.padding else text
+
+    def read_column(self, texts: pa.StringArray) -> pa.StringArray:
+        """The answers in many responses, as `read` gives them."""
+        if self.dropped:
+            texts = pc.replace_substring_regex(texts, f"[{self.dropped}]", "")
+        if self.separators:
+            texts = pc.replace_substring_regex(texts, f"(?s)^.*[{self.separators}]", "")
+        if self.last is not None:
+            texts = pc.utf8_slice_codeunits(texts, -self.last)
+        if self.ones_first:
+            texts = pc.utf8_reverse(texts)
+        if not self.leading_zeros:
+            trimmed = pc.ascii_ltrim(texts, characters="0")
+            texts = pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pc.utf8_slice_codeunits(texts, 0, 1), trimmed)
+        return pc.ascii_trim(texts, characters=self.padding) if self.padding else texts
+
+    def code(self, variable: str) -> str:
+        """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
+        code = variable
+        if self.dropped:
+            code = f're.sub("[{self.dropped}]", "", {code})'
+        if self.separators:
+            code = f're.split("[{self.separators}]", {code})[-1]'
+        if self.last is not None:
+            code += f"[-{self.last}:]"
+        if self.ones_first:
+            code += "[::-1]"
+        if not self.leading_zeros:
+            code += '.lstrip("0") or "0"'
+        return f'{code}.strip("{self.padding}")' if self.padding else code
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Names of the modules that `code` needs."""
+        return ("re",) if self.dropped or self.separators else ()
+
+
+AS_WRITTEN = AnswerReader()
+"""The whole response is the answer."""
+
+ONES_FIRST = AnswerReader(ones_first=True, leading_zeros=False)
+"""The response is one number, the ones digit first, which may be zero-padded."""

@@ -1,0 +1,61 @@
+"""The registry of tasks, and how a recipe becomes a task."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from longhand.data.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {}
+"""All tasks by name."""
+
+
+def register_task(task: type[Task]) -> type[Task]:
+    """Class decorator: make the task known by its name.
+
+    A class may replace itself, so that its file can be loaded again.
+
+    Raises:
+        ValueError: another task has the name.
+    """
+    known = TASKS.get(task.name, task)
+    if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):
+        raise ValueError(
+            f"task {task.name!r} exists already, as {known.__module__}.{known.__qualname__}: choose another name"
+        )
+    TASKS[task.name] = task
+    return task
+
+
+def find_task(name: Any) -> type[Task]:
+    """The class of the task of this name.
+
+    Raises:
+        ValueError: there is no such task.
+    """
+    if not isinstance(name, str) or name not in TASKS:
+        raise ValueError(f"task {name!r} is unknown: choose one of {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def build_task(name: str, /, **task_fields: Any) -> Task:
+    """The task of this name and format; fields that are not given have their defaults.
+
+    Raises:
+        ValueError: there is no such task or field, or a value is not legal.
+    """
+    kind = find_task(name)
+    legal = [option.name for option in fields(kind)]
+    if unknown := [given for given in task_fields if given not in legal]:
+        raise ValueError(f"the task {name!r} has no field {unknown[0]!r}: choose one of {', '.join(legal)}")
+    return kind(**task_fields)
+
+
+def task_from_recipe(recipe: Mapping[str, Any]) -> Task:
+    """The task that a recipe names, in the format that the recipe gives; other keys of the recipe are left alone.
+
+    Raises:
+        ValueError: there is no such task, or the value of a field is not legal.
+    """
+    kind = find_task(recipe.get("task"))
+    return kind(**{option.name: recipe[option.name] for option in fields(kind) if option.name in recipe})

@@ -1,0 +1,59 @@
+"""The registry of tasks: one name, one task; a recipe becomes a task or an error that says what is legal."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from longhand import data
+from longhand.data import TASKS, Addition, Copy, build_task, register_task, task_from_recipe
+
+
+def test_every_registered_task_is_exported():
+    assert {kind.__name__ for kind in TASKS.values()} <= set(data.__all__)
+    assert all(getattr(data, name) is not None for name in data.__all__)
+
+
+def test_a_taken_name_is_refused_and_a_class_may_replace_itself():
+    @dataclass(frozen=True)
+    class Other(Copy):
+        name: ClassVar[str] = "addition"
+
+    with pytest.raises(ValueError, match=r"task 'addition' exists already, as longhand\.data\.tasks\.addition\.Addition"):
+        register_task(Other)
+    assert TASKS["addition"] is Addition
+    assert register_task(Addition) is TASKS["addition"] is Addition
+
+
+def test_a_recipe_gives_the_task_and_its_format_and_may_hold_more():
+    recipe = {"task": "addition", "order": "plain", "max_length": 30, "multiplier_length": 2}
+    assert task_from_recipe(recipe) == build_task("addition", order="plain") == Addition(order="plain")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_a_task_says_of_itself_makes_it_again(name):
+    assert task_from_recipe(TASKS[name]().describe()) == TASKS[name]()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({}, r"task None is unknown: choose one of addition, .*reverse"),
+        ({"task": "adition"}, r"task 'adition' is unknown: choose one of addition"),
+        ({"task": ["addition"]}, r"task \['addition'\] is unknown: choose one of addition"),
+        (
+            {"task": "addition", "order": "up"},
+            r"order 'up' is unknown: choose one of response_reversed, all_reversed, plain",
+        ),
+        ({"task": "addition", "zero_padding": "yes"}, r"zero_padding must be True or False, got 'yes'"),
+        ({"task": "multiplication", "multiplier_length": True}, r"multiplier_length must be an integer .* 1, got True"),
+    ],
+)
+def test_a_recipe_of_no_task_is_refused_with_what_is_legal(recipe, message):
+    with pytest.raises(ValueError, match=message):
+        task_from_recipe(recipe)
+
+
+def test_a_field_that_a_task_does_not_have_is_refused():
+    with pytest.raises(ValueError, match=r"task 'copy' has no field 'order': choose one of separate_eos"):
+        build_task("copy", order="plain")
