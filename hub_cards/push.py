@@ -1,14 +1,9 @@
-"""Publishes checkpoints, generated datasets and the metric on the Hub, each push as one commit. Without --yes, shows what it
-would do.
+"""Push a checkpoint, a generated dataset or the metric to the Hub, in one commit.
 
-python -m longhand.hub_cards.push model outputs/addition user/addition
-python -m longhand.hub_cards.push model outputs/addition user/addition --yes
-python -m longhand.hub_cards.push dataset addition user/addition-problems --max_length 10 30 --num_samples 100000 --yes
-python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
+Without --yes nothing is pushed: the command shows the files and the card.
 """
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +11,15 @@ import datasets
 import yaml
 from transformers.utils import logging
 
-from longhand.data import SPLITS, TASKS
-from longhand.data.builder import build_task
-from longhand.hub_cards.publishing.cards import CARD_FILE
-from longhand.hub_cards.publishing.commits import check_push, commit_files
+from longhand.data import SPLITS, TASKS, build_task
 from longhand.hub_cards.publishing.push import (
-    METRIC_FOLDER,
-    check_dataset,
-    dataset_files,
+    Publication,
+    dataset_publication,
     describe_files,
-    is_dataset_file,
-    is_metric_file,
-    metric_files,
-    model_files,
+    metric_publication,
+    model_publication,
+    preview,
+    publish,
     push_dataset,
     push_metric,
     push_model,
@@ -37,6 +28,40 @@ from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import refusing_in_one_line
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
+
+COMMAND = "python -m longhand.hub_cards.push"
+
+EXAMPLES = f"""\
+examples:
+  {COMMAND} model outputs/addition user/addition
+  {COMMAND} model outputs/addition user/addition --yes
+  {COMMAND} dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
+  {COMMAND} metric user/exact_match_by_length --yes
+
+`{COMMAND} KIND --help` describes each of them.
+"""
+
+MODEL_EXAMPLES = f"""\
+examples:
+  {COMMAND} model outputs/addition user/addition                     shows the files and the card
+  {COMMAND} model outputs/addition user/addition --yes               pushes them
+  {COMMAND} model outputs/addition user/addition --private --yes     makes the repository private
+  {COMMAND} model outputs/addition user/addition --revision trial --yes
+"""
+
+DATASET_EXAMPLES = f"""\
+examples:
+  {COMMAND} dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
+      makes the configurations up_to_10 and up_to_30
+  {COMMAND} dataset addition user/sums --fields zero_padding=false order=plain
+  {COMMAND} dataset parity user/bits --min_length 20 --max_length 40
+"""
+
+METRIC_EXAMPLES = f"""\
+examples:
+  {COMMAND} metric user/exact_match_by_length --yes
+  then, in Python: evaluate.load("user/exact_match_by_length")
+"""
 
 
 def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
@@ -58,76 +83,143 @@ def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
     return values
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line. `kind` is what to push: model, dataset or metric."""
     parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.push",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
+        prog=COMMAND, description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    model = kinds.add_parser("model", help="a checkpoint's folder, without its training states")
-    model.add_argument("folder", type=Path, help=f"as train.py writes it; its {CHECKPOINTS_FOLDER} folder stays at home")
-    model.add_argument("repo_id", metavar="USER/NAME")
-    model.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the card")
-    dataset = kinds.add_parser("dataset", help="generated problems as Parquet, a configuration for each longest length")
-    dataset.add_argument("task", choices=TASKS)
-    dataset.add_argument("repo_id", metavar="USER/NAME")
-    dataset.add_argument(
-        "--max_length", type=int, nargs="+", default=[30], help="longest operand in digits of each configuration"
+    kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
+
+    model, content = _add_kind(
+        kinds,
+        "model",
+        "a checkpoint's folder",
+        "Push a checkpoint's folder with a card for the repository. Training states are left out. Results\n"
+        "that were added on the Hub to the same weights are kept.",
+        MODEL_EXAMPLES,
     )
-    dataset.add_argument("--min_length", type=int, help="shortest operand in digits (default 1)")
-    dataset.add_argument("--num_samples", type=int, default=100_000, help="training examples (default %(default)s)")
-    dataset.add_argument(
-        "--num_test_samples", type=int, default=1000, help="validation examples, and test examples (default %(default)s)"
+    content.add_argument(
+        "folder",
+        type=Path,
+        help=f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed",
     )
-    dataset.add_argument("--seed", type=int, default=0)
-    dataset.add_argument("--fields", nargs="+", default=[], metavar="NAME=VALUE", help="the task's format")
-    metric = kinds.add_parser("metric", help="exact match by length, as a Space from which evaluate.load takes it")
-    metric.add_argument("repo_id", metavar="USER/NAME")
-    for kind in (model, dataset, metric):
-        kind.add_argument("--yes", action="store_true", help="do it")
-        kind.add_argument("--private", action="store_true", help="if the repository has to be made")
-        kind.add_argument("--revision", help="branch (default main)")
-        kind.add_argument("--commit_message")
+    content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
+    _add_destination(model)
+
+    dataset, content = _add_kind(
+        kinds,
+        "dataset",
+        "a generated dataset",
+        "Generate a dataset and push it as Parquet files, with a configuration for each --max_length.",
+        DATASET_EXAMPLES,
+    )
+    _add_dataset_arguments(content)
+    _add_destination(dataset)
+
+    metric, _ = _add_kind(
+        kinds,
+        "metric",
+        "the metric, exact match by length",
+        "Push exact match by length as a Space, from which evaluate.load takes it. The last part of the\n"
+        "repository's name becomes the name of a Python file: use letters, digits, _ and -.",
+        METRIC_EXAMPLES,
+    )
+    _add_destination(metric)
     return parser.parse_args(arguments)
 
 
+def _add_kind(kinds, name: str, summary: str, description: str, examples: str):
+    """The parser of a kind, and its group of arguments that say what is pushed."""
+    parser = kinds.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser, parser.add_argument_group("content")
+
+
+def _add_dataset_arguments(content) -> None:
+    content.add_argument("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+    content.add_argument(
+        "--max_length",
+        type=int,
+        nargs="+",
+        default=[30],
+        metavar="LENGTH",
+        help="longest operand of each configuration, in digits or the task's own unit (default: 30)",
+    )
+    content.add_argument("--min_length", type=int, metavar="LENGTH", help="shortest operand (default: 1)")
+    content.add_argument(
+        "--num_samples",
+        type=int,
+        default=100_000,
+        metavar="COUNT",
+        help="training examples of each configuration (default: %(default)s)",
+    )
+    content.add_argument(
+        "--num_test_samples",
+        type=int,
+        default=1000,
+        metavar="COUNT",
+        help="examples of the validation split, and of the test split (default: %(default)s)",
+    )
+    content.add_argument("--seed", type=int, default=0, help="seed of all problems (default: %(default)s)")
+    content.add_argument(
+        "--fields",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="fields of the task's format, such as zero_padding=false (default: the task's own)",
+    )
+
+
+def _add_destination(parser: argparse.ArgumentParser) -> None:
+    destination = parser.add_argument_group("destination")
+    destination.add_argument("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
+    destination.add_argument("--yes", action="store_true", help="push; without it the files and the card are only shown")
+    destination.add_argument(
+        "--private", action="store_true", help="make a new repository private; a public one is refused (default: public)"
+    )
+    destination.add_argument("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
+    destination.add_argument("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
+
+
+def read_publication(options: argparse.Namespace) -> Publication:
+    """What the options say to push, checked. Nothing is generated, and the Hub is not asked.
+
+    Raises:
+        ValueError: the folder, a name or a value is not legal.
+    """
+    if options.kind == "model":
+        return model_publication(options.folder, options.repo_id, options.dataset)
+    if options.kind == "metric":
+        return metric_publication(options.repo_id)
+    given = parse_fields(options.task, options.fields)
+    if options.min_length is not None:
+        given["min_length"] = options.min_length
+    configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
+    counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
+    num_samples = dict(zip(SPLITS, counts, strict=True))
+    return dataset_publication(options.task, options.repo_id, configurations, num_samples, options.seed)
+
+
 def run(options: argparse.Namespace) -> None:
-    publishing = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
-    kind = "space" if options.kind == "metric" else options.kind
-    with tempfile.TemporaryDirectory() as place:
-        if options.kind == "model":
-            files = model_files(options.folder, options.repo_id, options.dataset)
-        elif options.kind == "metric":
-            files, is_ours, made_of = metric_files(options.repo_id), is_metric_file, METRIC_FOLDER.name
-        else:
-            given = parse_fields(options.task, options.fields)
-            if options.min_length is not None:
-                given["min_length"] = options.min_length
-            configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
-            num_samples = dict(
-                zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
-            )
-            check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
-            if options.yes:
-                check_push(options.repo_id, "dataset", private=options.private, revision=options.revision)
-            files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
-            is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
-        print(describe_files(files))
-        if not options.yes:
-            print(f"\n{CARD_FILE}:\n\n{files[CARD_FILE].decode()}")
-            print(f"nothing was pushed: --yes pushes these files to the {kind} {options.repo_id} in one commit")
-            return
-        if options.kind == "model":
-            print(push_model(options.folder, options.repo_id, dataset=options.dataset, **publishing))
-            return
-        publishing["commit_message"] = options.commit_message or f"Push {made_of}"
-        push = commit_files(files, options.repo_id, kind, is_ours=is_ours, **publishing)
-    print(push)
+    """Push what the options say, or show it without `--yes`."""
+    publication = read_publication(options)
+    if options.yes:
+        place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
+        print(publish(publication, lambda files: print(describe_files(files)), **place))
+    else:
+        print(preview(publication))
+        print(
+            f"nothing was pushed: --yes pushes these files to the {publication.kind} {publication.repo_id} in one commit"
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry: bad input and a Hub that does not take it end with one line and exit status 2."""
+    """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()

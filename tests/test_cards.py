@@ -6,6 +6,7 @@ import subprocess
 import sysconfig
 import venv
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import render_model_card, write_card
 from longhand.hub_cards.publishing.commits import CannotPush
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.publishing.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
+from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels
+from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
 from longhand.hub_cards.reports.results import read_results, write_results
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
@@ -190,7 +192,7 @@ ENCODER_FORMATS = [
 
 @pytest.mark.parametrize("task", ENCODER_FORMATS, ids=str)
 def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
-    code = write_snippet(task, "user/name")
+    code = family_card(task).snippet(task, "user/name")
     compile(code, "snippet", "exec")
     prompt, sign, field, width, right = re.search(
         r'tokenizer\("(.*([+*])(.*))", .*logits\[0, -(\d+):\].*# right is (\d+)$', code, re.DOTALL
@@ -206,13 +208,20 @@ def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
 )
 def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(name):
     task = TASKS[name]()
-    code = write_snippet(task, "user/name")
+    code = family_card(task).snippet(task, "user/name")
     compile(code, "snippet", "exec")
     reader = re.search(r"print\((.*)\)  # right is (.*)$", code)
-    for length in range(2, 12):
-        response = _without_end(_example(task, length)[1])
-        assert eval(reader[1], {"re": re, "response": response}) == task.read_answer(response)
-    assert reader[2] == task.read_answer(_without_end(_example(task)[1]))
+    query, response = decoder_example(task)
+    assert query.startswith("$") and f'tokenizer("{query[1:]}"' in code
+    modules = {name: import_module(name) for name in re.findall(r"^import (\w+)$", code, re.MULTILINE)}
+    assert eval(reader[1], {**modules, "response": response}) == task.read_answer(response) == reader[2]
+
+
+def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):
+    monkeypatch.delitem(FAMILY_CARDS, "decoder")
+    for render in (partial(render_model_card, folder), partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5})):
+        with pytest.raises(ValueError, match="models of the family 'decoder' have no card: add one to FAMILY_CARDS"):
+            render()
 
 
 def test_citations_name_both_papers():

@@ -292,7 +292,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
             "were measured on"
         )
     card = _read_card(folder, called)
-    dataset = dataset or (card.data.datasets or [None])[0]
+    dataset = dataset or card.data.get("datasets", [None])[0]
     merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
     files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)
@@ -300,8 +300,8 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
 
 
 def _updated_card(card: ModelCard, checkpoint: CheckpointFolder) -> str:
-    card.data.eval_results = eval_results(checkpoint)
-    card.data.model_name = card.data.model_name or checkpoint.name
+    card.data["eval_results"] = eval_results(checkpoint)
+    card.data["model_name"] = card.data.get("model_name") or checkpoint.name
     card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
     return str(card).rstrip() + "\n"
 

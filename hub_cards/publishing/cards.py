@@ -71,7 +71,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         title=title,
         source=source,
         description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
-        introduction=family.introduction(checkpoint),
+        introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
         snippet=family.snippet(task, source) if task.answers_questions else None,
         usage_note=family.usage_note(source),
         results=results_block(checkpoint),
@@ -110,7 +110,7 @@ def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
     results = []
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
-        common = {
+        common: dict[str, Any] = {
             "task_type": task.family.pipeline,
             "task_name": task.name,
             "dataset_type": f"longhand-{task.name}".replace("_", "-"),

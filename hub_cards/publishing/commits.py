@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo, SpaceInfo
 from huggingface_hub.constants import REPOCARD_NAME
@@ -44,6 +44,8 @@ STATIC_FILES = ("index.html", "style.css")
 
 Files = dict[str, Path | bytes]
 """Files of a repository by path: a local file, or the content itself."""
+
+RepoInfo = ModelInfo | DatasetInfo | SpaceInfo
 
 Result = TypeVar("Result")
 
@@ -126,7 +128,7 @@ def check_push(
     def look() -> None:
         _check_rights(api, repo_id, kind)
         try:
-            main = api.repo_info(repo_id, repo_type=kind)
+            main = _read_info(api, repo_id, kind)
         except RepositoryNotFoundError:
             return
         _check_ours(api, main, repo_id, kind, private)
@@ -186,7 +188,7 @@ def commit_files(
             return Push(url, head, *sent)
         if onto not in (None, head):
             raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
-        operations = [
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
             *(CommitOperationAdd(path, files[path]) for path in changed),
             *(CommitOperationDelete(path) for path in removed),
         ]
@@ -298,7 +300,7 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
-def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: str, kind: str, private: bool) -> None:
+def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bool) -> None:
     """Raise CannotPush if the repository was not made by this package, or if it is public but should be private."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
     names = [file.rfilename for file in main.siblings or ()]
@@ -321,6 +323,10 @@ def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: 
         )
 
 
+def _read_info(api: HfApi, repo_id: str, kind: str, **options: Any) -> RepoInfo:
+    return cast(RepoInfo, api.repo_info(repo_id, repo_type=kind, **options))
+
+
 def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
     """Whether a repository's card holds text besides its metadata."""
     with tempfile.TemporaryDirectory() as place:
@@ -340,22 +346,23 @@ def _open(
         CannotPush: the repository does not exist and `create` is False, or something else is in it.
     """
     try:
-        main = api.repo_info(repo_id, repo_type=kind)
+        main = _read_info(api, repo_id, kind)
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
         # A static Space: its files run where they are loaded, never on the Hub.
         sdk = "static" if kind == "space" else None
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
-        main = api.repo_info(repo_id, repo_type=kind)
+        main = _read_info(api, repo_id, kind)
     _check_ours(api, main, repo_id, kind, private)
     try:
-        head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
+        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:
         api.create_branch(repo_id, repo_type=kind, branch=revision, exist_ok=True)
-        head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
-    held = {file.rfilename: (True, file.lfs.sha256) if file.lfs else (False, file.blob_id) for file in head.siblings}
-    return head.sha, held
+        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
+    files = head.siblings or ()
+    held = {file.rfilename: (True, file.lfs.sha256) if file.lfs else (False, str(file.blob_id)) for file in files}
+    return str(head.sha), held
 
 
 def _is_held(content: Path | bytes, large: bool, digest: str) -> bool:

@@ -12,7 +12,6 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_example
 from longhand.hub_cards.publishing.wording import by_configuration, count
-from longhand.hub_cards.runs.checkpoints import CheckpointFolder
 from longhand.modeling.coupling import COUPLING_RULES
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -83,12 +82,11 @@ class FamilyCard(ABC, Generic[FamilyTask]):
             tasks: by the names of the dataset's configurations.
         """
 
-    def introduction(self, checkpoint: CheckpointFolder) -> str:
+    def introduction(self, task: FamilyTask, config: PreTrainedConfig, parameters: int) -> str:
         """What the model is, how it reads a problem, and a drawing of a problem."""
-        config, task = checkpoint.config, checkpoint.task
         template = jinja2.Template((TEMPLATES / f"{task.family.name}_introduction.md").read_text(encoding="utf-8"))
         text = template.render(
-            parameters=checkpoint.parameters,
+            parameters=parameters,
             layers=count(config.num_hidden_layers, "layer"),
             heads=count(config.num_attention_heads, "head"),
             hidden_size=config.hidden_size,
@@ -106,7 +104,7 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """
         auto_class = task.family.auto_class.__name__
         prompt, asking = self.ask(task)
-        imports = [f"import {module}" for module in reader_of(task).imports]
+        imports = [f"import {module}" for module in task.reader.imports]
         lines = [
             *([*imports, ""] if imports else []),
             f"from transformers import {auto_class}, AutoTokenizer",
@@ -150,7 +148,7 @@ class DecoderCard(FamilyCard[DecoderTask]):
         return query[1:], [
             "output = model.generate(**inputs, do_sample=False)",
             'response = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
-            f"print({reader_of(task).code('response')})  # right is {task.read_answer(response)}",
+            f"print({task.reader.code('response')})  # right is {task.read_answer(response)}",
         ]
 
     def usage_note(self, source):
@@ -204,7 +202,7 @@ class EncoderCard(FamilyCard[EncoderTask]):
         return prompt, [
             f"labels = model(**inputs).logits[0, -{len(right)}:].argmax(-1)",
             'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
-            f"print({reader_of(task).code('answer')})  # right is {task.read_answer(right)}",
+            f"print({task.reader.code('answer')})  # right is {task.read_answer(right)}",
         ]
 
     def usage_note(self, source):
@@ -248,24 +246,3 @@ def family_card(task: Task) -> FamilyCard[Any]:
             f"hub_cards/publishing/families.py, which has {', '.join(FAMILY_CARDS)}"
         )
     return card
-
-
-def reader_of(task):  # STUB until the task declares its reader
-    if hasattr(task, "reader"):
-        return task.reader
-    import re
-    from types import SimpleNamespace as N
-
-    if task.family.name == "encoder":
-        return N(code=lambda v: f'{v}.strip("_")', imports=())
-    for r in (
-        "{}",
-        "{}[-1:]",
-        '{}.lstrip("0") or "0"',
-        '{}[::-1].lstrip("0") or "0"',
-        're.split("[>=]", {})[-1][::-1].lstrip("0") or "0"',
-        're.sub("[^0-9]", "", {})[::-1].lstrip("0") or "0"',
-    ):
-        response = decoder_example(task)[1]
-        if eval(r.format("response"), {"re": re, "response": response}) == task.read_answer(response):
-            return N(code=r.format, imports=("re",) if r.startswith("re") else ())

@@ -196,6 +196,15 @@ def describe_files(files: Files) -> str:
     return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
 
 
+def preview(publication: Publication) -> str:
+    """The files that a push to a new repository would write, and the card, as text. The Hub is not asked."""
+    with tempfile.TemporaryDirectory() as place:
+        files = publication.make_files(Path(place), PushedResults())
+        card = files[CARD_FILE]
+        text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+        return f"{describe_files(files)}\n\n{CARD_FILE}:\n\n{text}"
+
+
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
     """The command that pushes a checkpoint's folder."""
     words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
