@@ -219,7 +219,10 @@ def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(nam
 
 def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):
     monkeypatch.delitem(FAMILY_CARDS, "decoder")
-    for render in (partial(render_model_card, folder), partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5})):
+    for render in (
+        partial(render_model_card, folder),
+        partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5}),
+    ):
         with pytest.raises(ValueError, match="models of the family 'decoder' have no card: add one to FAMILY_CARDS"):
             render()
 
@@ -298,7 +301,7 @@ def test_the_card_of_every_dataset_has_no_holes(name):
     )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
-    assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
+    assert ("-100 for a\ntoken without a label" in text) == issubclass(TASKS[name], EncoderTask)
     coupled = issubclass(TASKS[name], DecoderTask) and TASKS[name]().coupling != "sequential"
     assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
 

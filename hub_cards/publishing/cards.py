@@ -1,4 +1,4 @@
-"""Model cards: metadata and text of which every number is read from the files beside them."""
+"""Model cards: their metadata and text. Every number is read from the files of the checkpoint's folder."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from longhand.data import Task
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
-from longhand.hub_cards.publishing.wording import sentence
+from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.reports.results import Row, describe_length, wilson_interval
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, replace_file
@@ -28,17 +28,17 @@ TRAINED_ON = (
     ("num_train_samples", "training examples"),
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
-    ("batch_size", "examples of a step"),
+    ("batch_size", "examples per step"),
     ("learning_rate", "largest learning rate"),
     ("lr_scheduler_type", "schedule"),
     ("seed", "seed of the weights"),
     ("data_seed", "seed of the data"),
 )
-"""What a card says of the training outside of the recipe itself."""
+"""Arguments of a recipe that the card lists, and their meaning."""
 
 
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
-    """Renders the card of a checkpoint's folder into it; see `render_model_card`."""
+    """Write the card of a checkpoint's folder into the folder; see `render_model_card`."""
     text = render_model_card(folder, repo_id, dataset)
     replace_file(folder / CARD_FILE, text)
     return folder / CARD_FILE
@@ -48,11 +48,12 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     """The card of a checkpoint's folder.
 
     Args:
-        repo_id: where it will be published, for the code that loads it; default: the folder.
+        repo_id: repository that the code on the card loads the model from; default: the folder.
         dataset: Hub id of a dataset of its task, for the metadata.
 
     Raises:
-        ValueError: the folder is no checkpoint, or holds what belongs to another one (see `read_checkpoint`).
+        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`); or a name is not
+            legal.
     """
     for name in (repo_id, dataset):
         if name is not None:
@@ -73,7 +74,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
         introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
         snippet=family.snippet(task, source) if task.answers_questions else None,
-        usage_note=family.usage_note(source),
+        usage_note=family.usage_note.format(source=source),
         results=results_block(checkpoint),
         certificate=checkpoint.certificate,
         training=_describe_training(checkpoint),
@@ -102,9 +103,9 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
 
 
 def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
-    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size.
+    """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
 
-    Their dataset is the generated task, not one on the Hub: problems are drawn for each evaluation.
+    The dataset that they name is the generated task, not one on the Hub, because each evaluation draws its own problems.
     """
     task = checkpoint.task
     results = []
@@ -125,7 +126,7 @@ def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
 
 
 def results_block(checkpoint: CheckpointFolder) -> str:
-    """The tables of accuracy by length with the plot, between the marks by which `update_card` finds them."""
+    """The tables of accuracy by length and the plot, between marks that `update_card` looks for."""
     parts = []
     if not checkpoint.rows and not checkpoint.best_rows:
         parts.append("Not evaluated.")
@@ -143,7 +144,10 @@ def results_block(checkpoint: CheckpointFolder) -> str:
 
 
 def size_table(rows: list[Row], size_name: str) -> str:
-    """A line for each size: exact match with its interval, the answer's alone where there is a scratchpad, and per token."""
+    """Markdown table with a line for each size: exact match and its interval, and accuracy per token.
+
+    With a scratchpad, it also has the exact match of the answer alone.
+    """
     with_answer = any("answer_match" in row for row in rows)
     header = [size_name, "exact match", "95% interval", *(["answer alone"] if with_answer else []), "per token", "problems"]
     lines = [header, ["---:"] * len(header)]
@@ -161,9 +165,8 @@ def _describe_samples(rows: list[Row], task: Task) -> str:
 
     family = family_card(task)
     decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""
-    return (
-        f"Exact match: {family.exact_match}. Problems of the test split, seed {listed('seed')}{decoding}; {listed('hardware')}."
-    )
+    problems = f"Problems of the test split, seed {listed('seed')}{decoding}; {listed('hardware')}."
+    return f"Exact match: {family.exact_match}. {problems}"
 
 
 def _describe_sizes(checkpoint: CheckpointFolder) -> str:
@@ -171,7 +174,7 @@ def _describe_sizes(checkpoint: CheckpointFolder) -> str:
     tested = f"The model was tested at {len(sizes)} {'size' if len(sizes) == 1 else 'sizes'}"
     tested += f" from {min(sizes):,} to {max(sizes):,}" if len(set(sizes)) > 1 else f", {sizes[0]:,}"
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
-    return f"{tested}; for others {'only the certificate speaks' if certified else 'nothing was measured'}."
+    return f"{tested}. Other sizes {'rest on the certificate alone' if certified else 'were not measured'}."
 
 
 def _size_name(checkpoint: CheckpointFolder) -> str:
@@ -200,25 +203,24 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
 
 
 def _limits(checkpoint: CheckpointFolder) -> list[str]:
-    """What the model cannot do or was not shown to do, from its configuration, results and certificate."""
+    """What the model cannot do, or was not shown to do, a sentence or two each."""
     task = checkpoint.task
-    form = ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
     limits = [
-        f"It reads and writes one format of one task (`{task.name}`: {form}) and knows no language: other text is "
-        "refused or answered wrongly."
+        f"It reads and writes one format of one task (`{task.name}`: {format_fields(task)}). It knows no language: "
+        "it refuses other text or answers it wrongly."
     ]
     if checkpoint.trained_lengths is not None:
         limits.append(f"It was trained on {task.describe_lengths(*checkpoint.trained_lengths)} only.")
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
     if certified:
         limits.append(
-            "The certificate speaks of this format, of these weights and of rounding as far as it was measured, not of "
-            "faulty hardware, lower precision or other software."
+            "The certificate covers this format, these weights and the rounding that was measured. It does not cover lower "
+            "precision, other software or faulty hardware."
         )
     else:
-        limits.append("It has no certificate: that it is right at a size where it was not tested is not proved.")
+        limits.append("It has no certificate: at sizes that were not tested, it is not proved to be right.")
         if checkpoint.recipe.get("until_certified"):
-            limits.append("Its training was to end with a certificate and did not.")
+            limits.append("Its training should have ended with a certificate and did not.")
     return [*limits, *family_card(task).limits(checkpoint.config)]
 
 
@@ -228,7 +230,7 @@ def _reproduce(checkpoint: CheckpointFolder) -> str | None:
         return None
     if checkpoint.trained_lengths is not None:
         return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"
-    # Recipes of constructions that were built before this field existed lack it.
+    # The recipe of a construction states its command, unless it was written before this field existed.
     return checkpoint.recipe.get("command", "python -m longhand.hub_cards.studies constructions --help")
 
 

@@ -303,17 +303,9 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
 def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bool) -> None:
     """Raise CannotPush if the repository was not made by this package, or if it is public but should be private."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
-    names = [file.rfilename for file in main.siblings or ()]
-    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
-    # The Hub writes a page and a card into a new Space. Into other new repositories it writes at most a card of metadata, so
-    # a card with text was written by a person.
-    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
-        foreign = []
-    elif not foreign and TAG not in tags and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
-        foreign = [f"a {REPOCARD_NAME} with text"]
-    if foreign and TAG not in tags:
+    if TAG not in tags and (foreign := _foreign_file(api, main, repo_id, kind)):
         raise CannotPush(
-            f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name, or, if this "
+            f"{repo_id} holds something else already ({foreign}, no tag {TAG!r}): choose another name, or, if this "
             f"package made it, put the tag {TAG!r} back into its card"
         )
     if private and main.private is False:
@@ -321,6 +313,19 @@ def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bo
             f"{repo_id} is public already, and a push does not change that: make it private in its settings, choose another "
             "name, or leave out private"
         )
+
+
+def _foreign_file(api: HfApi, main: RepoInfo, repo_id: str, kind: str) -> str | None:
+    """A file in a repository that the Hub did not put there itself; None if there is none."""
+    names = [file.rfilename for file in main.siblings or ()]
+    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
+    # The Hub writes a page and a card into a new Space. Into other new repositories it writes at most a card of metadata, so
+    # a card with text was written by a person.
+    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
+        return None
+    if not foreign and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
+        return f"a {REPOCARD_NAME} with text"
+    return foreign[0] if foreign else None
 
 
 def _read_info(api: HfApi, repo_id: str, kind: str, **options: Any) -> RepoInfo:

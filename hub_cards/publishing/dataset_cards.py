@@ -4,12 +4,11 @@ from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from longhand.data import Task
-from longhand.data.builder import build_task
+from longhand.data import Task, build_task
 from longhand.hub_cards.publishing.cards import LICENSE, citations
 from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
-from longhand.hub_cards.publishing.wording import by_configuration
+from longhand.hub_cards.publishing.wording import by_configuration, format_fields
 
 
 def render_dataset_card(
@@ -25,7 +24,7 @@ def render_dataset_card(
     Args:
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
         num_samples: examples of each split.
-        columns: type of every column, by the configuration's name.
+        columns: the types of a configuration's columns, by its name.
     """
     tasks = {name: _task_of(task, arguments) for name, arguments in configurations.items()}
     (default, arguments), *_ = configurations.items()
@@ -56,7 +55,7 @@ def render_dataset_card(
         seed=seed,
         num_samples=num_samples,
         configurations=[
-            {"name": name, "format": _describe_format(own), "lengths": _describe_lengths(own, configurations[name])}
+            {"name": name, "format": format_fields(own), "lengths": _describe_lengths(own, configurations[name])}
             for name, own in tasks.items()
         ],
         columns={
@@ -75,21 +74,18 @@ def render_dataset_card(
     return str(card).rstrip() + "\n"
 
 
-def _describe_format(task: Task) -> str:
-    return ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
-
-
 def _describe_lengths(task: Task, arguments: dict[str, Any]) -> str:
     return task.describe_lengths(arguments.get("min_length", 1), arguments["max_length"])
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:
-    """The task with those of a configuration's arguments that are its format."""
+    """The task in a configuration's format. All arguments of a configuration except the lengths are fields of the format."""
     lengths = ("min_length", "max_length")
     return build_task(name, **{field: value for field, value in arguments.items() if field not in lengths})
 
 
 def _size_category(count: int) -> str:
+    """The Hub's category for a number of examples."""
     bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
     index = len(str(count)) - 4
     if index < 0:

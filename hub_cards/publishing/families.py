@@ -25,10 +25,12 @@ class FamilyCard(ABC, Generic[FamilyTask]):
     Attributes:
         exact_match: when a problem counts as exactly right.
         decodes: whether results say how the response was decoded.
+        usage_note: another way to use a model; `{source}` stands for its repository or folder.
     """
 
     exact_match: ClassVar[str]
     decodes: ClassVar[bool]
+    usage_note: ClassVar[str] = ""
 
     @abstractmethod
     def ideas(self, task: FamilyTask, config: PreTrainedConfig | None = None) -> list[str]:
@@ -53,14 +55,6 @@ class FamilyCard(ABC, Generic[FamilyTask]):
     @abstractmethod
     def ask(self, task: FamilyTask) -> tuple[str, list[str]]:
         """The prompt of a question, and lines of Python that print the model's answer to `inputs`, its tokens."""
-
-    @abstractmethod
-    def usage_note(self, source: str) -> str | None:
-        """Another way to use the model.
-
-        Args:
-            source: repository or folder of the model.
-        """
 
     @abstractmethod
     def size_name(self, names: tuple[str, str]) -> str:
@@ -121,6 +115,10 @@ class FamilyCard(ABC, Generic[FamilyTask]):
 class DecoderCard(FamilyCard[DecoderTask]):
     exact_match = "every token of the response and its end are right"
     decodes = True
+    usage_note = (
+        '`pipeline("text-generation", "{source}", trust_remote_code=True)` works too. It writes at most 256\n'
+        "tokens unless it is called with a larger `max_new_tokens`."
+    )
 
     def ideas(self, task, config=None):
         return ["position-coupling"] if self._is_coupled(task, config) else []
@@ -151,12 +149,6 @@ class DecoderCard(FamilyCard[DecoderTask]):
             f"print({task.reader.code('response')})  # right is {task.read_answer(response)}",
         ]
 
-    def usage_note(self, source):
-        return (
-            f'`pipeline("text-generation", "{source}", trust_remote_code=True)` works too; it writes at most 256 tokens '
-            "unless it is called with\na larger `max_new_tokens`."
-        )
-
     def size_name(self, names):
         return " = ".join(dict.fromkeys(names))
 
@@ -165,9 +157,9 @@ class DecoderCard(FamilyCard[DecoderTask]):
         if config.position_encoding == "learned":
             longest = COUPLING_RULES[config.coupling].capacity(config.max_position_ids)
             table = f"Its learned table has {config.max_position_ids:,} position ids"
-            limits.append(f"{table}: the longest that fits is {longest}; more is refused.")
+            limits.append(f"{table}: the longest that fits is {longest}. It refuses more.")
         if not (config.position_encoding == "pairwise" and config.windowed):
-            limits.append("It has no window: time and memory grow with the product of response and sequence length.")
+            limits.append("It has no window: time and memory grow with the response's length times the sequence's length.")
         return limits
 
     def dataset_columns(self, task):
@@ -176,10 +168,8 @@ class DecoderCard(FamilyCard[DecoderTask]):
     def dataset_note(self, tasks):
         rules = by_configuration({name: f"`{task.coupling}`" for name, task in tasks.items()}, tasks)
         if self._is_coupled(next(iter(tasks.values()))):
-            return (
-                f"Position ids are those of the coupling rule {rules}, the smallest that it allows; 0 marks a\ntoken that has "
-                "none:"
-            )
+            note = f"Position ids follow the coupling rule {rules}, the smallest that it allows."
+            return f"{note} 0 marks\na token without an id:"
         return f"Position ids are ordinary ones, not coupled: the rule {rules} counts the tokens of the text."
 
 
@@ -205,9 +195,6 @@ class EncoderCard(FamilyCard[EncoderTask]):
             f"print({task.reader.code('answer')})  # right is {task.read_answer(right)}",
         ]
 
-    def usage_note(self, source):
-        return None
-
     def size_name(self, names):
         # The second size of an encoder's result, if there is one, is a class of equally hard problems.
         return names[0]
@@ -225,8 +212,8 @@ class EncoderCard(FamilyCard[EncoderTask]):
 
     def dataset_note(self, tasks):
         return (
-            "A label is the class of its token, a digit or 10 for the padding of a field, and -100 where none\nis asked for "
-            "(`.` below):"
+            "A label is the class of its token: a digit, or 10 for the padding of a field. It is -100 for a\n"
+            "token without a label (`.` below):"
         )
 
 

@@ -33,19 +33,9 @@ from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, C
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 
 MODEL_FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "*.py",
-    "*.png",
-    RECIPE_FILE,
-    RESULTS_FILE,
-    CERTIFICATE_FILE,
-    CERTIFICATES_FILE,
-    CARD_FILE,
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
+    *("tokenizer*.json", "special_tokens_map.json", "*.py", "*.png"),
+    *(RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
 """The files of a checkpoint's folder, and of `best` in it, that are published. Training states and all others are not."""
 
@@ -151,9 +141,7 @@ def push_metric(repo_id: str, **options: Unpack[PushOptions]) -> Push:
     return publish(metric_publication(repo_id), **options)
 
 
-def publish(
-    publication: Publication, show: Callable[[Files], None] | None = None, **options: Unpack[PushOptions]
-) -> Push:
+def publish(publication: Publication, show: Callable[[Files], None] | None = None, **options: Unpack[PushOptions]) -> Push:
     """Push a publication: check that the Hub would accept it, make its files, and commit them.
 
     Args:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from longhand.data import Task
+
 
 def sentence(text: str) -> str:
     """The text with a capital at its beginning, without a full stop."""
@@ -11,6 +13,11 @@ def sentence(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """The number and the noun, in the plural if needed, such as "2 layers"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def format_fields(task: Task) -> str:
+    """The fields of the task's format with their values, such as "order plain"."""
+    return ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
 
 
 def by_configuration(values: dict[str, str], configurations: Iterable[str]) -> str:
