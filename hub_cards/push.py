@@ -116,8 +116,8 @@ def add_destination(destination) -> None:
     add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options of the command line. `kind` is what to push: model, dataset or metric."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line. `kind` is what to push: model, dataset or metric."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
@@ -126,7 +126,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
         add_destination(kind.add_argument_group("destination"))
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    return make_parser().parse_args(arguments)
 
 
 def read_publication(options: argparse.Namespace) -> Publication:

@@ -28,6 +28,7 @@ from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, dr
 from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
 from longhand.hub_cards.reports.results import read_results, write_results
+from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -157,6 +158,16 @@ def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
     construct(command[1], int(command[2]), tmp_path / "again")
     hashes = [hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) for place in (folder, tmp_path / "again")]
     assert hashes[0] == hashes[1]
+
+
+def test_a_construction_that_does_not_state_its_command_shows_where_to_find_it(folder):
+    recipe = read_recipe(folder / "recipe.yaml")
+    write_recipe({name: value for name, value in recipe.items() if name != "command"}, folder / "recipe.yaml")
+    assert "python -m longhand.hub_cards.studies constructions --help\n" in render_model_card(folder)
+
+
+def test_a_construction_s_recipe_names_a_task_to_train(folder):
+    assert parse_run([str(folder)]).task == TASKS["addition"]()
 
 
 def test_drawing_has_a_column_for_each_token_with_its_ids():
@@ -328,7 +339,7 @@ def test_the_card_of_a_dataset_says_which_configuration_has_what():
     card = dataset_card("addition", configurations, {"train": 5}, columns)
     assert "| `tokens` | `List(uint8)` |\n" in card
     assert "| `ids` | `int16` in `short`; `int32` in `plain` |\n" in card and "| `new` | `x` in `plain` |" in card
-    assert "rule `addition` in `short`; `addition_plain` in `plain`, the smallest" in card
+    assert "rule `addition` in `short`; `addition_plain` in `plain`. They are the smallest" in card
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ class DecoderCard(FamilyCard[DecoderTask]):
     def dataset_note(self, tasks):
         rules = by_configuration({name: f"`{task.coupling}`" for name, task in tasks.items()}, tasks)
         if self._is_coupled(next(iter(tasks.values()))):
-            note = f"Position ids follow the coupling rule {rules}, the smallest that it allows."
-            return f"{note} 0 marks\na token without an id:"
+            note = f"Position ids follow the coupling rule {rules}. They are the smallest that it allows."
+            return f"{note}\n0 marks a token without an id:"
         return f"Position ids are ordinary ones, not coupled: the rule {rules} counts the tokens of the text."
 
 
