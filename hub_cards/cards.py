@@ -1,7 +1,10 @@
-"""Writes the card of a checkpoint's folder.
+"""Write the card of a checkpoint's folder, README.md, from the files in the folder.
 
-python -m longhand.hub_cards.cards outputs/addition
-python -m longhand.hub_cards.cards outputs/addition --repo_id user/name
+Every number on the card is read from the configuration, the recipe, the results and the certificate.
+
+examples:
+  python -m longhand.hub_cards.cards outputs/addition
+  python -m longhand.hub_cards.cards outputs/addition --repo_id user/addition --dataset user/sums
 """
 
 import argparse
@@ -14,15 +17,13 @@ from longhand.hub_cards.runs.console import refusing_in_one_line
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry: bad input ends with one line and exit status 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.cards",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="a checkpoint's folder; its README.md is written")
-    parser.add_argument("--repo_id", metavar="USER/NAME", help="where it will be published")
-    parser.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata")
+    """Console entry. Illegal input ends with one line and exit status 2."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m longhand.hub_cards.cards", description=__doc__, formatter_class=style)
+    add = parser.add_argument
+    add("folder", type=Path, help="folder of a checkpoint; its README.md is replaced")
+    add("--repo_id", metavar="USER/NAME", help="repository that the card's code loads from (default: the folder)")
+    add("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata (default: none)")
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
     with refusing_in_one_line():

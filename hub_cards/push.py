@@ -1,14 +1,18 @@
-"""Publishes checkpoints, generated datasets and the metric on the Hub, each push as one commit. Without --yes, shows what it
-would do.
+"""Push a checkpoint, a generated dataset or the metric to the Hub, in one commit.
 
-python -m longhand.hub_cards.push model outputs/addition user/addition
-python -m longhand.hub_cards.push model outputs/addition user/addition --yes
-python -m longhand.hub_cards.push dataset addition user/addition-problems --max_length 10 30 --num_samples 100000 --yes
-python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
+Without --yes nothing is pushed: the command shows the files and the card.
+
+examples:
+  python -m longhand.hub_cards.push model outputs/addition user/addition
+  python -m longhand.hub_cards.push model outputs/addition user/addition --yes
+  python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
+  python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
+
+`python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
 """
 
 import argparse
-import tempfile
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +20,15 @@ import datasets
 import yaml
 from transformers.utils import logging
 
-from longhand.data import SPLITS, TASKS
-from longhand.data.builder import build_task
-from longhand.hub_cards.publishing.cards import CARD_FILE
-from longhand.hub_cards.publishing.commits import check_push, commit_files
+from longhand.data import SPLITS, TASKS, build_task
 from longhand.hub_cards.publishing.push import (
-    METRIC_FOLDER,
-    check_dataset,
-    dataset_files,
+    Publication,
+    dataset_publication,
     describe_files,
-    is_dataset_file,
-    is_metric_file,
-    metric_files,
-    model_files,
+    metric_publication,
+    model_publication,
+    preview,
+    publish,
     push_dataset,
     push_metric,
     push_model,
@@ -58,76 +58,114 @@ def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
     return values
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.push",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    model = kinds.add_parser("model", help="a checkpoint's folder, without its training states")
-    model.add_argument("folder", type=Path, help=f"as train.py writes it; its {CHECKPOINTS_FOLDER} folder stays at home")
-    model.add_argument("repo_id", metavar="USER/NAME")
-    model.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the card")
-    dataset = kinds.add_parser("dataset", help="generated problems as Parquet, a configuration for each longest length")
-    dataset.add_argument("task", choices=TASKS)
-    dataset.add_argument("repo_id", metavar="USER/NAME")
-    dataset.add_argument(
-        "--max_length", type=int, nargs="+", default=[30], help="longest operand in digits of each configuration"
-    )
-    dataset.add_argument("--min_length", type=int, help="shortest operand in digits (default 1)")
-    dataset.add_argument("--num_samples", type=int, default=100_000, help="training examples (default %(default)s)")
-    dataset.add_argument(
-        "--num_test_samples", type=int, default=1000, help="validation examples, and test examples (default %(default)s)"
-    )
-    dataset.add_argument("--seed", type=int, default=0)
-    dataset.add_argument("--fields", nargs="+", default=[], metavar="NAME=VALUE", help="the task's format")
-    metric = kinds.add_parser("metric", help="exact match by length, as a Space from which evaluate.load takes it")
-    metric.add_argument("repo_id", metavar="USER/NAME")
-    for kind in (model, dataset, metric):
-        kind.add_argument("--yes", action="store_true", help="do it")
-        kind.add_argument("--private", action="store_true", help="if the repository has to be made")
-        kind.add_argument("--revision", help="branch (default main)")
-        kind.add_argument("--commit_message")
-    return parser.parse_args(arguments)
+def add_model(content) -> None:
+    """Push a checkpoint's folder with a card for the repository.
+
+    Training states are left out. Results that were added on the Hub to the same weights are kept.
+
+    examples:
+      python -m longhand.hub_cards.push model outputs/addition user/addition          shows the files and the card
+      python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
+      python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
+    """
+    described = f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed"
+    content.add_argument("folder", type=Path, help=described)
+    content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
+
+
+def add_dataset(content) -> None:
+    """Generate a dataset and push it as Parquet files.
+
+    Each --max_length gives a configuration: 10 and 30 give up_to_10 and up_to_30.
+
+    examples:
+      python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
+      python -m longhand.hub_cards.push dataset addition user/sums --fields zero_padding=false order=plain
+      python -m longhand.hub_cards.push dataset parity user/bits --min_length 20 --max_length 40
+    """
+    add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
+    sized = {"type": int, "metavar": "LENGTH"}
+    add("task", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+    add("--max_length", **sized, nargs="+", default=[30], help="longest operands in digits or the task's unit (default: 30)")
+    add("--min_length", **sized, help="shortest operand (default: 1)")
+    add("--num_samples", **counted, default=100_000, help="training examples of a configuration (default: %(default)s)")
+    add("--num_test_samples", **counted, default=1000, help="examples of validation, and of test (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of all problems (default: %(default)s)")
+    described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
+    add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
+
+
+def add_metric(content) -> None:
+    """Push the metric, exact match by length, as a Space from which evaluate.load takes it.
+
+    The last part of the repository's name becomes the name of a Python file: use letters, digits, _ and -.
+
+    examples:
+      python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
+      then, in Python: evaluate.load("user/exact_match_by_length")
+    """
+
+
+def add_destination(destination) -> None:
+    """Add the arguments that every kind has: where to push, and whether to."""
+    add = destination.add_argument
+    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
+    add("--yes", action="store_true", help="push; without it the files and the card are only shown")
+    add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
+    add("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
+    add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line. `kind` is what to push: model, dataset or metric."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
+    kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
+    for name, add_content in {"model": add_model, "dataset": add_dataset, "metric": add_metric}.items():
+        about = inspect.cleandoc(add_content.__doc__ or "")
+        kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
+        add_content(kind.add_argument_group("content"))
+        add_destination(kind.add_argument_group("destination"))
+    return parser
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    return make_parser().parse_args(arguments)
+
+
+def read_publication(options: argparse.Namespace) -> Publication:
+    """What the options say to push, checked. Nothing is generated, and the Hub is not asked.
+
+    Raises:
+        ValueError: the folder, a name or a value is not legal.
+    """
+    if options.kind == "model":
+        return model_publication(options.folder, options.repo_id, options.dataset)
+    if options.kind == "metric":
+        return metric_publication(options.repo_id)
+    given = parse_fields(options.task, options.fields)
+    if options.min_length is not None:
+        given["min_length"] = options.min_length
+    configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
+    counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
+    num_samples = dict(zip(SPLITS, counts, strict=True))
+    return dataset_publication(options.task, options.repo_id, configurations, num_samples, options.seed)
 
 
 def run(options: argparse.Namespace) -> None:
-    publishing = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
-    kind = "space" if options.kind == "metric" else options.kind
-    with tempfile.TemporaryDirectory() as place:
-        if options.kind == "model":
-            files = model_files(options.folder, options.repo_id, options.dataset)
-        elif options.kind == "metric":
-            files, is_ours, made_of = metric_files(options.repo_id), is_metric_file, METRIC_FOLDER.name
-        else:
-            given = parse_fields(options.task, options.fields)
-            if options.min_length is not None:
-                given["min_length"] = options.min_length
-            configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
-            num_samples = dict(
-                zip(SPLITS, (options.num_samples, options.num_test_samples, options.num_test_samples), strict=True)
-            )
-            check_dataset(options.task, options.repo_id, configurations, num_samples, options.seed)
-            if options.yes:
-                check_push(options.repo_id, "dataset", private=options.private, revision=options.revision)
-            files = dataset_files(options.task, options.repo_id, configurations, num_samples, options.seed, Path(place))
-            is_ours, made_of = is_dataset_file, f"{options.task}, seed {options.seed}"
-        print(describe_files(files))
-        if not options.yes:
-            print(f"\n{CARD_FILE}:\n\n{files[CARD_FILE].decode()}")
-            print(f"nothing was pushed: --yes pushes these files to the {kind} {options.repo_id} in one commit")
-            return
-        if options.kind == "model":
-            print(push_model(options.folder, options.repo_id, dataset=options.dataset, **publishing))
-            return
-        publishing["commit_message"] = options.commit_message or f"Push {made_of}"
-        push = commit_files(files, options.repo_id, kind, is_ours=is_ours, **publishing)
-    print(push)
+    """Push what the options say, or show it without `--yes`."""
+    publication = read_publication(options)
+    if options.yes:
+        place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
+        print(publish(publication, lambda files: print(describe_files(files)), **place))
+    else:
+        print(preview(publication))
+        print(f"nothing was pushed: --yes pushes these files to the {publication.kind} {publication.repo_id} in one commit")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry: bad input and a Hub that does not take it end with one line and exit status 2."""
+    """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()

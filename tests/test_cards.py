@@ -6,6 +6,7 @@ import subprocess
 import sysconfig
 import venv
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,11 @@ from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import render_model_card, write_card
 from longhand.hub_cards.publishing.commits import CannotPush
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.publishing.examples import _example, _without_end, draw_ids, draw_labels, write_snippet
+from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels
+from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
 from longhand.hub_cards.reports.results import read_results, write_results
+from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -157,6 +160,16 @@ def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
     assert hashes[0] == hashes[1]
 
 
+def test_a_construction_that_does_not_state_its_command_shows_where_to_find_it(folder):
+    recipe = read_recipe(folder / "recipe.yaml")
+    write_recipe({name: value for name, value in recipe.items() if name != "command"}, folder / "recipe.yaml")
+    assert "python -m longhand.hub_cards.studies constructions --help\n" in render_model_card(folder)
+
+
+def test_a_construction_s_recipe_names_a_task_to_train(folder):
+    assert parse_run([str(folder)]).task == TASKS["addition"]()
+
+
 def test_drawing_has_a_column_for_each_token_with_its_ids():
     assert draw_ids(TASKS["addition"](), "addition") == (
         "    tokens  $ 1 6 6 + 4 7 7 = 3 4 6 0 $\n    ids     0 2 3 4 5 2 3 4 5 4 3 2 1 0"
@@ -190,7 +203,7 @@ ENCODER_FORMATS = [
 
 @pytest.mark.parametrize("task", ENCODER_FORMATS, ids=str)
 def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
-    code = write_snippet(task, "user/name")
+    code = family_card(task).snippet(task, "user/name")
     compile(code, "snippet", "exec")
     prompt, sign, field, width, right = re.search(
         r'tokenizer\("(.*([+*])(.*))", .*logits\[0, -(\d+):\].*# right is (\d+)$', code, re.DOTALL
@@ -206,13 +219,23 @@ def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
 )
 def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(name):
     task = TASKS[name]()
-    code = write_snippet(task, "user/name")
+    code = family_card(task).snippet(task, "user/name")
     compile(code, "snippet", "exec")
     reader = re.search(r"print\((.*)\)  # right is (.*)$", code)
-    for length in range(2, 12):
-        response = _without_end(_example(task, length)[1])
-        assert eval(reader[1], {"re": re, "response": response}) == task.read_answer(response)
-    assert reader[2] == task.read_answer(_without_end(_example(task)[1]))
+    query, response = decoder_example(task)
+    assert query.startswith("$") and f'tokenizer("{query[1:]}"' in code
+    modules = {name: import_module(name) for name in re.findall(r"^import (\w+)$", code, re.MULTILINE)}
+    assert eval(reader[1], {**modules, "response": response}) == task.read_answer(response) == reader[2]
+
+
+def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):
+    monkeypatch.delitem(FAMILY_CARDS, "decoder")
+    for render in (
+        partial(render_model_card, folder),
+        partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5}),
+    ):
+        with pytest.raises(ValueError, match="models of the family 'decoder' have no card: add one to FAMILY_CARDS"):
+            render()
 
 
 def test_citations_name_both_papers():
@@ -289,7 +312,7 @@ def test_the_card_of_every_dataset_has_no_holes(name):
     )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
-    assert ("-100 where none\nis asked for" in text) == issubclass(TASKS[name], EncoderTask)
+    assert ("-100 for a\ntoken without a label" in text) == issubclass(TASKS[name], EncoderTask)
     coupled = issubclass(TASKS[name], DecoderTask) and TASKS[name]().coupling != "sequential"
     assert ("coupling rule" in text) == ("position-coupling" in text) == ("coupled position ids" in text) == coupled
 
@@ -316,7 +339,7 @@ def test_the_card_of_a_dataset_says_which_configuration_has_what():
     card = dataset_card("addition", configurations, {"train": 5}, columns)
     assert "| `tokens` | `List(uint8)` |\n" in card
     assert "| `ids` | `int16` in `short`; `int32` in `plain` |\n" in card and "| `new` | `x` in `plain` |" in card
-    assert "rule `addition` in `short`; `addition_plain` in `plain`, the smallest" in card
+    assert "rule `addition` in `short`; `addition_plain` in `plain`. They are the smallest" in card
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""New results into a card that is there already, of a checkpoint's folder or of its repository on the Hub; and results that
-a repository has already into what is pushed to it.
+"""Add new results to an existing card, in a checkpoint's folder or on the Hub.
+
+The other direction is here too: results that a repository has already are added to what a push sends to it.
 """
 
 import tempfile
@@ -14,7 +15,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 
 from longhand.data import TASKS
 from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
-from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, repeat
+from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
@@ -22,17 +23,17 @@ from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, Checkpoi
 EVALUATION_FOLDER = ".eval_results"
 
 ATTEMPTS = 5
-"""Times that results are merged anew because others commit at the same moment."""
+"""How often results are merged again because others commit at the same moment."""
 
 
 @dataclass(frozen=True)
 class PushedResults:
-    """Results that a branch on the Hub has.
+    """The results that a branch on the Hub holds.
 
     Attributes:
-        head: sha of the branch's last commit; None where there is no repository.
-        rows: of its results file.
-        datasets: Hub id of the dataset under which results of a task are filed, by the task.
+        head: sha of the branch's last commit; None if there is no repository.
+        rows: the rows of its results file.
+        datasets: Hub id of the dataset that a task's results are listed under, by task.
     """
 
     head: str | None = None
@@ -41,14 +42,14 @@ class PushedResults:
 
 
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first; a new one takes the place of an old one."""
+    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size."""
     merged = {(row["model"], row["length"], row["length_b"]): row for row in (*old, *new)}
     models = list(dict.fromkeys(row["model"] for row in merged.values()))
     return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
 
 
 def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
-    """Looks, before there are results, whether `update_card` would find a card that it may change.
+    """Check, before there are results, that `update_card` will find a card that it can change.
 
     Raises:
         ValueError, CannotPush: see `update_card`.
@@ -74,22 +75,25 @@ def update_card(
     commit_message: str = "New results",
     api: HfApi | None = None,
 ) -> Path | Push:
-    """Merges new results into a checkpoint's results file, plot, card's table and metadata; all else of the card stays.
+    """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
+
+    The rest of the card stays as it is.
 
     Args:
-        target: a checkpoint's folder, or a repository `user/name` on the Hub, where all is one commit.
-        rows: of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of a dataset of the task, by default the one that the card names; with it, `.eval_results` files the
-            results under it too, with the note that their problems were drawn, not taken from its rows.
+        target: a checkpoint's folder, or a repository `user/name` on the Hub, which is changed in one commit.
+        rows: results of one checkpoint, as `evaluate_lengths` gives them.
+        dataset: Hub id of a dataset of the task; default: the one that the card names. With it, a file in `.eval_results`
+            lists the results under that dataset too. Each entry says that its problems were drawn, not taken from the
+            dataset's rows.
         revision: branch on the Hub.
 
     Returns:
-        The card's file, or how the push ended.
+        The card's file, or the outcome of the push.
 
     Raises:
-        ValueError: there are no rows, they are of another task, of other weights or of several checkpoints, the card has no
-            results block, or `revision` is no branch.
-        CannotPush: the Hub does not take it; nothing was changed there.
+        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card has no
+            results block; or `revision` is no branch.
+        CannotPush: the Hub does not accept the commit; nothing was changed there.
     """
     if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
         raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
@@ -107,17 +111,17 @@ def update_card(
         return folder / CARD_FILE
     repo_id = str(target)
     check_repo_id(repo_id)
-    api = api or HfApi()
-    return repeat_where_moved(lambda: _update_on_hub(repo_id, rows, dataset, revision, commit_message, api))
+    hub = api or HfApi()
+    return retry_if_branch_moved(lambda: _update_on_hub(repo_id, rows, dataset, revision, commit_message, hub))
 
 
-def repeat_where_moved(attempt: Callable[[], Push]) -> Push:
-    """The push that an attempt makes, which reads a branch first, repeated while others commit in between.
+def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
+    """The push of an attempt that reads a branch first. The attempt is repeated if others commit in between.
 
-    What they wrote may be results, to be kept, or weights, of which results that were read before are not.
+    Others may have added results, which must be kept, or new weights, to which the results read before do not belong.
 
     Raises:
-        BranchMoved: they did so every time.
+        BranchMoved: others did so at every attempt.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(BranchMoved):
@@ -126,11 +130,11 @@ def repeat_where_moved(attempt: Callable[[], Push]) -> Push:
 
 
 def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = None) -> PushedResults:
-    """The results that a branch holds; those of `main` for a branch that is still to be made, which begins there.
+    """The results that a branch holds. For a branch that does not exist yet, those of `main`, from which it will start.
 
     Raises:
         ValueError: a file of results is not readable.
-        CannotPush: the Hub stays away.
+        CannotPush: the Hub cannot be reached.
     """
     api = api or HfApi()
 
@@ -139,21 +143,20 @@ def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = N
             return {branch.name: branch.target_commit for branch in api.list_repo_refs(repo_id).branches}
         return {}
 
-    branches = repeat(list_branches, repo_id)
+    branches = retry(list_branches, repo_id)
     if (head := branches.get(revision or "main", branches.get("main"))) is None:
         return PushedResults()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         _download(api, repo_id, head, folder, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"])
-        rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
-        return PushedResults(head, tuple(rows), read_filed(folder))
+        return PushedResults(head, tuple(_read_rows(folder)), listed_datasets(folder))
 
 
-def read_filed(folder: Path) -> dict[str, str]:
-    """Hub id of the dataset under which a folder files results of a task, by the task.
+def listed_datasets(folder: Path) -> dict[str, str]:
+    """Hub id of the dataset that `.eval_results` in a folder lists a task's results under, by task.
 
     Raises:
-        ValueError: such a file is not one of results.
+        ValueError: a file there is not a list of results.
     """
     datasets = {}
     for file in sorted((folder / EVALUATION_FOLDER).glob("*.yaml")):
@@ -167,13 +170,13 @@ def read_filed(folder: Path) -> dict[str, str]:
 
 
 def add_pushed(checkpoint: CheckpointFolder, rows: Iterable[Row]) -> CheckpointFolder:
-    """The checkpoint with those results on the Hub too that are of its very weights.
+    """The checkpoint with the results on the Hub that were measured on its very weights.
 
-    Of two results of one size, that of more problems is kept; of as many, the folder's own.
+    Of two results of one size, the one with more problems is kept; with equally many, the folder's own.
     """
     own, found = [*checkpoint.rows, *checkpoint.best_rows], []
     for row in rows:
-        # A repository may have another name than the folder, not the folder of best checkpoints in it.
+        # The repository's name may differ from the folder's. The name of the folder of best checkpoints is the same in both.
         name = checkpoint.name + (f"/{BEST_FOLDER}" if row["model"].endswith(f"/{BEST_FOLDER}") else "")
         if row.get("weights") is not None and row["weights"] == checkpoint.weights.get(name):
             found.append({**row, "model": name})
@@ -192,7 +195,7 @@ def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFo
 
 
 def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
-    """Results file and plot of what was measured of a checkpoint, by their names."""
+    """A checkpoint's results file and plot, by file name."""
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         write_results([*checkpoint.rows, *checkpoint.best_rows], scratch / RESULTS_FILE)
@@ -201,7 +204,7 @@ def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
 
 
 def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[str, bytes]:
-    """The file that files the last checkpoint's results under a dataset on the Hub, by its path; none without them."""
+    """The file that lists the last checkpoint's results under a dataset on the Hub, by path. Empty without either."""
     if dataset is None or not checkpoint.rows:
         return {}
     entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
@@ -212,7 +215,7 @@ def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[
 def _update_on_hub(
     repo_id: str, rows: list[Row], dataset: str | None, revision: str | None, commit_message: str, api: HfApi
 ) -> Push:
-    """One attempt, on top of what the branch holds now."""
+    """One attempt to commit new results on top of what the branch holds now."""
     head = _head(api, repo_id, revision)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -231,47 +234,51 @@ def _update_on_hub(
 
 
 def _download(api: HfApi, repo_id: str, revision: str | None, folder: Path, patterns: list[str] | None = None) -> None:
-    """Files of a revision into an empty folder; waits and tries again as a push does."""
+    """Download files of a revision into an empty folder, with the waits and retries of a push."""
 
     def attempt() -> None:
         try:
             api.snapshot_download(repo_id, revision=revision, local_dir=folder, allow_patterns=patterns)
         except LocalEntryNotFoundError as error:
-            # Where the Hub cannot list its files, the library looks for them here: what kept it from listing says more.
+            # The library found no file list on the Hub and no files here. Its cause tells what failed on the Hub.
             raise (error.__cause__ or error) from None
 
-    repeat(attempt, repo_id)
+    retry(attempt, repo_id)
 
 
 def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
     """Sha of a branch's last commit.
 
     Raises:
-        ValueError: `revision` is no branch: results cannot be added to a tag or a commit.
-        CannotPush: there is no such repository, or the Hub stays away.
+        ValueError: `revision` is no branch. Results cannot be added to a tag or a commit.
+        CannotPush: there is no such repository, or the Hub cannot be reached.
     """
-    branches = repeat(lambda: api.list_repo_refs(repo_id), repo_id).branches
+    branches = retry(lambda: api.list_repo_refs(repo_id), repo_id).branches
     commits = {branch.name: branch.target_commit for branch in branches}
     if (name := revision or "main") not in commits:
         raise ValueError(f"revision must be a branch of {repo_id} ({', '.join(commits)}) to add results to it, got {name!r}")
     return commits[name]
 
 
+def _read_rows(folder: Path) -> list[Row]:
+    """The rows of a folder's results file; empty without one."""
+    return read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+
+
 def _own_name(folder: Path, called: str) -> str:
-    """How the results in a folder refer to its checkpoint; where it has none yet, as a download of `called` will do."""
-    rows = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+    """The name of a folder's checkpoint in its results; without results, the name that a download of `called` will have."""
+    rows = _read_rows(folder)
     return rows[0]["model"].removesuffix(f"/{BEST_FOLDER}") if rows else called.rpartition("/")[2]
 
 
 def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
-    """The files that new rows change, by their names; the folder stays as it is.
+    """The files that new rows change, by path. The folder itself is not changed.
 
     Args:
-        called: how the new rows may refer to the checkpoint, apart from the name that its results have already.
+        called: another name that the new rows may have for the checkpoint, besides its name in the folder's results.
     """
-    before = read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
     own = _own_name(folder, called)
-    # Not by its end alone: the name of a repository or a run may be that of the folder of best checkpoints.
+    # The end of a name does not tell: a repository or a run may have the name of the folder of best checkpoints.
     suffixes = {f"{name}{suffix}": suffix for suffix in (f"/{BEST_FOLDER}", "") for name in (own, called)}
     if (given := rows[0]["model"]) not in suffixes:
         raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
@@ -285,16 +292,16 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
             "were measured on"
         )
     card = _read_card(folder, called)
-    dataset = dataset or (card.data.datasets or [None])[0]
-    merged = merge_rows(before, [{**row, "model": f"{own}{suffix}"} for row in rows])
+    dataset = dataset or card.data.get("datasets", [None])[0]
+    merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
     files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)
     return files | {CARD_FILE: _updated_card(card, checkpoint).encode()}
 
 
 def _updated_card(card: ModelCard, checkpoint: CheckpointFolder) -> str:
-    card.data.eval_results = eval_results(checkpoint)
-    card.data.model_name = card.data.model_name or checkpoint.name
+    card.data["eval_results"] = eval_results(checkpoint)
+    card.data["model_name"] = card.data.get("model_name") or checkpoint.name
     card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
     return str(card).rstrip() + "\n"
 
@@ -311,6 +318,7 @@ def _read_card(folder: Path, called: str) -> ModelCard:
 
 
 def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
+    """Draw a checkpoint's results: lines over one length, or a grid if problems of one length differ in the second."""
     rows = [*checkpoint.rows, *checkpoint.best_rows]
     pairs = {(row["length"], row["length_b"]) for row in rows}
     names = checkpoint.task.size_names
@@ -321,7 +329,10 @@ def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
 
 
 def _entries(checkpoint: CheckpointFolder, dataset: str) -> list[EvalResultEntry]:
-    """Exact match by size, as the Hub collects it for a dataset's leaderboard; says that its rows were not those tested."""
+    """Exact match by size, as the Hub collects it for a dataset's leaderboard.
+
+    The note of each entry says that its problems were not rows of the dataset.
+    """
     return [
         EvalResultEntry(
             dataset_id=dataset,

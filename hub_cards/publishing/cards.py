@@ -1,4 +1,4 @@
-"""Model cards: metadata and text of which every number is read from the files beside them."""
+"""Model cards: their metadata and text. Every number is read from the files of the checkpoint's folder."""
 
 import re
 from pathlib import Path
@@ -6,20 +6,16 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import PreTrainedConfig
 
 from longhand.data import Task
-from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.publishing.commits import TAG, check_repo_id
-from longhand.hub_cards.publishing.examples import draw_ids, draw_labels, write_snippet
+from longhand.hub_cards.publishing.families import TEMPLATES, family_card
+from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.reports.results import Row, describe_length, wilson_interval
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, replace_file
-from longhand.hub_cards.studies.constructions.constructions import CONSTRUCTIONS
-from longhand.modeling.coupling import COUPLING_RULES
 
 CARD_FILE = "README.md"
-TEMPLATES = Path(__file__).parent / "templates"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
 LICENSE = "apache-2.0"
 
@@ -32,17 +28,17 @@ TRAINED_ON = (
     ("num_train_samples", "training examples"),
     ("position_sampling", "position ids in training"),
     ("max_steps", "optimizer steps, at most"),
-    ("batch_size", "examples of a step"),
+    ("batch_size", "examples per step"),
     ("learning_rate", "largest learning rate"),
     ("lr_scheduler_type", "schedule"),
     ("seed", "seed of the weights"),
     ("data_seed", "seed of the data"),
 )
-"""What a card says of the training outside of the recipe itself."""
+"""Arguments of a recipe that the card lists, and their meaning."""
 
 
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
-    """Renders the card of a checkpoint's folder into it; see `render_model_card`."""
+    """Write the card of a checkpoint's folder into the folder; see `render_model_card`."""
     text = render_model_card(folder, repo_id, dataset)
     replace_file(folder / CARD_FILE, text)
     return folder / CARD_FILE
@@ -52,11 +48,12 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     """The card of a checkpoint's folder.
 
     Args:
-        repo_id: where it will be published, for the code that loads it; default: the folder.
+        repo_id: repository that the code on the card loads the model from; default: the folder.
         dataset: Hub id of a dataset of its task, for the metadata.
 
     Raises:
-        ValueError: the folder is no checkpoint, or holds what belongs to another one (see `read_checkpoint`).
+        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`); or a name is not
+            legal.
     """
     for name in (repo_id, dataset):
         if name is not None:
@@ -65,8 +62,8 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
 
 
 def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
-    """As `render_model_card`, of a checkpoint whose folder has been read."""
-    config, task = checkpoint.config, checkpoint.task
+    """The card of a checkpoint whose folder has been read; see `render_model_card`."""
+    task, family = checkpoint.task, family_card(checkpoint.task)
     source = repo_id or checkpoint.folder.as_posix()
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     card = ModelCard.from_template(
@@ -74,14 +71,10 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         template_path=str(TEMPLATES / "model_card.md"),
         title=title,
         source=source,
-        description=_sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
-        parameters=checkpoint.parameters,
-        layers=_count(config.num_hidden_layers, "layer"),
-        heads=_count(config.num_attention_heads, "head"),
-        hidden_size=config.hidden_size,
-        task=task.name,
-        **_describe_positions(checkpoint),
-        snippet=write_snippet(task, source) if task.answers_questions else None,
+        description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
+        introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
+        snippet=family.snippet(task, source) if task.answers_questions else None,
+        usage_note=family.usage_note.format(source=source),
         results=results_block(checkpoint),
         certificate=checkpoint.certificate,
         training=_describe_training(checkpoint),
@@ -93,49 +86,14 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
     return str(card).rstrip() + "\n"
 
 
-def _describe_positions(checkpoint: CheckpointFolder) -> dict[str, Any]:
-    """What a card says of the model's family: how positions reach it, on an example."""
-    task, config = checkpoint.task, checkpoint.config
-    if isinstance(task, EncoderTask):
-        maps = ", ".join(f"`{name}`" for name in dict.fromkeys(config.head_maps))
-        return {"is_encoder": True, "pair_maps": maps, "drawing": draw_labels(task)}
-    return {
-        "is_encoder": False,
-        "position_encoding": config.position_encoding,
-        "coupling": config.coupling,
-        "is_coupled": is_coupled(task, config),
-        "spread_over": config.max_position_ids if config.randomized_positions else None,
-        "levels": COUPLING_RULES[config.coupling].levels,
-        "drawing": draw_ids(task, config.coupling),
-    }
-
-
-def pipeline_of(task: Task) -> str:
-    """What the Hub calls what the task's family of models does."""
-    return "token-classification" if isinstance(task, EncoderTask) else "text-generation"
-
-
-def is_coupled(task: Task, config: PreTrainedConfig | None = None) -> bool:
-    """Whether position ids are coupled, those that a model reads or, without one, those of a dataset."""
-    if isinstance(task, EncoderTask) or (config is not None and config.position_encoding == "none"):
-        return False
-    return (task if config is None else config).coupling != "sequential"
-
-
-def ideas_of(task: Task, config: PreTrainedConfig | None = None) -> list[str]:
-    """Tag of the paper's idea that a model, or a dataset, is about; none for the baselines that models are compared with."""
-    if isinstance(task, EncoderTask):
-        return ["structural-symmetry"]
-    return ["position-coupling"] if is_coupled(task, config) else []
-
-
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.config
+    ideas = family_card(task).ideas(task, config)
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
-        pipeline_tag=pipeline_of(task),
-        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas_of(task, config), "custom_code"],
+        pipeline_tag=task.family.pipeline,
+        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas, "custom_code"],
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
@@ -145,16 +103,16 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
 
 
 def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
-    """The last checkpoint's results for the metadata's `model-index`: two metrics for each size.
+    """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
 
-    Their dataset is the generated task, not one on the Hub: problems are drawn for each evaluation.
+    The dataset that they name is the generated task, not one on the Hub, because each evaluation draws its own problems.
     """
     task = checkpoint.task
     results = []
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
-        common = {
-            "task_type": pipeline_of(task),
+        common: dict[str, Any] = {
+            "task_type": task.family.pipeline,
             "task_name": task.name,
             "dataset_type": f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
@@ -168,16 +126,16 @@ def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
 
 
 def results_block(checkpoint: CheckpointFolder) -> str:
-    """The tables of accuracy by length with the plot, between the marks by which `update_card` finds them."""
+    """The tables of accuracy by length and the plot, between marks that `update_card` looks for."""
     parts = []
     if not checkpoint.rows and not checkpoint.best_rows:
         parts.append("Not evaluated.")
     if checkpoint.rows:
-        parts.append(accuracy_table(checkpoint.rows, _size_name(checkpoint)))
+        parts.append(size_table(checkpoint.rows, _size_name(checkpoint)))
         parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
     if checkpoint.best_rows:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
-        parts.append(accuracy_table(checkpoint.best_rows, _size_name(checkpoint)))
+        parts.append(size_table(checkpoint.best_rows, _size_name(checkpoint)))
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
     if parts and checkpoint.has_plot:
         parts.append(f"![exact match by length]({PLOT_FILE})")
@@ -185,8 +143,11 @@ def results_block(checkpoint: CheckpointFolder) -> str:
     return f"<!-- results -->\n{body}\n<!-- end -->"
 
 
-def accuracy_table(rows: list[Row], size_name: str) -> str:
-    """A line for each size: exact match with its interval, the answer's alone where there is a scratchpad, and per token."""
+def size_table(rows: list[Row], size_name: str) -> str:
+    """Markdown table with a line for each size: exact match and its interval, and accuracy per token.
+
+    With a scratchpad, it also has the exact match of the answer alone.
+    """
     with_answer = any("answer_match" in row for row in rows)
     header = [size_name, "exact match", "95% interval", *(["answer alone"] if with_answer else []), "per token", "problems"]
     lines = [header, ["---:"] * len(header)]
@@ -200,17 +161,12 @@ def accuracy_table(rows: list[Row], size_name: str) -> str:
 
 def _describe_samples(rows: list[Row], task: Task) -> str:
     def listed(name: str) -> str:
-        return ", ".join(str(value) for value in dict.fromkeys(row[name] for row in rows))
+        return ", ".join(dict.fromkeys(str(row[name]) for row in rows))
 
-    if isinstance(task, EncoderTask):
-        return (
-            "Exact match: every label of the answer and of the padding before it is right. Problems of the test split, "
-            f"seed {listed('seed')}; {listed('hardware')}."
-        )
-    return (
-        "Exact match: every token of the response and its end are right. Problems of the test split, seed "
-        f"{listed('seed')}; decoding {listed('decode').replace('_', ' ')}; {listed('hardware')}."
-    )
+    family = family_card(task)
+    decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""
+    problems = f"Problems of the test split, seed {listed('seed')}{decoding}; {listed('hardware')}."
+    return f"Exact match: {family.exact_match}. {problems}"
 
 
 def _describe_sizes(checkpoint: CheckpointFolder) -> str:
@@ -218,18 +174,15 @@ def _describe_sizes(checkpoint: CheckpointFolder) -> str:
     tested = f"The model was tested at {len(sizes)} {'size' if len(sizes) == 1 else 'sizes'}"
     tested += f" from {min(sizes):,} to {max(sizes):,}" if len(set(sizes)) > 1 else f", {sizes[0]:,}"
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
-    return f"{tested}; for others {'only the certificate speaks' if certified else 'nothing was measured'}."
+    return f"{tested}. Other sizes {'rest on the certificate alone' if certified else 'were not measured'}."
 
 
 def _size_name(checkpoint: CheckpointFolder) -> str:
-    """What the sizes of the results are: one name where all have one size."""
+    """What the sizes of the results are: one name if every row has one size."""
     names = checkpoint.task.size_names
     if any(row["length"] != row["length_b"] for row in (*checkpoint.rows, *checkpoint.best_rows)):
         return ", ".join(names)
-    if isinstance(checkpoint.task, EncoderTask):
-        # Its second size is a class of equally hard problems, where there is one.
-        return names[0]
-    return " = ".join(dict.fromkeys(names))
+    return family_card(checkpoint.task).size_name(names)
 
 
 def _describe_training(checkpoint: CheckpointFolder) -> str:
@@ -250,59 +203,35 @@ def _describe_training(checkpoint: CheckpointFolder) -> str:
 
 
 def _limits(checkpoint: CheckpointFolder) -> list[str]:
-    """What the model cannot do or was not shown to do, from its configuration, results and certificate."""
+    """What the model cannot do, or was not shown to do, a sentence or two each."""
     task = checkpoint.task
-    form = ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
     limits = [
-        f"It reads and writes one format of one task (`{task.name}`: {form}) and knows no language: other text is "
-        "refused or answered wrongly."
+        f"It reads and writes one format of one task (`{task.name}`: {format_fields(task)}). It knows no language: "
+        "it refuses other text or answers it wrongly."
     ]
     if checkpoint.trained_lengths is not None:
         limits.append(f"It was trained on {task.describe_lengths(*checkpoint.trained_lengths)} only.")
     certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
     if certified:
         limits.append(
-            "The certificate speaks of this format, of these weights and of rounding as far as it was measured, not of "
-            "faulty hardware, lower precision or other software."
+            "The certificate covers this format, these weights and the rounding that was measured. It does not cover lower "
+            "precision, other software or faulty hardware."
         )
     else:
-        limits.append("It has no certificate: that it is right at a size where it was not tested is not proved.")
+        limits.append("It has no certificate: at sizes that were not tested, it is not proved to be right.")
         if checkpoint.recipe.get("until_certified"):
-            limits.append("Its training was to end with a certificate and did not.")
-    return [*limits, *_limits_of_family(checkpoint)]
-
-
-def _limits_of_family(checkpoint: CheckpointFolder) -> list[str]:
-    config, limits = checkpoint.config, []
-    if isinstance(checkpoint.task, EncoderTask):
-        if config.absolute_positions != "none":
-            limits.append(f"Its table of positions ends at inputs of {config.max_position_embeddings:,} tokens.")
-        if not config.windowed:
-            limits.append("It has no window: time and memory grow with the square of the input's length.")
-        return limits
-    if config.position_encoding == "learned":
-        longest = COUPLING_RULES[config.coupling].capacity(config.max_position_ids)
-        table = f"Its learned table has {config.max_position_ids:,} position ids"
-        limits.append(f"{table}: the longest that fits is {longest}; more is refused.")
-    if not (config.position_encoding == "pairwise" and config.windowed):
-        limits.append("It has no window: time and memory grow with the product of response and sequence length.")
-    return limits
+            limits.append("Its training should have ended with a certificate and did not.")
+    return [*limits, *family_card(task).limits(checkpoint.config)]
 
 
 def _reproduce(checkpoint: CheckpointFolder) -> str | None:
-    """The command that makes the model again; None where it was fine-tuned by code that is not known here."""
+    """The command that makes the model again; None if it was fine-tuned by code that is not known here."""
     if "base_model" in checkpoint.recipe:
         return None
-    description = checkpoint.recipe.get("description", "")
     if checkpoint.trained_lengths is not None:
         return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"
-    # The recipe of a construction names its theorem and capacity in words.
-    names = [name for name, construction in CONSTRUCTIONS.items() if description.startswith(construction.statement)]
-    capacity = re.search(r"up to (\d+) digits", description)
-    if not names or not capacity:
-        return "python -m longhand.hub_cards.studies constructions --help"
-    operands = f" --operands {checkpoint.task.operands}" if names[0] == "multi-operand-addition" else ""
-    return f"python -m longhand.hub_cards.studies constructions {names[0]} --max_length {capacity[1]}{operands}"
+    # The recipe of a construction states its command, unless it was written before this field existed.
+    return checkpoint.recipe.get("command", "python -m longhand.hub_cards.studies constructions --help")
 
 
 def citations() -> str:
@@ -322,11 +251,3 @@ def citations() -> str:
         listed = ",\n".join(f"  {name} = {{{value}}}" for name, value in values.items() if value is not None)
         entries.append(f"@{kind}{{{key}{work.get('year', '')},\n{listed}\n}}")
     return "\n\n".join(entries)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,7 +1,8 @@
-"""One commit on the Hub that makes a repository hold some files, or nothing: never a half.
+"""Push files to a repository on the Hub atomically, in one commit.
 
-A push looks at what is there, sends what differs in one commit on top of exactly that state, and begins anew wherever the
-connection or the Hub failed in between. So a push that was cut off, even after its commit was made, can always be repeated.
+A push reads what the repository holds and sends only what differs, in one commit on top of exactly that state. If the
+connection or the Hub fails in between, the push starts again. So a push that was cut off can always be repeated, even if its
+commit was made and only the response was lost.
 """
 
 import hashlib
@@ -12,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo, SpaceInfo
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,  # of whichever client huggingface_hub is built on; the base of all lost connections
+    HTTPError,  # of the HTTP client that huggingface_hub is built on; the base of all lost connections
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -27,40 +29,44 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers, validate_repo_id
 
 TAG = "longhand"
-"""On every card of this package, by which a push knows a repository as its own to replace."""
+"""Tag on every card of this package. A push replaces only a repository whose card has it."""
 
 WAITS = (1, 2, 4, 8, 16)
-"""Seconds before each further attempt, where the Hub does not name longer ones."""
+"""Seconds before each further attempt, if the Hub does not ask for longer ones."""
 
 LONGEST_WAIT = 300
-"""Seconds; a Hub that asks for more is not waited for."""
+"""Seconds. If the Hub asks for a longer wait, the push ends with an error."""
 
 KINDS = ("model", "dataset", "space")
 
 STATIC_FILES = ("index.html", "style.css")
-"""A page that the Hub puts into a new Space of this kind, besides its card."""
+"""Files that the Hub puts into a new static Space, besides its card."""
 
 Files = dict[str, Path | bytes]
-"""What a repository is to hold: a file or its content by its path."""
+"""Files of a repository by path: a local file, or the content itself."""
+
+RepoInfo = ModelInfo | DatasetInfo | SpaceInfo
+
+Result = TypeVar("Result")
 
 
 class CannotPush(ValueError):
-    """The Hub does not take a push; says why. The repository's files are as they were."""
+    """The Hub refuses a push. The message gives the reason; the repository's files are unchanged."""
 
 
 class BranchMoved(CannotPush):
-    """Another commit has been made since the one that a push is made from."""
+    """The branch has a newer commit than the one that the push was prepared from."""
 
 
 @dataclass(frozen=True)
 class Push:
-    """How a push ended.
+    """The outcome of a push.
 
     Attributes:
-        url: of the repository.
-        sha: of the commit that holds the files.
-        changed: paths that it wrote; empty where the repository held them already and no commit was made.
-        removed: paths that it removed.
+        url: address of the repository.
+        sha: the commit that holds the files.
+        changed: paths that the commit wrote. Empty if the repository held all files already; then there was no commit.
+        removed: paths that the commit removed.
     """
 
     url: str
@@ -75,7 +81,7 @@ class Push:
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raises ValueError for a name that no repository can have."""
+    """Raise ValueError if a repository cannot have this name."""
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
@@ -85,7 +91,7 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def check_revision(revision: str | None) -> None:
-    """Raises ValueError for what no branch can be called: git's rules, and no full reference or commit."""
+    """Raise ValueError if a branch cannot have this name by git's rules, or if it is a full reference or a commit."""
     if revision is None:
         return
     parts = revision.split("/")
@@ -95,14 +101,14 @@ def check_revision(revision: str | None) -> None:
 
 
 def own_repo_id(name: str, api: HfApi) -> str:
-    """`USER/NAME`: a name without a user is one of the token's user.
+    """The full name `USER/NAME`. A name without a user gets the user of the token.
 
     Raises:
-        CannotPush: there is no token, or the Hub refuses it or stays away.
+        CannotPush: there is no token, the Hub refuses it, or the Hub cannot be reached.
         ValueError: the name is not legal.
     """
     if "/" not in name:
-        name = f"{repeat(api.whoami, name)['name']}/{name}"
+        name = f"{retry(api.whoami, name)['name']}/{name}"
     check_repo_id(name)
     return name
 
@@ -110,7 +116,7 @@ def own_repo_id(name: str, api: HfApi) -> str:
 def check_push(
     repo_id: str, kind: str, api: HfApi | None = None, *, private: bool = False, revision: str | None = None
 ) -> None:
-    """Looks, before there is anything to push, whether the Hub would take it; changes nothing.
+    """Check that the Hub would accept a push, before the files are made. Nothing is changed on the Hub.
 
     Raises:
         CannotPush, ValueError: see `commit_files`.
@@ -122,12 +128,12 @@ def check_push(
     def look() -> None:
         _check_rights(api, repo_id, kind)
         try:
-            main = api.repo_info(repo_id, repo_type=kind)
+            main = _read_info(api, repo_id, kind)
         except RepositoryNotFoundError:
             return
         _check_ours(api, main, repo_id, kind, private)
 
-    repeat(look, repo_id)
+    retry(look, repo_id)
 
 
 def commit_files(
@@ -143,26 +149,27 @@ def commit_files(
     onto: str | None = None,
     api: HfApi | None = None,
 ) -> Push:
-    """Makes the repository hold exactly these files among those that are ours, by one commit or none.
+    """Push files atomically, in one commit.
 
-    Waits and tries again after lost connections, rate limits (as long as they ask for), failures of the server, and commits
-    that others made at the same moment.
+    The call waits and tries again after lost connections, rate limits (as long as they ask for), failures of the server, and
+    commits that others made at the same moment.
 
     Args:
+        files: all files that a push of this kind should leave in the repository.
         kind: one of `KINDS`.
-        is_ours: whether a path in the repository is one that this kind of push writes; such a file is removed where `files`
-            does not have it, others stay.
-        private: make the repository a private one; one that is there already must be private.
-        revision: branch, made if there is none of the name; default `main`.
-        create: whether to make the repository if there is none.
-        onto: sha of the commit that the files were made from, where they are for no other.
-        api: the Hub and its token, if not the environment's.
+        is_ours: whether a push of this kind writes such a path. The commit removes a path of ours that is not in `files`;
+            other paths stay.
+        private: make a new repository private, and refuse one that is public.
+        revision: branch; made if it does not exist; default `main`.
+        create: whether to make the repository if it does not exist.
+        onto: sha of the only commit that the files may be added to, if they were made from it.
+        api: the Hub and its token, if not those of the environment.
 
     Raises:
-        BranchMoved: the branch is not at `onto`; nothing was changed.
-        CannotPush: no token, no permission, the name is taken or refused, what is to be private is public, or the Hub stays
-            away; nothing was changed, but for a new repository that may be left empty.
-        ValueError: the name or the branch's is not legal, or the Hub refuses the card's metadata.
+        BranchMoved: the branch is no longer at `onto`; nothing was changed.
+        CannotPush: there is no token or no permission, the name is taken or refused, the repository is public but should be
+            private, or the Hub cannot be reached; nothing was changed, but a new repository may be left empty.
+        ValueError: the name of the repository or branch is not legal, or the Hub refuses the card's metadata.
     """
     check_repo_id(repo_id)
     check_revision(revision)
@@ -177,12 +184,14 @@ def commit_files(
         removed = sorted(path for path in held if path not in files and is_ours(path))
         url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
         if not changed and not removed:
-            # All is there: since before, or by a commit of ours whose response was lost.
+            # Nothing is left to send. If an earlier attempt made the commit and its response was lost, `sent` names it.
             return Push(url, head, *sent)
         if onto not in (None, head):
             raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
-        operations = [CommitOperationAdd(path, files[path]) for path in changed]
-        operations += [CommitOperationDelete(path) for path in removed]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            *(CommitOperationAdd(path, files[path]) for path in changed),
+            *(CommitOperationDelete(path) for path in removed),
+        ]
         sent = (changed, removed)
         commit = api.create_commit(
             repo_id,
@@ -194,23 +203,25 @@ def commit_files(
         )
         return Push(url, commit.oid, changed, removed)
 
-    repeat(lambda: _check_rights(api, repo_id, kind), repo_id)
-    return repeat(attempt, repo_id)
+    retry(lambda: _check_rights(api, repo_id, kind), repo_id)
+    return retry(attempt, repo_id)
 
 
-def repeat(attempt: Callable, repo_id: str):
-    """The result of an attempt, repeated while what fails can pass.
+def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
+    """The result of an attempt, which is repeated as long as its failure may be temporary.
 
     Raises:
-        CannotPush: the Hub refuses, or failed every time.
+        CannotPush: the Hub refuses, or every attempt failed.
     """
-    for wait in (*WAITS, None):
+    waits = iter(WAITS)
+    while True:
         try:
             return attempt()
         except LocalTokenNotFoundError as error:
             raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
         except (HTTPError, OSError, RuntimeError) as error:
             reason, asked = _diagnose(error, repo_id)
+            wait = next(waits, None)
             if wait is None:
                 raise CannotPush(f"gave up after {len(WAITS) + 1} attempts: {reason}") from error
             if asked > LONGEST_WAIT:
@@ -221,20 +232,20 @@ def repeat(attempt: Callable, repo_id: str):
 
 
 def is_passing(status: int) -> bool:
-    """Whether an answer of this status can be another one soon."""
+    """Whether an HTTP status reports a failure that may be temporary."""
     return status in (408, 412, 429) or status >= 500
 
 
 def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
-    """What happened, and the seconds that the Hub asks to wait.
+    """The reason of a failure, and the seconds that the Hub asks to wait.
 
     Raises:
-        CannotPush: another attempt would end in the same way.
+        CannotPush: another attempt would fail in the same way.
     """
-    # Failures in upload threads, and of downloads, arrive wrapped.
+    # Failures of upload threads and of downloads arrive wrapped in other exceptions.
     chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__) is not None:
-        chain.append(cause)
+    while (wrapped := chain[-1].__cause__) is not None:
+        chain.append(wrapped)
     if any(isinstance(link, OfflineModeIsEnabled) for link in chain):
         raise CannotPush("HF_HUB_OFFLINE is set: unset it to push") from error
     cause = next((link for link in chain if isinstance(link, HTTPError)), None)
@@ -245,7 +256,7 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
     status = cause.response.status_code
     said = " ".join((cause.server_message or str(cause)).split())
     if status == 401:
-        raise CannotPush(f"the Hub refuses the token, or it may not see {repo_id}: {said}") from error
+        raise CannotPush(f"the Hub refuses the token, or the token may not see {repo_id}: {said}") from error
     if status == 403:
         raise CannotPush(f"no permission to write to {repo_id}: {said}") from error
     if is_passing(status):
@@ -254,19 +265,19 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
 
 
 def _asked_wait(headers: Mapping[str, str]) -> float:
-    """Seconds that a response asks to wait: until the limit of requests is reset, else what `Retry-After` says."""
+    """Seconds that a response asks to wait: until the rate limit is reset, else the value of `Retry-After`."""
     if (limit := parse_ratelimit_headers(headers)) and limit.remaining == 0:
-        # One more: the reset is given in whole seconds.
+        # The reset is given in whole seconds, so wait one second more.
         return limit.reset_in_seconds + 1.0
     asked = headers.get("Retry-After", "")
     return float(asked) if asked.isdecimal() else 0.0
 
 
 def _diagnose_upload(error: BaseException, cause: BaseException, repo_id: str) -> str:
-    """What happened where no HTTP client says it: Xet, which carries large files, has errors of Python's own types.
+    """The reason of a failure without an HTTP error: Xet, which uploads large files, raises Python's own exceptions.
 
     Raises:
-        CannotPush: another attempt would end in the same way.
+        CannotPush: another attempt would fail in the same way.
     """
     said = " ".join(str(cause).split()) or type(cause).__name__
     lost = isinstance(cause, ConnectionError | TimeoutError) or "network error" in said.lower()
@@ -276,7 +287,7 @@ def _diagnose_upload(error: BaseException, cause: BaseException, repo_id: str) -
 
 
 def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
-    """Raises CannotPush where the token may not write there, or the name belongs to a repository of another kind."""
+    """Raise CannotPush if the token may not write to the repository, or if a repository of another kind has its name."""
     user = api.whoami()
     owner = repo_id.partition("/")[0]
     owners = [user["name"], *(organization["name"] for organization in user.get("orgs", []))]
@@ -289,19 +300,12 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
-def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: str, kind: str, private: bool) -> None:
-    """Raises CannotPush for a repository that this package has not made, or that is public where it should be private."""
+def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bool) -> None:
+    """Raise CannotPush if the repository was not made by this package, or if it is public but should be private."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
-    names = [file.rfilename for file in main.siblings]
-    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
-    # The Hub writes a page and a card into a new Space; elsewhere its cards are metadata alone: text was written by someone.
-    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
-        foreign = []
-    elif not foreign and TAG not in tags and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
-        foreign = [f"a {REPOCARD_NAME} with text"]
-    if foreign and TAG not in tags:
+    if TAG not in tags and (foreign := _foreign_file(api, main, repo_id, kind)):
         raise CannotPush(
-            f"{repo_id} holds something else already ({foreign[0]}, no tag {TAG!r}): choose another name, or, if this "
+            f"{repo_id} holds something else already ({foreign}, no tag {TAG!r}): choose another name, or, if this "
             f"package made it, put the tag {TAG!r} back into its card"
         )
     if private and main.private is False:
@@ -311,8 +315,25 @@ def _check_ours(api: HfApi, main: ModelInfo | DatasetInfo | SpaceInfo, repo_id: 
         )
 
 
+def _foreign_file(api: HfApi, main: RepoInfo, repo_id: str, kind: str) -> str | None:
+    """A file in a repository that the Hub did not put there itself; None if there is none."""
+    names = [file.rfilename for file in main.siblings or ()]
+    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
+    # The Hub writes a page and a card into a new Space. Into other new repositories it writes at most a card of metadata, so
+    # a card with text was written by a person.
+    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
+        return None
+    if not foreign and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
+        return f"a {REPOCARD_NAME} with text"
+    return foreign[0] if foreign else None
+
+
+def _read_info(api: HfApi, repo_id: str, kind: str, **options: Any) -> RepoInfo:
+    return cast(RepoInfo, api.repo_info(repo_id, repo_type=kind, **options))
+
+
 def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
-    """Whether a repository's card says anything besides its metadata."""
+    """Whether a repository's card holds text besides its metadata."""
     with tempfile.TemporaryDirectory() as place:
         card = Path(api.hf_hub_download(repo_id, REPOCARD_NAME, repo_type=kind, local_dir=place)).read_text(encoding="utf-8")
     text = re.sub(r"\A\s*---\n.*?\n---\s*(\n|\Z)", "", card, flags=re.DOTALL)
@@ -322,32 +343,35 @@ def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
 def _open(
     api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool
 ) -> tuple[str, dict[str, tuple[bool, str]]]:
-    """The branch's head, and the hash of every file there; repository and branch are made if there are none.
+    """The sha of a branch's last commit, and for each of its files whether it is large and its hash.
+
+    The repository and the branch are made if they do not exist.
 
     Raises:
-        CannotPush: there is none and none is to be made, or what is there is something else.
+        CannotPush: the repository does not exist and `create` is False, or something else is in it.
     """
     try:
-        main = api.repo_info(repo_id, repo_type=kind)
+        main = _read_info(api, repo_id, kind)
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
-        # What is pushed to a Space is run where it is loaded, never there.
-        sdk = {"space_sdk": "static"} if kind == "space" else {}
-        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, **sdk)
-        main = api.repo_info(repo_id, repo_type=kind)
+        # A static Space: its files run where they are loaded, never on the Hub.
+        sdk = "static" if kind == "space" else None
+        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
+        main = _read_info(api, repo_id, kind)
     _check_ours(api, main, repo_id, kind, private)
     try:
-        head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
+        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:
         api.create_branch(repo_id, repo_type=kind, branch=revision, exist_ok=True)
-        head = api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
-    held = {file.rfilename: (True, file.lfs.sha256) if file.lfs else (False, file.blob_id) for file in head.siblings}
-    return head.sha, held
+        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
+    files = head.siblings or ()
+    held = {file.rfilename: (True, file.lfs.sha256) if file.lfs else (False, str(file.blob_id)) for file in files}
+    return str(head.sha), held
 
 
 def _is_held(content: Path | bytes, large: bool, digest: str) -> bool:
-    """Whether a file of this hash has this content; the Hub lists large files under another hash than those in git."""
+    """Whether the Hub's file of this hash has this content. The hash is SHA-256 for large files, else git's blob id."""
     if large and isinstance(content, Path):
         with content.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == digest

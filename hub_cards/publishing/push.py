@@ -1,11 +1,16 @@
-"""Pushes of checkpoints, generated datasets and the metric to the Hub, each as one commit."""
+"""Push checkpoints, generated datasets and the metric to the Hub, each in one commit.
+
+All three take one path: a `Publication` says what is pushed, its files are made, shown and committed by `publish`.
+"""
 
 import re
 import shlex
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import HfApi
 
@@ -15,10 +20,10 @@ from longhand.hub_cards.publishing.card_updates import (
     PushedResults,
     add_pushed,
     evaluation_files,
-    read_filed,
+    listed_datasets,
     read_pushed,
-    repeat_where_moved,
     results_files,
+    retry_if_branch_moved,
 )
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
@@ -28,28 +33,200 @@ from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, C
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 
 MODEL_FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "*.py",
-    "*.png",
-    RECIPE_FILE,
-    RESULTS_FILE,
-    CERTIFICATE_FILE,
-    CERTIFICATES_FILE,
-    CARD_FILE,
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
+    *("tokenizer*.json", "special_tokens_map.json", "*.py", "*.png"),
+    *(RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
-"""What of a checkpoint's folder, and of `best` in it, is published. Training states and all else stay at home."""
+"""The files of a checkpoint's folder, and of `best` in it, that are published. Training states and all others are not."""
 
 DATASET_FILE = rf"[^/]+/({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.parquet"
-"""Paths of the files that a dataset is published in, as a regular expression."""
+"""Paths of a dataset's files, as a regular expression."""
 
 ROWS_PER_FILE = 500_000
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Files for one repository on the Hub, before they are made.
+
+    Attributes:
+        repo_id: `user/name`.
+        kind: one of `commits.KINDS`.
+        name: what is pushed, for the commit message.
+        is_ours: whether pushes of this kind write a path.
+        make_files: the files, from an empty folder to write large ones to and from the results on the Hub.
+        keeps_results: whether results on the Hub are read first, so that `make_files` can keep them.
+    """
+
+    repo_id: str
+    kind: str
+    name: str
+    is_ours: Callable[[str], bool]
+    make_files: Callable[[Path, PushedResults], Files]
+    keeps_results: bool = False
+
+
+class PushOptions(TypedDict, total=False):
+    """Options of every push.
+
+    Attributes:
+        private: make a new repository private, and refuse one that is public; default False.
+        revision: branch; made if it does not exist; default `main`.
+        commit_message: title of the commit; default `Push NAME`.
+        api: the Hub and its token; default: those of the environment.
+    """
+
+    private: bool
+    revision: str | None
+    commit_message: str | None
+    api: HfApi | None
+
+
+def push_model(folder: Path | str, repo_id: str, *, dataset: str | None = None, **options: Unpack[PushOptions]) -> Push:
+    """Push a checkpoint's folder, as train.py writes it, with a card for the repository.
+
+    The card is written anew, so changes that were made to it by hand on the Hub are lost. Results that were added on the Hub
+    are kept if the weights are the same, and removed if the weights differ.
+
+    Args:
+        repo_id: `user/name`; made if it does not exist.
+        dataset: Hub id of a dataset of its task, for the card.
+        options: see `PushOptions`.
+
+    Raises:
+        ValueError: the folder is no checkpoint or holds files of another one, or a name is not legal.
+        CannotPush: the Hub does not accept the push (see `commit_files`); the repository's files are unchanged.
+    """
+    return publish(model_publication(Path(folder), repo_id, dataset), **options)
+
+
+def push_dataset(
+    task: str,
+    repo_id: str,
+    configurations: dict[str, dict[str, Any]],
+    *,
+    num_samples: dict[str, int],
+    seed: int = 0,
+    **options: Unpack[PushOptions],
+) -> Push:
+    """Generate a dataset and push it. Nothing is generated if the Hub would not accept it.
+
+    Args:
+        task: name of the task.
+        repo_id: `user/name`; made if it does not exist.
+        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
+        num_samples: examples of each split.
+        options: see `PushOptions`.
+
+    Raises:
+        ValueError: a name, task, argument or number is not legal.
+        CannotPush: see `push_model`.
+    """
+    return publish(dataset_publication(task, repo_id, configurations, num_samples, seed), **options)
+
+
+def push_metric(repo_id: str, **options: Unpack[PushOptions]) -> Push:
+    """Push the metric, exact match by length, as a Space for `evaluate.load(repo_id)`.
+
+    Args:
+        repo_id: `user/name`; made if it does not exist.
+        options: see `PushOptions`.
+
+    Raises:
+        ValueError: see `metric_files`.
+        CannotPush: see `push_model`.
+    """
+    return publish(metric_publication(repo_id), **options)
+
+
+def publish(publication: Publication, show: Callable[[Files], None] | None = None, **options: Unpack[PushOptions]) -> Push:
+    """Push a publication: check that the Hub would accept it, make its files, and commit them.
+
+    Args:
+        show: called with the files before they are committed.
+        options: see `PushOptions`.
+
+    Raises:
+        ValueError, CannotPush: see `push_model`.
+    """
+    api, revision = options.get("api"), options.get("revision")
+    private = options.get("private", False)
+    commit_message = options.get("commit_message") or f"Push {publication.name}"
+    check_push(publication.repo_id, publication.kind, api, private=private, revision=revision)
+
+    def attempt() -> Push:
+        pushed = read_pushed(publication.repo_id, revision, api) if publication.keeps_results else PushedResults()
+        with tempfile.TemporaryDirectory() as place:
+            files = publication.make_files(Path(place), pushed)
+            if show is not None:
+                show(files)
+            return commit_files(
+                files,
+                publication.repo_id,
+                publication.kind,
+                is_ours=publication.is_ours,
+                commit_message=commit_message,
+                private=private,
+                revision=revision,
+                onto=pushed.head,
+                api=api,
+            )
+
+    return retry_if_branch_moved(attempt)
+
+
+def describe_files(files: Files) -> str:
+    """A line for each file: its size in bytes and its path."""
+    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()}
+    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
+    return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
+
+
+def preview(publication: Publication) -> str:
+    """The files that a push to a new repository would write, and the card, as text. The Hub is not asked."""
+    with tempfile.TemporaryDirectory() as place:
+        files = publication.make_files(Path(place), PushedResults())
+        card = files[CARD_FILE]
+        text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+        return f"{describe_files(files)}\n\n{CARD_FILE}:\n\n{text}"
+
+
+def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
+    """The command that pushes a checkpoint's folder."""
+    words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
+    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
+    return shlex.join(words)
+
+
+def model_publication(folder: Path, repo_id: str, dataset: str | None = None) -> Publication:
+    """A checkpoint's folder for a repository on the Hub.
+
+    Args:
+        dataset: Hub id of a dataset of its task, for the card.
+
+    Raises:
+        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`), a file is a link that
+            leaves the folder, or a name is not legal.
+    """
+    for name in (repo_id, *([] if dataset is None else [dataset])):
+        check_repo_id(name)
+    published_files(folder)
+    checkpoint = read_checkpoint(folder)
+    return Publication(
+        repo_id,
+        "model",
+        checkpoint.name,
+        is_model_file,
+        lambda place, pushed: _checkpoint_files(checkpoint, repo_id, dataset, pushed),
+        keeps_results=True,
+    )
+
+
+def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
+    """The files that pushing a checkpoint's folder to a new repository writes, by path; see `model_publication`."""
+    return model_publication(folder, repo_id, dataset).make_files(folder, PushedResults())
 
 
 def is_model_file(path: str) -> bool:
@@ -61,94 +238,75 @@ def is_model_file(path: str) -> bool:
     return folder in ("", BEST_FOLDER) and any(fnmatch(name, pattern) for pattern in MODEL_FILES)
 
 
-def is_dataset_file(path: str) -> bool:
-    """Whether a path in a repository is one that pushing a dataset writes."""
-    return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
-
-
-def is_metric_file(path: str) -> bool:
-    """Whether a path in a repository is one that pushing the metric writes."""
-    return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))
-
-
-def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
-    """What of a checkpoint's folder is published, by its path, the card rendered anew for the repository.
-
-    Raises:
-        ValueError: a file is a link that leaves the folder; or see `render_model_card`.
-    """
-    return checkpoint_files(_read_for_push(folder, repo_id, dataset), repo_id, dataset, PushedResults())
-
-
-def _read_for_push(folder: Path, repo_id: str, dataset: str | None) -> CheckpointFolder:
-    for name in (repo_id, *([] if dataset is None else [dataset])):
-        check_repo_id(name)
-    published_files(folder)
-    return read_checkpoint(folder)
-
-
 def published_files(folder: Path) -> Files:
-    """The files of a checkpoint's folder that are published, by their path.
+    """The files of a checkpoint's folder that are published, by path.
 
     Raises:
-        ValueError: one is a link that leaves the folder.
+        ValueError: a file is a link that leaves the folder.
     """
     found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
-    files: Files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
+    files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
     for path, file in files.items():
         if not file.resolve().is_relative_to(folder.resolve()):
             raise ValueError(
                 f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
             )
-    return files
+    return dict(files)
 
 
-def checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | None, pushed: PushedResults) -> Files:
-    """As `model_files`, with the results that the repository has already of the same weights.
+def _checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | None, pushed: PushedResults) -> Files:
+    """The published files with a card for the repository, and with the repository's results of the same weights.
 
-    Where they are filed under a dataset, in the folder or in the repository, they are so again.
+    If the folder or the repository lists the results under a dataset, they are listed under it again.
     """
     folder, task = checkpoint.folder, checkpoint.task.name
     added = add_pushed(checkpoint, pushed.rows)
     files = published_files(folder)
     if added is not checkpoint:
         files |= results_files(added)
-    files |= evaluation_files(added, dataset or read_filed(folder).get(task) or pushed.datasets.get(task))
+    files |= evaluation_files(added, dataset or listed_datasets(folder).get(task) or pushed.datasets.get(task))
     return files | {CARD_FILE: render_card(added, repo_id, dataset).encode()}
 
 
-def check_dataset(
-    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int
-) -> None:
-    """Raises ValueError where the arguments of `dataset_files` are not legal, without making anything."""
+def dataset_publication(
+    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int = 0
+) -> Publication:
+    """A generated dataset for a repository on the Hub; see `push_dataset` for the arguments. Nothing is generated yet.
+
+    Raises:
+        ValueError: a name, task, argument or number is not legal.
+    """
     check_repo_id(repo_id)
     if not configurations:
         raise ValueError("configurations must name at least one, got none")
     for name, arguments in configurations.items():
-        # It becomes a folder beside the card: never a path that leads elsewhere.
+        # The name becomes a folder beside the card. It must not be a path that leads elsewhere.
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) or name == CARD_FILE:
             raise ValueError(
-                "a configuration's name must be of letters, digits, `.`, `_` and `-`, the first no sign, and not "
-                f"{CARD_FILE}, got {name!r}"
+                "a configuration's name must be of letters, digits, `.`, `_` and `-`, begin with a letter or digit, and not "
+                f"be {CARD_FILE}, got {name!r}"
             )
         load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
+    return Publication(
+        repo_id,
+        "dataset",
+        f"{task}, seed {seed}",
+        is_dataset_file,
+        lambda place, pushed: _dataset_files(task, repo_id, configurations, num_samples, seed, place),
+    )
 
 
-def dataset_files(
+def is_dataset_file(path: str) -> bool:
+    """Whether a path in a repository is one that pushing a dataset writes."""
+    return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
+
+
+def _dataset_files(
     task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int, place: Path
 ) -> Files:
-    """Parquet files of every configuration and split, written to a folder, and their card.
-
-    Args:
-        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split.
-        place: an empty folder.
-
-    Raises:
-        ValueError: a name, task, argument or number is not legal; nothing has been made yet.
-    """
-    check_dataset(task, repo_id, configurations, num_samples, seed)
-    files, columns = {}, {}
+    """Generate the Parquet files of every configuration and split in the folder `place`, and their card."""
+    files: Files = {}
+    columns = {}
     for name, arguments in configurations.items():
         made = load_task_dataset(
             task, split=None, num_samples=num_samples, seed=seed, cache_dir=str(place / "cache"), **arguments
@@ -165,130 +323,37 @@ def dataset_files(
     return files | {CARD_FILE: card.encode()}
 
 
-def metric_files(repo_id: str) -> Files:
-    """What of the metric is published, by its path: `evaluate.load` runs the file that has the name of the repository.
+def metric_publication(repo_id: str) -> Publication:
+    """The metric for a Space on the Hub.
 
     Raises:
-        ValueError: the name is not legal, cannot be that of a Python file, or is that of another file of the metric.
+        ValueError: see `metric_files`.
+    """
+    files = metric_files(repo_id)
+    return Publication(repo_id, "space", METRIC_FOLDER.name, is_metric_file, lambda place, pushed: files)
+
+
+def metric_files(repo_id: str) -> Files:
+    """The files of the metric, by path. `evaluate.load` runs the file that has the name of the repository.
+
+    Raises:
+        ValueError: the repository's name is not legal, cannot be the name of a Python file, or is the name of another file
+            of the metric.
     """
     check_repo_id(repo_id)
     name = repo_id.partition("/")[2]
     own, given = f"{METRIC_FOLDER.name}.py", f"{name}.py"
-    files: Files = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
-    if not re.fullmatch(r"[\w-]+", name) or (given in files and given != own):
+    found = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
+    if not re.fullmatch(r"[\w-]+", name) or (given in found and given != own):
         raise ValueError(
             f"repository name {repo_id!r} cannot be that of the metric, whose file is named after it: take one of letters, "
             f"digits, `_` and `-`, such as {METRIC_FOLDER.name}"
         )
-    card = files[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
-    files[given] = files.pop(own)
-    return files | {CARD_FILE: card.encode()}
+    card = found[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
+    found[given] = found.pop(own)
+    return {**found, CARD_FILE: card.encode()}
 
 
-def push_metric(
-    repo_id: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    commit_message: str | None = None,
-    api: HfApi | None = None,
-) -> Push:
-    """Publishes exact match by length as a Space, for `evaluate.load(repo_id)`; see `metric_files` and `push_model`."""
-    return commit_files(
-        metric_files(repo_id),
-        repo_id,
-        "space",
-        is_ours=is_metric_file,
-        commit_message=commit_message or f"Push {METRIC_FOLDER.name}",
-        private=private,
-        revision=revision,
-        api=api,
-    )
-
-
-def push_model(
-    folder: Path | str,
-    repo_id: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    commit_message: str | None = None,
-    dataset: str | None = None,
-    api: HfApi | None = None,
-) -> Push:
-    """Publishes a checkpoint's folder, as train.py writes it, with a card for the repository.
-
-    The card is written anew: what was changed in it by hand on the Hub is lost. Results that were added there stay where the
-    weights do; those of other weights go with them.
-
-    Args:
-        repo_id: `user/name`; made if there is none.
-        private: for a repository that has to be made.
-        revision: branch, made if there is none; default `main`.
-        dataset: Hub id of a dataset of its task, for the card.
-        api: the Hub and its token, if not the environment's.
-
-    Raises:
-        ValueError: the folder is no checkpoint or holds what is not its own, or a name is not legal.
-        CannotPush: the Hub does not take it (see `commit_files`); it holds what it held before.
-    """
-    checkpoint = _read_for_push(Path(folder), repo_id, dataset)
-    check_push(repo_id, "model", api, private=private, revision=revision)
-
-    def attempt() -> Push:
-        pushed = read_pushed(repo_id, revision, api)
-        return commit_files(
-            checkpoint_files(checkpoint, repo_id, dataset, pushed),
-            repo_id,
-            "model",
-            is_ours=is_model_file,
-            commit_message=commit_message or f"Push {checkpoint.name}",
-            private=private,
-            revision=revision,
-            onto=pushed.head,
-            api=api,
-        )
-
-    return repeat_where_moved(attempt)
-
-
-def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
-    """What a person types to push a checkpoint's folder."""
-    words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
-    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
-    return shlex.join(words)
-
-
-def push_dataset(
-    task: str,
-    repo_id: str,
-    configurations: dict[str, dict[str, Any]],
-    *,
-    num_samples: dict[str, int],
-    seed: int = 0,
-    private: bool = False,
-    revision: str | None = None,
-    commit_message: str | None = None,
-    api: HfApi | None = None,
-) -> Push:
-    """Generates a dataset and publishes it; see `dataset_files` and `push_model`. What the Hub refuses is not generated."""
-    check_dataset(task, repo_id, configurations, num_samples, seed)
-    check_push(repo_id, "dataset", api, private=private, revision=revision)
-    with tempfile.TemporaryDirectory() as place:
-        return commit_files(
-            dataset_files(task, repo_id, configurations, num_samples, seed, Path(place)),
-            repo_id,
-            "dataset",
-            is_ours=is_dataset_file,
-            commit_message=commit_message or f"Push {task}, seed {seed}",
-            private=private,
-            revision=revision,
-            api=api,
-        )
-
-
-def describe_files(files: Files) -> str:
-    """A line for each file: its size in bytes and its path."""
-    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()}
-    lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
-    return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
+def is_metric_file(path: str) -> bool:
+    """Whether a path in a repository is one that pushing the metric writes."""
+    return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))

@@ -181,6 +181,8 @@ def parse_run(arguments: list[str]) -> Run:
     recipe = load_recipe(name)
     name = recipe.pop("recipe", Path(name).stem)
     description = recipe.pop("description", "")
+    # How a construction was built says nothing of how to train.
+    recipe.pop("command", None)
     arguments = [*_as_arguments(recipe), *arguments]
 
     chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task

@@ -50,7 +50,10 @@ def construct(name: str, max_length: int, folder: Path, operands: int | None = N
     model.save_pretrained(folder)
     build_tokenizer(task.end_token).save_pretrained(folder)
     description = f"{construction.statement}; built, not trained; exact up to {capacity} digits"
-    write_recipe({"recipe": folder.name, "description": description, **task.describe()}, folder / RECIPE_FILE)
+    command = f"python -m longhand.hub_cards.studies constructions {name} --max_length {capacity}"
+    command += "".join(f" --{option} {value}" for option, value in options.items())
+    recipe = {"recipe": folder.name, "description": description, "command": command, **task.describe()}
+    write_recipe(recipe, folder / RECIPE_FILE)
     print(
         f"wrote {folder}: {construction.statement}; up to {capacity:,} digits, {model.num_parameters():,} parameters, "
         f"{count_heads(model)} heads, {count_relus(model)} ReLUs"

@@ -1,0 +1,235 @@
+"""All that a card says differently for each family of models. A new family adds its object to `FAMILY_CARDS`."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import jinja2
+from transformers import PreTrainedConfig
+
+from longhand.data import Task
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_example
+from longhand.hub_cards.publishing.wording import by_configuration, count
+from longhand.modeling.coupling import COUPLING_RULES
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+FamilyTask = TypeVar("FamilyTask", bound=Task)
+
+
+class FamilyCard(ABC, Generic[FamilyTask]):
+    """The parts of a model's card and of a dataset's card that depend on the family.
+
+    Attributes:
+        exact_match: when a problem counts as exactly right.
+        decodes: whether results say how the response was decoded.
+        usage_note: another way to use a model; `{source}` stands for its repository or folder.
+    """
+
+    exact_match: ClassVar[str]
+    decodes: ClassVar[bool]
+    usage_note: ClassVar[str] = ""
+
+    @abstractmethod
+    def ideas(self, task: FamilyTask, config: PreTrainedConfig | None = None) -> list[str]:
+        """Tags of the papers' ideas. A baseline has none.
+
+        Args:
+            config: of the model; without it, the tags are those of a dataset.
+        """
+
+    @abstractmethod
+    def draw(self, task: FamilyTask, config: PreTrainedConfig | None = None) -> str:
+        """A problem as an indented block: its tokens, and below them what the model adds to them or answers.
+
+        Args:
+            config: of the model; without it, the drawing is that of a dataset.
+        """
+
+    @abstractmethod
+    def introduction_values(self, task: FamilyTask, config: PreTrainedConfig) -> dict[str, Any]:
+        """What the template `FAMILY_introduction.md` reads besides sizes and the drawing."""
+
+    @abstractmethod
+    def ask(self, task: FamilyTask) -> tuple[str, list[str]]:
+        """The prompt of a question, and lines of Python that print the model's answer to `inputs`, its tokens."""
+
+    @abstractmethod
+    def size_name(self, names: tuple[str, str]) -> str:
+        """The name of a result's size if one number says it; `names` are the task's `size_names`."""
+
+    @abstractmethod
+    def limits(self, config: PreTrainedConfig) -> list[str]:
+        """What a model of this configuration cannot do, a sentence each."""
+
+    @abstractmethod
+    def dataset_columns(self, task: FamilyTask) -> str:
+        """What a dataset gives for the tokens, in a few words."""
+
+    @abstractmethod
+    def dataset_note(self, tasks: dict[str, FamilyTask]) -> str:
+        """What the columns of a dataset mean, before the drawing.
+
+        Args:
+            tasks: by the names of the dataset's configurations.
+        """
+
+    def introduction(self, task: FamilyTask, config: PreTrainedConfig, parameters: int) -> str:
+        """What the model is, how it reads a problem, and a drawing of a problem."""
+        template = jinja2.Template((TEMPLATES / f"{task.family.name}_introduction.md").read_text(encoding="utf-8"))
+        text = template.render(
+            parameters=parameters,
+            layers=count(config.num_hidden_layers, "layer"),
+            heads=count(config.num_attention_heads, "head"),
+            hidden_size=config.hidden_size,
+            task=task.name,
+            drawing=self.draw(task, config),
+            **self.introduction_values(task, config),
+        )
+        return text.rstrip()
+
+    def snippet(self, task: FamilyTask, source: str) -> str:
+        """Python that loads the model without this package, asks it a question and prints the answer.
+
+        Args:
+            source: repository or folder of the model.
+        """
+        auto_class = task.family.auto_class.__name__
+        prompt, asking = self.ask(task)
+        imports = [f"import {module}" for module in task.reader.imports]
+        lines = [
+            *([*imports, ""] if imports else []),
+            f"from transformers import {auto_class}, AutoTokenizer",
+            "",
+            f'model = {auto_class}.from_pretrained("{source}", trust_remote_code=True)',
+            f'tokenizer = AutoTokenizer.from_pretrained("{source}", trust_remote_code=True)',
+            "",
+            f'inputs = tokenizer("{prompt}", return_tensors="pt")',
+            *asking,
+        ]
+        return "\n".join(lines)
+
+
+class DecoderCard(FamilyCard[DecoderTask]):
+    exact_match = "every token of the response and its end are right"
+    decodes = True
+    usage_note = (
+        '`pipeline("text-generation", "{source}", trust_remote_code=True)` works too. It writes at most 256\n'
+        "tokens unless it is called with a larger `max_new_tokens`."
+    )
+
+    def ideas(self, task, config=None):
+        return ["position-coupling"] if self._is_coupled(task, config) else []
+
+    def _is_coupled(self, task: DecoderTask, config: PreTrainedConfig | None = None) -> bool:
+        """Whether the position ids that a model reads, or without one those of a dataset, are coupled."""
+        if config is None:
+            return task.coupling != "sequential"
+        return config.position_encoding != "none" and config.coupling != "sequential"
+
+    def draw(self, task, config=None):
+        return draw_ids(task, (config or task).coupling)
+
+    def introduction_values(self, task, config):
+        return {
+            "position_encoding": config.position_encoding,
+            "coupling": config.coupling,
+            "is_coupled": self._is_coupled(task, config),
+            "spread_over": config.max_position_ids if config.randomized_positions else None,
+            "levels": COUPLING_RULES[config.coupling].levels,
+        }
+
+    def ask(self, task):
+        query, response = decoder_example(task)
+        return query[1:], [
+            "output = model.generate(**inputs, do_sample=False)",
+            'response = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
+            f"print({task.reader.code('response')})  # right is {task.read_answer(response)}",
+        ]
+
+    def size_name(self, names):
+        return " = ".join(dict.fromkeys(names))
+
+    def limits(self, config):
+        limits = []
+        if config.position_encoding == "learned":
+            longest = COUPLING_RULES[config.coupling].capacity(config.max_position_ids)
+            table = f"Its learned table has {config.max_position_ids:,} position ids"
+            limits.append(f"{table}: the longest that fits is {longest}. It refuses more.")
+        if not (config.position_encoding == "pairwise" and config.windowed):
+            limits.append("It has no window: time and memory grow with the response's length times the sequence's length.")
+        return limits
+
+    def dataset_columns(self, task):
+        return "coupled position ids" if self._is_coupled(task) else "position ids"
+
+    def dataset_note(self, tasks):
+        rules = by_configuration({name: f"`{task.coupling}`" for name, task in tasks.items()}, tasks)
+        if self._is_coupled(next(iter(tasks.values()))):
+            note = f"Position ids follow the coupling rule {rules}. They are the smallest that it allows."
+            return f"{note}\n0 marks a token without an id:"
+        return f"Position ids are ordinary ones, not coupled: the rule {rules} counts the tokens of the text."
+
+
+class EncoderCard(FamilyCard[EncoderTask]):
+    exact_match = "every label of the answer and of the padding before it is right"
+    decodes = False
+
+    def ideas(self, task, config=None):
+        return ["structural-symmetry"]
+
+    def draw(self, task, config=None):
+        return draw_labels(task)
+
+    def introduction_values(self, task, config):
+        return {"pair_maps": ", ".join(f"`{name}`" for name in dict.fromkeys(config.head_maps))}
+
+    def ask(self, task):
+        prompt, labels = map("".join, zip(*encoder_example(task.for_evaluation), strict=True))
+        right = labels.lstrip(".")
+        return prompt, [
+            f"labels = model(**inputs).logits[0, -{len(right)}:].argmax(-1)",
+            'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
+            f"print({task.reader.code('answer')})  # right is {task.read_answer(right)}",
+        ]
+
+    def size_name(self, names):
+        # The second size of an encoder's result, if there is one, is a class of equally hard problems.
+        return names[0]
+
+    def limits(self, config):
+        limits = []
+        if config.absolute_positions != "none":
+            limits.append(f"Its table of positions ends at inputs of {config.max_position_embeddings:,} tokens.")
+        if not config.windowed:
+            limits.append("It has no window: time and memory grow with the square of the input's length.")
+        return limits
+
+    def dataset_columns(self, task):
+        return "their labels"
+
+    def dataset_note(self, tasks):
+        return (
+            "A label is the class of its token: a digit, or 10 for the padding of a field. It is -100 for a\n"
+            "token without a label (`.` below):"
+        )
+
+
+FAMILY_CARDS: dict[str, FamilyCard[Any]] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
+"""The cards of the families by `Family.name`."""
+
+
+def family_card(task: Task) -> FamilyCard[Any]:
+    """The card of the family that learns the task.
+
+    Raises:
+        ValueError: the family has none.
+    """
+    if (card := FAMILY_CARDS.get(task.family.name)) is None:
+        raise ValueError(
+            f"models of the family {task.family.name!r} have no card: add one to FAMILY_CARDS in "
+            f"hub_cards/publishing/families.py, which has {', '.join(FAMILY_CARDS)}"
+        )
+    return card
