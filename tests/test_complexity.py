@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from longhand.data import complexity
-from longhand.data.complexity import (
-    carry_run_lengths,
-    cascade_distribution,
-    cascade_lengths,
-    dependency_distribution,
-    dependency_lengths,
-    draw_carry_runs,
-    draw_cascades,
-)
+from longhand.data.complexity import carry_run_lengths, cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.splits import make_generator
 from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.studies.complexity import study as command
+from longhand.hub_cards.studies.complexity.distributions import (
+    cascade_distribution,
+    dependency_distribution,
+    dependency_lengths,
+)
 
 WEIGHTS = {"L": 45, "N": 10, "H": 45}
 """Pairs of digits that sum to less than 9, to 9 and to more, of 100."""

@@ -373,17 +373,25 @@ def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: 
         if head >= heads:
             axes.set_axis_off()
             continue
-        image = axes.imshow(weights[layer][head].numpy(), vmin=0, vmax=1, cmap="cividis", aspect="auto")
+        image = axes.imshow(weights[layer][head].numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
         axes.set_title(f"layer {layer + 1}, head {head + 1}")
         queries = labels[first_query : first_query + weights[layer].shape[1]]
-        # A token needs about 11 points of the 450 that a row of panels has.
-        for ticks, tokens, most in ((axes.set_xticks, labels, 40 // columns), (axes.set_yticks, queries, 14)):
-            every = -(-len(tokens) // most) if len(tokens) > most else 1
-            ticks(range(0, len(tokens), every), tokens[::every], fontsize=8)
+        # So many labels of 8 points fit beside each other.
+        for set_ticks, tokens, most in ((axes.set_xticks, labels, 48 // columns), (axes.set_yticks, queries, 12)):
+            places = _labelled_places(tokens, most)
+            set_ticks(places, [tokens[place] for place in places], fontsize=8)
     figure.supxlabel("key token", fontsize=10)
     figure.supylabel("query token", fontsize=10)
-    figure.colorbar(image, ax=panels, label="attention", shrink=0.8)
+    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * layers * rows)
     save_figure(figure, file)
+
+
+def _labelled_places(tokens: Sequence[str], most: int) -> list[int]:
+    """The places of the tokens that get a label: all if they fit, else the signs between digits, else a part of all."""
+    signs = [place for place, token in enumerate(tokens) if token != "#"]
+    if len(tokens) <= most or not signs or len(signs) > most:
+        return list(range(0, len(tokens), -(-len(tokens) // most)))
+    return signs
 
 
 @house_style

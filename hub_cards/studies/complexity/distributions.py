@@ -1,0 +1,145 @@
+"""How cascades of carries and dependency lengths are distributed, exactly (paper 2, App. C.4).
+
+A column of a sum is of one of three kinds, by the sum of its two digits: low (8 or less) never carries; nine carries if the
+column below does; high (10 or more) carries on its own.
+"""
+
+import numpy as np
+
+from longhand.data.complexity import cascade_lengths
+
+_MAX_MULTIPLIER_DIGITS = 3
+"""A column holds the multiplier times a digit in 16 bits."""
+
+
+def cascade_distribution(digits: int) -> np.ndarray:
+    """Probabilities of each longest cascade of the sum of two numbers uniform below 10^digits (paper 2, Fig. 13).
+
+    Args:
+        digits: of both numbers, at least 1. A thousand digits take 0.1 seconds.
+
+    Returns:
+        (digits + 1,) probabilities of 0 to `digits` columns, precise to about 12 decimal places; 0 if below the least float.
+
+    Raises:
+        ValueError: `digits` is below 1.
+    """
+    _check_digits(digits)
+    # Of the 100 pairs of digits 10 sum to 9, and 45 to more.
+    return _longest_cascade(np.ones((1, 1)), np.full((1, 1), 0.10), np.full((1, 1), 0.45), digits)
+
+
+def dependency_lengths(multiplier: np.ndarray, multiplicand: np.ndarray) -> np.ndarray:
+    """How many times carries move, in all columns at once, until a product's columns are single digits (paper 2, Fig. 3a).
+
+    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next, every
+    column keeps its ones and passes its tens to the next column, its hundreds to the column after that, and so on. The
+    length is the number of levels after the first. App. C.4 counts in the same way.
+
+    Args:
+        multiplier: (count, 1 to 3) digits, ones first.
+        multiplicand: (count, width) digits, ones first.
+
+    Returns:
+        (count,) levels; 0 if the multiplier times each digit is below 10.
+
+    Raises:
+        ValueError: the numbers do not have these shapes.
+    """
+    if multiplier.ndim != 2 or not 1 <= multiplier.shape[1] <= _MAX_MULTIPLIER_DIGITS:
+        raise ValueError(f"multiplier must have shape (count, 1 to {_MAX_MULTIPLIER_DIGITS}), got {multiplier.shape}")
+    if multiplicand.ndim != 2 or len(multiplicand) != len(multiplier):
+        raise ValueError(f"multiplicand must have shape ({len(multiplier)}, width), got {multiplicand.shape}")
+    count, width = multiplicand.shape
+    columns = np.zeros((count, width + multiplier.shape[1]), dtype=np.int16)
+    factor = (multiplier * 10 ** np.arange(multiplier.shape[1], dtype=np.int16)).sum(axis=1, dtype=np.int16)
+    columns[:, :width] = factor[:, None] * multiplicand
+    levels = np.zeros(count, dtype=np.int64)
+    while columns.max(initial=0) > 18:
+        levels += (columns > 9).any(axis=1)
+        passed = columns // 10
+        columns -= 10 * passed
+        for above in range(1, multiplier.shape[1] + 1):
+            tens = passed // 10
+            columns[:, above:] += (passed - 10 * tens)[:, :-above]
+            passed = tens
+    # The sum of two digits passes on 1 at most, and what is left of it takes a 1 without overflow: a cascade moves on by
+    # one column with each level.
+    columns = columns.astype(np.uint8)
+    nines = np.minimum(columns, 9)
+    return levels + cascade_lengths(nines, columns - nines)
+
+
+def dependency_distribution(digits: int) -> np.ndarray:
+    """Probabilities of each dependency length of a product of one digit and a number (paper 2, Fig. 14).
+
+    The multiplier is uniform in 1..9, the multiplicand uniform below 10^digits. After the first move of carries a column
+    holds the ones of its own product and the tens of the product below. So the columns from the ones on form a Markov chain
+    whose state is the last tens, and the remaining levels are the longest cascade in these columns.
+
+    Args:
+        digits: of the multiplicand, at least 1. A thousand digits take about a second.
+
+    Returns:
+        (digits + 1,) probabilities of 0..digits levels, see `dependency_lengths`, within 1e-13; 0 if below the least float.
+
+    Raises:
+        ValueError: `digits` is below 1.
+    """
+    _check_digits(digits)
+    total = np.zeros(digits + 1)
+    for multiplier in range(1, 10):
+        tens, ones = np.divmod(multiplier * np.arange(10), 10)
+        states = tens.max() + 1
+        before = np.arange(states)[:, None]
+        column = np.broadcast_to(ones, (states, 10)) + before
+        every, nine, high = (
+            np.stack([(chosen & (tens == after)).sum(axis=1) for after in range(states)], axis=1) / 10
+            for chosen in (column >= 0, column == 9, column > 9)
+        )
+        cascades = _longest_cascade(every, nine, high, digits)
+        # Two levels or more: a cascade. One: no cascade, yet not all products are digits. No cascade begins in the ones.
+        all_digits = float((tens == 0).mean()) ** digits
+        total[0] += all_digits
+        total[1] += max(cascades[0] - all_digits, 0)
+        total[2:] += cascades[1:-1]
+    return total / 9
+
+
+def _check_digits(digits: int) -> None:
+    if digits < 1:
+        raise ValueError(f"digits must be at least 1, got {digits}")
+
+
+def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digits: int) -> np.ndarray:
+    """Probabilities of each longest cascade, 0 to `digits`, in a Markov chain of columns that starts in state 0.
+
+    A cascade of at least k columns is a high column and k - 1 nines. Two of them never share a column, so the first ends at
+    column n exactly if the first n - k columns hold none and the last k columns are one.
+
+    Args:
+        every, nine, high: (states, states) probabilities of the next state with a column of any kind, a nine, a high one.
+    """
+    patterns = [high]
+    while len(patterns) < digits and (longer := patterns[-1] @ nine).any():
+        patterns.append(longer)
+    patterns = np.stack(patterns)
+    lengths = np.arange(1, len(patterns) + 1)
+    size = len(patterns) + 1
+    # Probabilities (lengths, states) of no cascade that long in the first n columns, for the last few n.
+    without = np.zeros((size, len(lengths), len(every)))
+    without[0, :, 0] = 1
+    reached = np.zeros(digits + 1)
+    for place in range(1, digits + 1):
+        fit = lengths[:place]
+        begun = without[(place - fit) % size, fit - 1]
+        first = np.einsum("ls,lst->lt", begun, patterns[: len(fit)])
+        reached[: len(fit)] += first.sum(axis=1)
+        without[place % size] = without[(place - 1) % size] @ every
+        without[place % size, : len(fit)] -= first
+    at_least = np.concatenate([[1], reached])
+    below = np.ones(digits + 2)
+    below[0] = 0
+    below[1 : len(lengths) + 1] = without[digits % size].sum(axis=1)
+    # Both differences have the same value; the difference of the smaller numbers is more precise.
+    return np.maximum(np.where(at_least[:-1] > 0.5, np.diff(below), -np.diff(at_least)), 0)
