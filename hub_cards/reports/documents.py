@@ -63,6 +63,9 @@ COST_FILE = FOLDER / "cost.jsonl"
 
 ADDITION_PICTURE = FOLDER / "accuracy.png"
 TASKS_PICTURE = FOLDER / "tasks.png"
+COMPARED_TRAINED_SIZES = {"encodings": (1, 30), "formats": (1, 30), "trained-lengths": None, "depth": (1, 10)}
+"""The trained sizes of each comparison with a picture; None if its variants differ in them."""
+
 PICTURED_ENCODER_STUDIES = ("addition", "coupled", "multiplication-1", "multiplication-3", "cascades", "windows")
 
 ADDITION = ("addition", "addition-short")
@@ -155,6 +158,14 @@ def trained_sizes(recipe: str) -> tuple[int, int]:
     return arguments.get("min_length", 1), arguments["max_length"]
 
 
+def drawn_pictures() -> list[Path]:
+    """The files that `draw_overview` and `draw_comparisons` write."""
+    folders = [ABLATION, MODELS / "addition-absolute", *sorted(GRIDS.iterdir())]
+    folders += [COMPARED / name for name in COMPARED_TRAINED_SIZES]
+    folders += [ENCODER_STUDIES / name for name in PICTURED_ENCODER_STUDIES]
+    return [ADDITION_PICTURE, TASKS_PICTURE, COST_FILE.with_suffix(".png"), *(folder / "accuracy.png" for folder in folders)]
+
+
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
     results = model_results()
@@ -183,7 +194,7 @@ def draw_comparisons() -> None:
     for folder in sorted(GRIDS.iterdir()):
         rows = read_results(folder / RESULTS_FILE)
         plot_grid(rows, folder / "accuracy.png", trained_sizes(folder.name), TASKS[rows[0]["task"]].size_names)
-    for name, sizes in (("encodings", (1, 30)), ("formats", (1, 30)), ("trained-lengths", None), ("depth", (1, 10))):
+    for name, sizes in COMPARED_TRAINED_SIZES.items():
         rows = best_rows(read_results(COMPARED / name / RESULTS_FILE))
         plot_comparison(group_variants(rows), COMPARED / name / "accuracy.png", sizes)
     for name in PICTURED_ENCODER_STUDIES:
