@@ -65,7 +65,7 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
     figure, ((axes,),) = new_figure(3.5)
     window, table, rival = (median_line("", rows) for rows in (certified, absolute, rivals))
     longest = max(window.x)
-    scale_lengths(axes, [sizes[0], longest])
+    scale_lengths(axes, [sizes[0], int(longest)])
     axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
     shade_trained(axes, sizes, "all trained on {} to {} digits")
@@ -115,9 +115,9 @@ def plot_tasks(
         axes.set_title(title, fontsize=SMALL)
         axes.tick_params(labelsize=SMALL)
         shade_trained(axes, sizes[recipe], "")
-        if task in tables:
+        if task is not None and task in tables:
             _draw(axes, median_line("", tables[task]), ORANGE, "s", size=2.5)
-        if task in PUBLISHED_REACH:
+        if task is not None and task in PUBLISHED_REACH:
             axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:

@@ -38,7 +38,7 @@ WIDTH = 8.3
 SMALL = 9
 """Points of the smallest text of a picture with axes."""
 
-HOUSE_STYLE: dict[str, Any] = {
+HOUSE_STYLE: Any = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "savefig.dpi": 150,
@@ -111,7 +111,8 @@ def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
 
 def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float]], colours: Sequence[str]) -> None:
     """Write labels to the right of the axes, each at the height of its point (label, x, y) unless two would overlap."""
-    figure = axes.get_figure()
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # only axes that were removed have none
     figure.draw_without_rendering()
     line_height = 1.35 * SMALL / 72 * figure.dpi / axes.get_window_extent().height
     texts = [textwrap.fill(label, 26, break_on_hyphens=False, break_long_words=False) for label, _, _ in ends]

@@ -120,10 +120,10 @@ def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digi
     Args:
         every, nine, high: (states, states) probabilities of the next state with a column of any kind, a nine, a high one.
     """
-    patterns = [high]
-    while len(patterns) < digits and (longer := patterns[-1] @ nine).any():
-        patterns.append(longer)
-    patterns = np.stack(patterns)
+    reaching = [high]
+    while len(reaching) < digits and (longer := reaching[-1] @ nine).any():
+        reaching.append(longer)
+    patterns = np.stack(reaching)
     lengths = np.arange(1, len(patterns) + 1)
     size = len(patterns) + 1
     # Probabilities (lengths, states) of no cascade that long in the first n columns, for the last few n.

@@ -21,7 +21,7 @@ Queries are multiplied by M and keys hold small integers alone. All scores that 
 floating point too, in any precision that holds M.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,7 +74,7 @@ class _Blueprint:
         layer: int,
         query_code: str | None,
         key_code: str | None,
-        marks: dict[str, float],
+        marks: Mapping[str, float],
         moves: Sequence[tuple[str, float, str]],
     ) -> None:
         """A head whose score is M (<query_code, key_code> + marks of the key).

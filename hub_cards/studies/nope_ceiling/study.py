@@ -21,10 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from longhand.data import TASKS, CouplingCollator, Task, make_generator
+from longhand.data import Addition, CouplingCollator, make_generator
 from longhand.data.digits import uniform_digits
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
@@ -32,6 +31,7 @@ from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, 
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
+from longhand.modeling import CoupledGPTForCausalLM
 
 RESULTS = Path(__file__).with_name("ceiling.jsonl")
 FIGURE = RESULTS.with_suffix(".png")
@@ -53,7 +53,7 @@ def ceiling_row(digits: int) -> Row:
     }
 
 
-def load_run(folder: Path) -> tuple[PreTrainedModel, Task, int]:
+def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
     """The model, task and digits of a finished run.
 
     Raises:
@@ -68,13 +68,13 @@ def load_run(folder: Path) -> tuple[PreTrainedModel, Task, int]:
             f"{folder} must be trained on addition of one length of 1 to {MAX_DIGITS} digits, "
             f"got {recipe.get('task')!r} of {lengths[0]} to {lengths[1]}"
         )
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = CoupledGPTForCausalLM.from_pretrained(folder).eval()
     layers, encoding = model.config.num_hidden_layers, model.config.position_encoding
     if (layers, encoding) != (1, "none"):
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
-    format_fields = {field.name for field in fields(TASKS["addition"])}
-    task = TASKS["addition"](**{name: value for name, value in recipe.items() if name in format_fields})
-    return model, task, lengths[0]
+    format_fields = {field.name for field in fields(Addition)}
+    task = Addition(**{name: value for name, value in recipe.items() if name in format_fields})
+    return model, task, int(lengths[0])
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:

@@ -239,13 +239,11 @@ def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) 
             image = axes.imshow(learned[method].numpy(), cmap="RdBu_r", vmin=-ALPHA, vmax=ALPHA, extent=extent)
             axes.set(title=METHODS[method], xlabel="position j", ylabel="position i")
         line[0].set_ylabel(f"window of {setting.window}\nposition i")
-        styles = (
-            {"color": BLACK, "linestyle": ":", "zorder": 3, "label": "task"},
-            {"color": SKY, "marker": ".", "label": "learned"},
-        )
-        for matrix, style in zip((setting.target, learned["rpe"]), styles, strict=True):
-            # Row i of the first column holds relation i, the last rows the negative ones.
-            line[2].plot(range(-half, NUM_POSITIONS - half), matrix[:, 0].roll(half).numpy(), **style)
+        # Row i of the first column holds relation i, the last rows the negative ones.
+        task, weights = (matrix[:, 0].roll(half).numpy() for matrix in (setting.target, learned["rpe"]))
+        relations = range(-half, NUM_POSITIONS - half)
+        line[2].plot(relations, task, color=BLACK, linestyle=":", zorder=3, label="task")
+        line[2].plot(relations, weights, color=SKY, marker=".", label="learned")
         line[2].set(title=METHODS["rpe"], xlabel="relation k", ylabel="weight")
         line[2].legend()
     figure.colorbar(
@@ -297,7 +295,8 @@ def main(arguments: list[str] | None = None) -> None:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
         if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
             raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, options.seeds))}")
-    rows, pictured = [], {}
+    rows: list[Row] = []
+    pictured: dict[Setting, dict[str, torch.Tensor]] = {}
     total = len(SETTINGS) * len(options.seeds) * len(METHODS) * options.steps
     with tqdm(total=total, desc="training", disable=None, leave=False) as bar:
         for setting in SETTINGS:
