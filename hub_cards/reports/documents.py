@@ -184,7 +184,7 @@ def draw_overview() -> None:
 
 
 def draw_comparisons() -> None:
-    """Draw the pictures of COMPARISONS.md and ENCODERS.md, and those of RESULTS.md that are not a study's."""
+    """Draw the other pictures of the pages, except for the pictures of `hub_cards/studies`."""
     plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
     size_names = TASKS["addition"].size_names
     absolute = read_results(MODELS / "addition-absolute" / RESULTS_FILE)

@@ -206,7 +206,7 @@ def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None
 def _accuracy_axes(
     lengths: Iterable[int], labels: int, sizes: tuple[int, int] | None, xlabel: str, title: str = ""
 ) -> tuple[Figure, Axes]:
-    """Axes of exact match against length, high enough for so many labels."""
+    """Axes of exact match against length, high enough for this number of labels."""
     figure, ((axes,),) = new_figure(max(3.7, 0.2 * labels + 1))
     scale_lengths(axes, lengths, sizes[1] if sizes else None)
     axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))

@@ -74,7 +74,7 @@ def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
     format_fields = {field.name for field in fields(Addition)}
     task = Addition(**{name: value for name, value in recipe.items() if name in format_fields})
-    return model, task, int(lengths[0])
+    return model, task, recipe["min_length"]
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
