@@ -1,4 +1,4 @@
-"""Exact match of token sequences by the length of the problem, for `evaluate.load`; imports nothing from `longhand`."""
+"""Exact match of token sequences by the length of the problem, for `evaluate.load`; imports nothing from its package."""
 
 from itertools import chain
 from typing import Any
