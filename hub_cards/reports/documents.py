@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from longhand.data import TASKS
+from longhand.hub_cards.reports import tables
 from longhand.hub_cards.reports.overview import PANELS, plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_comparison, plot_cost, plot_grid
 from longhand.hub_cards.reports.results import (
@@ -22,25 +23,6 @@ from longhand.hub_cards.reports.results import (
     has_classes,
     last_rows,
     read_results,
-)
-from longhand.hub_cards.reports.tables import (
-    ablation_table,
-    benchmark_table,
-    by_length_table,
-    ceiling_table,
-    certificate_table,
-    certified_table,
-    complexity_table,
-    cost_table,
-    encoder_table,
-    generation_table,
-    long_table,
-    places_table,
-    positions_table,
-    ring_table,
-    tasks_table,
-    variants_table,
-    window_cell,
 )
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, replace_file
 
@@ -92,11 +74,12 @@ def certified_recipes() -> list[str]:
 def model_blocks() -> dict[str, str]:
     """Tables of the recipes: of each run, or of all certified recipes together."""
     together = [name for name in certified_recipes() if name not in ADDITION]
-    blocks = {name: by_length_table(rows) for name, rows in model_results().items() if name not in together}
+    blocks = {name: tables.by_length_table(rows) for name, rows in model_results().items() if name not in together}
     blocks |= {
-        f"{name}/certificates": certificate_table(read_results(MODELS / name / CERTIFICATES_FILE)) for name in ADDITION
+        f"{name}/certificates": tables.certificate_table(read_results(MODELS / name / CERTIFICATES_FILE))
+        for name in ADDITION
     }
-    return blocks | {"certified": certified_table(["addition-short", *together], MODELS)}
+    return blocks | {"certified": tables.certified_table(["addition-short", *together], MODELS)}
 
 
 def measurement_blocks() -> dict[str, str]:
@@ -106,35 +89,37 @@ def measurement_blocks() -> dict[str, str]:
         for folder in sorted(LONG.iterdir())
     }
     return {
-        "benchmarks": benchmark_table(read_results(FOLDER / "benchmarks.jsonl")),
-        "generation": generation_table(read_results(FOLDER / "generation.jsonl")),
-        "cost": cost_table(read_results(COST_FILE)),
-        "ablation": ablation_table(read_results(ABLATION / RESULTS_FILE), read_results(ABLATION / CERTIFICATES_FILE)),
-        "nope-ceiling": ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
-        **{f"long/{name}": long_table(rows) for name, rows in long.items()},
+        "benchmarks": tables.benchmark_table(read_results(FOLDER / "benchmarks.jsonl")),
+        "generation": tables.generation_table(read_results(FOLDER / "generation.jsonl")),
+        "cost": tables.cost_table(read_results(COST_FILE)),
+        "ablation": tables.ablation_table(read_results(ABLATION / RESULTS_FILE), read_results(ABLATION / CERTIFICATES_FILE)),
+        "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
+        **{f"long/{name}": tables.long_table(rows) for name, rows in long.items()},
     }
 
 
 def comparison_blocks() -> dict[str, str]:
     """Tables of encodings, formats, trained lengths and depth, and of all tasks."""
     compared = {folder.name: read_results(folder / RESULTS_FILE) for folder in sorted(COMPARED.iterdir())}
-    tasks = tasks_table(compared.pop("tasks"), compared["encodings"], lambda recipe: window_cell(recipe, MODELS))
-    return {"studies/tasks": tasks, **{f"studies/{name}": variants_table(rows) for name, rows in compared.items()}}
+    tasks = tables.tasks_table(
+        compared.pop("tasks"), compared["encodings"], lambda recipe: tables.window_cell(recipe, MODELS)
+    )
+    return {"studies/tasks": tasks, **{f"studies/{name}": tables.variants_table(rows) for name, rows in compared.items()}}
 
 
 def encoder_blocks() -> dict[str, str]:
     """Tables of the second family and of its theory."""
     studies = {folder.name: read_results(folder / RESULTS_FILE) for folder in sorted(ENCODER_STUDIES.iterdir())}
     return {
-        **{f"encoders/{name}": encoder_table(best_rows(rows)) for name, rows in studies.items()},
+        **{f"encoders/{name}": tables.encoder_table(best_rows(rows)) for name, rows in studies.items()},
         **{
-            f"encoders/{name}/labels": encoder_table(last_rows(studies[name]), "token_accuracy")
+            f"encoders/{name}/labels": tables.encoder_table(last_rows(studies[name]), "token_accuracy")
             for name in LABELLED_ENCODER_STUDIES
         },
-        "encoder-places": places_table(read_results(ENCODER_PLACES / "places.jsonl")),
-        "encoder-positions": positions_table(read_results(ENCODER_PLACES / "positions.jsonl")),
-        "ring": ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
-        "complexity": complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
+        "encoder-places": tables.places_table(read_results(ENCODER_PLACES / "places.jsonl")),
+        "encoder-positions": tables.positions_table(read_results(ENCODER_PLACES / "positions.jsonl")),
+        "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
+        "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
     }
 
 
@@ -158,14 +143,6 @@ def trained_sizes(recipe: str) -> tuple[int, int]:
     return arguments.get("min_length", 1), arguments["max_length"]
 
 
-def drawn_pictures() -> list[Path]:
-    """The files that `draw_overview` and `draw_comparisons` write."""
-    folders = [ABLATION, MODELS / "addition-absolute", *sorted(GRIDS.iterdir())]
-    folders += [COMPARED / name for name in COMPARED_TRAINED_SIZES]
-    folders += [ENCODER_STUDIES / name for name in PICTURED_ENCODER_STUDIES]
-    return [ADDITION_PICTURE, TASKS_PICTURE, COST_FILE.with_suffix(".png"), *(folder / "accuracy.png" for folder in folders)]
-
-
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
     results = model_results()
@@ -173,14 +150,14 @@ def draw_overview() -> None:
     rivals = [row for name in RIVALS for row in results[name]]
     certified = results["addition"] + very_long
     plot_addition(certified, results["addition-absolute"], rivals, trained_sizes("addition"), ADDITION_PICTURE)
-    tables = {
+    absolute = {
         name.removesuffix("--coupled"): rows
         for name, rows in group_variants(best_rows(read_results(COMPARED / "tasks" / RESULTS_FILE))).items()
         if name.endswith("--coupled")
     }
     recipes = [panel.recipe for panel in PANELS]
     windows, sizes = {name: results[name] for name in recipes}, {name: trained_sizes(name) for name in recipes}
-    plot_tasks(windows, certified_recipes(), tables, sizes, TASKS_PICTURE)
+    plot_tasks(windows, certified_recipes(), absolute, sizes, TASKS_PICTURE)
 
 
 def draw_comparisons() -> None:

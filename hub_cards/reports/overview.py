@@ -16,10 +16,10 @@ from longhand.hub_cards.reports.plots import (
     PINK,
     SMALL,
     Line,
-    darken,
     house_style,
     median_line,
     new_figure,
+    note,
     save_figure,
     scale_lengths,
     shade_trained,
@@ -71,23 +71,17 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
     shade_trained(axes, sizes, "all trained on {} to {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.
     _draw_certified(axes, window, sizes[0])
-    _note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -8), BLUE, ha="center", va="top")
+    note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
     _draw(axes, table, ORANGE, "s")
-    _note(
-        axes,
-        f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, where the table ends",
-        (table.x[-1], table.y[-1]),
-        (10, -34),
-        ORANGE,
-        leader=True,
-    )
+    reached = f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
+    leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}
+    note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=leader)
     reach = PUBLISHED_REACH["addition"]
     axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
-    _note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK)
+    note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
     _draw(axes, rival, BLACK, "^")
-    _note(
-        axes, "no positions, absolute positions,\nabsolute from a random start", (rival.x[-1], rival.y[-1]), (10, 8), BLACK
-    )
+    ids = "no positions, absolute positions,\nabsolute from a random start"
+    note(axes, ids, (rival.x[-1], rival.y[-1]), (10, 8), BLACK, fontsize=10)
     save_figure(figure, file)
 
 
@@ -150,20 +144,3 @@ def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> No
     axes.plot(line.x, line.y, color=BLUE, marker="o", markersize=size, linestyle="", zorder=4)
     arrow = {"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(1, 1), xycoords=("axes fraction", "data"), xytext=(first, 1), textcoords="data", arrowprops=arrow)
-
-
-def _note(
-    axes: Axes,
-    text: str,
-    point: tuple[float, float],
-    offset: tuple[float, float],
-    colour: str,
-    leader: bool = False,
-    ha: str = "left",
-    va: str = "center",
-) -> None:
-    """Write a text beside a point, `offset` points away."""
-    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8} if leader else None
-    axes.annotate(
-        text, point, offset, textcoords="offset points", color=darken(colour), fontsize=10, ha=ha, va=va, arrowprops=arrow
-    )

@@ -21,15 +21,8 @@ from matplotlib.ticker import MaxNLocator
 
 from longhand.hub_cards.reports.results import Row, group_cost, median_interval, wilson_interval
 
-BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
 GREY = "#777777"
 MARKERS = "os^DvPX"
 WIDTH = 8.3
@@ -121,24 +114,16 @@ def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float]], colours: Se
     wanted = [float(to_axes.transform((x, y))[1]) for _, x, y in ends]
     for number, place in enumerate(spread(wanted, heights)):
         colour = colours[number % len(colours)]
-        axes.annotate(
-            texts[number],
-            xy=ends[number][1:],
-            xytext=(1.04, place),
-            textcoords="axes fraction",
-            va="center",
-            color=darken(colour),
-            fontsize=SMALL,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.8,
-                "alpha": 0.5,
-                "shrinkA": 0,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
+        arrow = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.8,
+            "alpha": 0.5,
+            "shrinkA": 0,
+            "shrinkB": 3,
+            "relpos": (0, 0.5),
+        }
+        note(axes, texts[number], ends[number][1:], (1.04, place), colour, textcoords="axes fraction", arrowprops=arrow)
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
@@ -164,21 +149,21 @@ def darken(colour: str) -> tuple[float, ...]:
     return tuple(0.75 * int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
 
 
+def note(
+    axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], colour: str, **options: Any
+) -> None:
+    """Write a small text `offset` points away from a point; `options` as of `Axes.annotate`."""
+    options = {"textcoords": "offset points", "fontsize": SMALL, "va": "center", **options}
+    axes.annotate(text, point, offset, color=darken(colour), **options)
+
+
 def shade_trained(axes: Axes, sizes: tuple[int, int] | None, label: str = "trained on {} to {}") -> None:
     """Shade the trained sizes, if they are known, and write the label above the shade. Call it when the limits are set."""
     if sizes is None:
         return
     start = max(sizes[0], axes.get_xlim()[0])
     axes.axvspan(start, sizes[1], color=GREEN, alpha=0.13, linewidth=0, zorder=0)
-    axes.annotate(
-        label.format(*sizes),
-        xy=(start, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        color=darken(GREEN),
-        fontsize=SMALL,
-    )
+    note(axes, label.format(*sizes), (start, 1), (0, 8), GREEN, xycoords=("data", "axes fraction"))
 
 
 def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None) -> None:
@@ -217,11 +202,7 @@ def _accuracy_axes(
 
 @house_style
 def plot_accuracy(
-    rows: list[Row],
-    file: Path,
-    trained_lengths: tuple[int, int] | None,
-    size_names: tuple[str, str],
-    seeds: bool = False,
+    rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str], seeds: bool = False
 ) -> None:
     """Draw exact match against length with 95% intervals, the trained lengths shaded.
 
@@ -327,28 +308,17 @@ def plot_cost(rows: list[Row], file: Path) -> None:
         rows: as tests/benchmarks/cost.py writes them.
     """
     figure, (panels,) = new_figure(3.6, 1, 2, sharex=True)
-    forms = sorted({form for form, _ in group_cost(rows)})
-    for axes, quantity, unit, title in zip(
-        panels, ("seconds", "bytes"), (1, 1e6), ("time in seconds", "additional memory in MB"), strict=True
-    ):
-        for (form, what), own in group_cost(rows).items():
+    groups = group_cost(rows)
+    forms = sorted({form for form, _ in groups})
+    quantities = (("seconds", 1, "time in seconds"), ("bytes", 1e6, "additional memory in MB"))
+    for axes, (quantity, unit, title) in zip(panels, quantities, strict=True):
+        for (form, what), own in groups.items():
             number = forms.index(form)
-            axes.plot(
-                [row["digits"] for row in own],
-                [row[quantity] / unit for row in own],
-                "-" if what == "evaluation" else "--",
-                color=COLOURS[number],
-                marker=MARKERS[number],
-            )
+            colour, marker = COLOURS[number], MARKERS[number]
+            points = [(row["digits"], row[quantity] / unit) for row in own]
+            axes.plot(*zip(*points, strict=True), "-" if what == "evaluation" else "--", color=colour, marker=marker)
             if what == "evaluation":
-                end = own[len(own) // 2]
-                axes.annotate(
-                    form,
-                    (end["digits"], end[quantity] / unit),
-                    (8, -10),
-                    textcoords="offset points",
-                    color=darken(COLOURS[number]),
-                )
+                note(axes, form, points[len(points) // 2], (8, -8), colour, fontsize=10)
         axes.set(xlabel="digits of both operands", title=title, xscale="log", yscale="log")
     for what, dashes in (("evaluation", "-"), ("training", "--")):
         panels[1].plot([], [], dashes, color=GREY, label=what)

@@ -243,12 +243,7 @@ def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
     variants, shown = group_variants(rows), sorted({row["length"] for row in rows})
     with_reach = measure == "exact_match" and not classes
     lines = [
-        [
-            variant,
-            *median_cells(own, shown, measure),
-            *([describe_reach(own)] if with_reach else []),
-            median_seconds(own),
-        ]
+        [variant, *median_cells(own, shown, measure), *([describe_reach(own)] if with_reach else []), median_seconds(own)]
         for variant, own in variants.items()
     ]
     header = ["variant", *map(str, shown), *(["generalizable length"] if with_reach else []), "seconds"]

@@ -19,19 +19,7 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data import make_generator
-from longhand.hub_cards.reports.plots import (
-    BLACK,
-    BLUE,
-    ORANGE,
-    PINK,
-    SKY,
-    WIDTH,
-    house_style,
-    label_ends,
-    new_figure,
-    save_figure,
-    shade_trained,
-)
+from longhand.hub_cards.reports import plots
 from longhand.hub_cards.reports.results import Row, group_by, read_results, write_results
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.studies.ring.linear_attention import (
@@ -47,7 +35,7 @@ RESULTS = Path(__file__).with_name("losses.jsonl")
 FIGURE = RESULTS.with_suffix(".png")
 MATRICES_FIGURE = RESULTS.with_name("matrices.png")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
-COLOURS = {"ape": ORANGE, "ape_augmented": PINK, "rpe": BLUE}
+COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
 NUM_POSITIONS = 51
 HIDDEN_SIZE = 200
 
@@ -201,10 +189,10 @@ def run_setting(
     return rows, matrices
 
 
-@house_style
+@plots.house_style
 def plot_losses(rows: list[Row], file: Path) -> None:
     """Draw the test loss at every position, a panel for each setting: expected losses as lines, sampled means as points."""
-    figure, (panels,) = new_figure(3.8, 1, len(SETTINGS), sharey=True)
+    figure, (panels,) = plots.new_figure(3.8, 1, len(SETTINGS), sharey=True)
     for axes, setting in zip(panels, SETTINGS, strict=True):
         ends = []
         for method, name in METHODS.items():
@@ -217,21 +205,21 @@ def plot_losses(rows: list[Row], file: Path) -> None:
                 axes.plot(places, sampled, color=COLOURS[method], marker=".", markersize=3, linestyle="")
             ends.append((name, places[-1], expected[-1]))
         theory = setting.theoretical_losses("ape").numpy()
-        axes.plot(places, theory, color=BLACK, linestyle=":")
+        axes.plot(places, theory, color=plots.BLACK, linestyle=":")
         axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
         axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
-        shade_trained(axes, (1, setting.window), "window of training: {} to {}")
+        plots.shade_trained(axes, (1, setting.window), "window of training: {} to {}")
     panels[0].set_ylabel("test loss")
     # The closed form of APE runs on the line of APE: it is named at the border of the window, where it leaves the axes.
-    panels[1].annotate("APE, closed form", (16, 3e-5), (8, 0), textcoords="offset points", color=BLACK, fontsize=9)
-    label_ends(panels[1], ends, [COLOURS[method] for method in METHODS])
-    save_figure(figure, file)
+    plots.note(panels[1], "APE, closed form", (16, 3e-5), (8, 0), plots.BLACK)
+    plots.label_ends(panels[1], ends, [COLOURS[method] for method in METHODS])
+    plots.save_figure(figure, file)
 
 
-@house_style
+@plots.house_style
 def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) -> None:
     """Draw what was learned, a row for each setting: both matrices p_i^T p_j, and RPE's weights <v, theta> a_k."""
-    figure, panels = new_figure(0.33 * WIDTH * len(matrices), len(matrices), 3)
+    figure, panels = plots.new_figure(0.33 * plots.WIDTH * len(matrices), len(matrices), 3)
     half = NUM_POSITIONS // 2
     extent = (0.5, NUM_POSITIONS + 0.5, NUM_POSITIONS + 0.5, 0.5)
     for line, (setting, learned) in zip(panels, matrices.items(), strict=True):
@@ -242,19 +230,13 @@ def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) 
         # Row i of the first column holds relation i, the last rows the negative ones.
         task, weights = (matrix[:, 0].roll(half).numpy() for matrix in (setting.target, learned["rpe"]))
         relations = range(-half, NUM_POSITIONS - half)
-        line[2].plot(relations, task, color=BLACK, linestyle=":", zorder=3, label="task")
-        line[2].plot(relations, weights, color=SKY, marker=".", label="learned")
+        line[2].plot(relations, task, color=plots.BLACK, linestyle=":", zorder=3, label="task")
+        line[2].plot(relations, weights, color=plots.SKY, marker=".", label="learned")
         line[2].set(title=METHODS["rpe"], xlabel="relation k", ylabel="weight")
         line[2].legend()
-    figure.colorbar(
-        image,
-        ax=panels[:, :2],
-        location="bottom",
-        shrink=0.5,
-        aspect=40,
-        label="weight with which position i reads position j",
-    )
-    save_figure(figure, file)
+    label = "weight with which position i reads position j"
+    figure.colorbar(image, ax=panels[:, :2], label=label, location="bottom", shrink=0.5, aspect=40)
+    plots.save_figure(figure, file)
 
 
 def format_rows(rows: list[Row]) -> str:
