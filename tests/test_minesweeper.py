@@ -8,7 +8,6 @@ import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.reports.plots import plot_board
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import decode
@@ -335,11 +334,3 @@ def test_format_describes_itself():
         assert TASKS[description.pop("task")](**description) == task
     with pytest.raises(ValueError, match="separate_eos must be True or False, got 1"):
         Minesweeper(separate_eos=1)
-
-
-def test_board_and_answer_are_drawn(tmp_path):
-    file = tmp_path / "board.png"
-    plot_board("M__>__M", "M2112M", file)
-    assert file.stat().st_size > 1000
-    with pytest.raises(ValueError, match="the answer must have 6 cells, as the board 'M__>__M', got 5: 'M2112'"):
-        plot_board("M__>__M", "M2112", file)

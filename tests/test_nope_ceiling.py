@@ -212,7 +212,7 @@ def test_models_that_the_ceiling_does_not_bound_are_refused(short_run, tmp_path,
 def test_unfinished_runs_are_refused(short_run, tmp_path, capsys, missing):
     folder = shutil.copytree(short_run, tmp_path / "run")
     (folder / missing).unlink()
-    assert_refused(folder, f"holds no {missing}", capsys)
+    assert_refused(folder, f"it has no {missing}", capsys)
 
 
 def assert_refused(folder, reason, capsys):

@@ -1,30 +1,51 @@
 import re
+import sys
 
 import pytest
 
-from longhand.hub_cards.reports import documents
+from longhand.hub_cards.reports import documents, tables
 from longhand.hub_cards.runs.recipes import list_recipes
 
-TEXT = documents.README.read_text()
-COMPARISONS = documents.COMPARISONS.read_text()
-ENCODERS = documents.ENCODERS.read_text()
+PAGES = {
+    page.name: page.read_text(encoding="utf-8")
+    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS)
+}
+TEXT = PAGES["README.md"]
+EVERYTHING = "\n".join(PAGES.values())
 
 
-@pytest.mark.parametrize("text", [TEXT, COMPARISONS, ENCODERS], ids=["README.md", "COMPARISONS.md", "ENCODERS.md"])
-def test_figures_are_those_of_the_results_files(text):
-    assert documents.render(text) == text
+@pytest.fixture(scope="module")
+def blocks():
+    return documents.all_blocks()
 
 
-def test_figures_come_from_the_results(monkeypatch):
+@pytest.mark.parametrize("page", PAGES)
+def test_figures_are_those_of_the_results_files(page, blocks):
+    assert documents.render(PAGES[page], blocks) == PAGES[page]
+
+
+def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blocks):
+    monkeypatch.setattr(documents, "all_blocks", lambda: blocks)
+    monkeypatch.setattr(sys, "argv", ["reports", "--check"])
+    for text, status in ((PAGES["RESULTS.md"], 0), (PAGES["RESULTS.md"].replace("1.000", "0.999", 1), 1)):
+        page = tmp_path / "RESULTS.md"
+        page.write_text(text, encoding="utf-8")
+        monkeypatch.setattr(documents, "RESULTS", page)
+        with pytest.raises(SystemExit) as end:
+            documents.main()
+        assert int(end.value.code) == status and page.read_text(encoding="utf-8") == text
+
+
+def test_figures_come_from_the_results():
     row = {"model": "x", "length": 30, "num_samples": 5, "seed": 0, "hardware": "abacus", "run_seconds": 7.2}
     rows = [{**row, "model": name, "exact_match": value} for name, value in (("x", 0.25), ("y", 0.75), ("z", 1.0))]
-    monkeypatch.setattr(documents, "published_results", lambda: {"a-recipe": rows})
     empty = "<!-- results no-recipe -->\n<!-- end -->"
     text = f"{empty}\nkept\n<!-- results a-recipe -->\nold\n<!-- end -->\n{empty}"
-    rendered = documents.render(text)
+    blocks = {"a-recipe": tables.by_length_table(rows)}
+    rendered = documents.render(text, blocks)
     assert "| x | 0.250 | 7 |" in rendered and "| **median** | **0.750** |" in rendered and "abacus" in rendered
     assert rendered.count("No results yet.") == 2 and "\nkept\n" in rendered and "old" not in rendered
-    assert documents.render(rendered) == rendered
+    assert documents.render(rendered, blocks) == rendered
 
 
 def test_snippet_prints_what_the_page_says(main_job, capsys):
@@ -34,14 +55,31 @@ def test_snippet_prints_what_the_page_says(main_job, capsys):
 
 
 def test_every_recipe_is_explained():
-    for name in list_recipes():
-        assert f"`{name}`" in TEXT
+    assert [name for name in list_recipes() if f"`{name}`" not in TEXT] == []
 
 
-def test_every_measured_thing_has_a_table():
-    blocks = re.findall(r"<!-- results (\S+) -->", TEXT + COMPARISONS + ENCODERS)
-    assert sorted(blocks) == sorted(documents.published_blocks())
-    assert "No results yet." not in TEXT + COMPARISONS + ENCODERS
+def test_the_first_page_is_short():
+    assert len(TEXT.splitlines()) <= 250
+
+
+def test_every_measured_thing_has_a_table(blocks):
+    assert sorted(set(re.findall(r"<!-- results (\S+) -->", EVERYTHING))) == sorted(blocks)
+    assert "No results yet." not in EVERYTHING
+
+
+def anchors(text):
+    """The anchors of a page's headings, as the Hub and GitHub make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [documents.README, *documents.HUB_CARDS.glob("*.md")], ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for place, anchor in re.findall(r"\]\(((?:[\w.]+/)+[\w./-]*\w|)(?:#([\w-]+))?\)", text):
+        target = (page.parent / place) if place else page
+        assert target.is_file(), place
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), anchor
 
 
 def result(model: str, length: int, exact_match: float) -> dict:
@@ -49,19 +87,24 @@ def result(model: str, length: int, exact_match: float) -> dict:
             "exact_match": exact_match, "run_seconds": 7.2}  # fmt: skip
 
 
+def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
+    assert tables.render_table(["a", "b"], [["x", "1"]], "Note.") == "| a | b |\n| --- | ---: |\n| x | 1 |\n\nNote.\n"
+    assert tables.render_table(["a", "b"], [["x", "1"]], left=("b",)) == "| a | b |\n| ---: | --- |\n| x | 1 |\n"
+
+
 def test_study_tells_last_and_best_checkpoints_apart():
     rows = [result("x-seed0", 10, 1.0), result("x-seed0", 20, 0.5), result("x-seed0/best", 10, 1.0),
             result("x-seed0/best", 20, 0.96), result("y-seed0", 10, 0.2), result("y-seed0", 20, 0.1)]  # fmt: skip
-    table = documents.study_table(rows)
+    table = tables.variants_table(rows)
     assert "| x | 1.000 | 0.500 | 10 | >= 20 | 7 |" in table
     assert "| y | 0.200 | 0.100 | 0 |  | 7 |" in table
 
 
-def test_tasks_stand_beside_their_encodings(monkeypatch):
-    monkeypatch.setattr(documents, "_window_cell", lambda recipe: f"window of {recipe}")
+def test_tasks_stand_beside_their_encodings():
     rows = [result("copy--nope-seed0/best", 10, 0.2), result("copy--coupled-seed0/best", 10, 1.0),
             result("reverse--nope-seed0/best", 10, 1.0), result("reverse--nope-seed0", 10, 0.0)]  # fmt: skip
-    table = documents.tasks_table(rows, [result("nope-seed0/best", 10, 0.0), result("alibi-seed0/best", 10, 0.0)])
+    addition = [result("nope-seed0/best", 10, 0.0), result("alibi-seed0/best", 10, 0.0)]
+    table = tables.tasks_table(rows, addition, lambda recipe: f"window of {recipe}")
     assert "| task | window | coupled | nope | the papers' learned table |" in table
     assert "| addition | window of addition-short |  | 0 | 40 -> 200 |" in table
     assert "| copy | window of copy | >= 10 | 0 | 40 -> 300 |" in table

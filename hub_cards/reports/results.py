@@ -1,6 +1,8 @@
-"""Results of evaluations: rows of results.jsonl, their intervals, and the table that a terminal shows."""
+"""Rows of results files: reading, writing, grouping, and the tables that a terminal shows."""
 
 import json
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from types import UnionType
@@ -28,26 +30,26 @@ RESULT_TYPES: dict[str, type | UnionType] = {
     "token_accuracy": int | float,
     "seconds": int | float,
 }
-"""What every row of a `results.jsonl` has."""
+"""The fields of every row of a `results.jsonl`, and their types."""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
-    """95% interval of the median of a few runs by bootstrap over the runs, with a fixed seed; exact ends for one run."""
+    """95% interval of the median of a few runs, by bootstrap over the runs with a fixed seed; one run: its value twice."""
     draws = np.random.default_rng(0).choice(values, size=(resamples, len(values)))
     low, high = np.quantile(np.median(draws, axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
 def write_results(rows: list[Row], file: Path) -> None:
-    """One JSON object a line, in place only when complete."""
+    """Write one JSON object a line; the file is replaced only when all are written."""
     replace_file(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_results(file: Path) -> list[Row]:
-    """The rows of a results file.
+    """Read the rows of a results file.
 
     Raises:
-        ValueError: a line is no JSON object or holds NaN or infinity; or, in a `results.jsonl`, is not the result of an
+        ValueError: a line is not a JSON object, or holds NaN or infinity, or, in a `results.jsonl`, is not the result of an
             evaluation.
     """
     rows = []
@@ -75,7 +77,7 @@ def _read_row(line: str) -> Row:
 
 
 def _check_result(row: Row) -> None:
-    """Raises ValueError for what tables, plots and cards cannot show."""
+    """Raise ValueError if tables, pictures and cards cannot show the row."""
     if missing := [name for name in RESULT_TYPES if name not in row]:
         raise ValueError(f"the result lacks {', '.join(missing)}")
     for name, kind in RESULT_TYPES.items():
@@ -89,7 +91,7 @@ def _check_result(row: Row) -> None:
 
 
 def format_table(rows: list[Row]) -> str:
-    """Accuracy by size, a line a row; the answer alone too, where there is a scratchpad."""
+    """A table of accuracy by size, a line for each row; with a scratchpad, a column for the answer alone."""
     width = max(len("model"), *(len(row["model"]) for row in rows))
     with_answer = any("answer_match" in row for row in rows)
     header = "  answer" if with_answer else ""
@@ -105,34 +107,29 @@ def format_table(rows: list[Row]) -> str:
 
 
 def format_medians(rows: list[Row]) -> str:
-    """Median exact match by length over checkpoints that differ in their seed."""
-    grouped: dict[str, list[float]] = {}
-    for row in rows:
-        grouped.setdefault(describe_length(row), []).append(row["exact_match"])
+    """A table of the median exact match by length over checkpoints that differ in their seed."""
     lines = ["size         median exact match  95% interval of the median  checkpoints"]
-    for length, values in grouped.items():
+    for length, own in group_by(rows, describe_length).items():
+        values = [row["exact_match"] for row in own]
         low, high = median_interval(values)
         lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")
     return "\n".join(lines)
 
 
 def format_places(rows: list[Row]) -> str:
-    """Accuracy of every output place, a line for each model and size, the last place of the answer first."""
-    lines: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        lines.setdefault((row["model"], describe_length(row)), []).append(row["accuracy"])
-    width = max(len("model"), *(len(model) for model, _ in lines))
-    text = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last one first"]
-    text += [
-        f"{model:<{width}}  {size:<11}  {' '.join(f'{share:.3f}' for share in own)}" for (model, size), own in lines.items()
-    ]
-    return "\n".join(text)
+    """A table of the accuracy of every output place, a line for each model and size, the last place of the answer first."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    lines = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last place first"]
+    for (model, size), own in group_by(rows, lambda row: (row["model"], describe_length(row))).items():
+        shares = " ".join(f"{row['accuracy']:.3f}" for row in own)
+        lines.append(f"{model:<{width}}  {size:<11}  {shares}")
+    return "\n".join(lines)
 
 
 def format_position_maps(rows: list[Row]) -> str:
-    """A line for each model, layer and rule of a pair map: the strongest relation, and how dispersed the vectors are."""
+    """A table of the relative vectors of each model, layer and rule: the strongest relation, and how dispersed they are."""
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  layer  rule      strongest query id - key id  its share  as many as so many equal ones"]
+    lines = [f"{'model':<{width}}  layer  rule      strongest query id - key id  its share  effective relations"]
     lines += [
         f"{row['model']:<{width}}  {row['layer']:5d}  {row['rule']:<8}  {row['strongest']:27d}  {row['share']:9.3f}"
         f"  {row['effective_relations']:.1f} of {row['relations']}"
@@ -144,35 +141,57 @@ def format_position_maps(rows: list[Row]) -> str:
 def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
     """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
     reached = 0
-    for length in sorted({row["length"] for row in rows}):
-        if median(row["exact_match"] for row in rows if row["length"] == length) <= threshold:
+    for length, own in sorted(group_by(rows, itemgetter("length")).items()):
+        if median(row["exact_match"] for row in own) <= threshold:
             break
         reached = length
     return reached
 
 
-def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows by variant, for runs that are named VARIANT-seedN."""
-    groups: dict[str, list[Row]] = {}
+def group_by(rows: list[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Rows by the value of `key`, in order of its first appearance."""
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row["model"].rpartition("-seed")[0], []).append(row)
+        groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows by variant, for runs named VARIANT-seedN."""
+    return group_by(rows, lambda row: row["model"].rpartition("-seed")[0])
+
+
+def best_rows(rows: list[Row]) -> list[Row]:
+    """Rows of checkpoints with the lowest validation loss at the longest validated size, as both papers choose them."""
+    return [row for row in rows if row["model"].endswith("/best")]
+
+
+def last_rows(rows: list[Row]) -> list[Row]:
+    """Rows of checkpoints at the end of training."""
+    return [row for row in rows if not row["model"].endswith("/best")]
+
+
+def has_classes(rows: list[Row]) -> bool:
+    """Whether problems of one length were tested by class, such as the length of their longest cascade of carries."""
+    return any(row["length"] != row["length_b"] for row in rows)
+
+
+def by_class(rows: list[Row]) -> list[Row]:
+    """Rows with the class in the place of the length."""
+    return [{**row, "length": row["length_b"]} for row in rows]
 
 
 def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     """Rows of a cost benchmark by form of attention and kind of work, shortest first."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["digits"]):
-        groups.setdefault((row["form"], row["what"]), []).append(row)
-    return groups
+    return group_by(sorted(rows, key=itemgetter("digits")), itemgetter("form", "what"))
 
 
 def growth_exponent(rows: list[Row], quantity: str) -> float:
-    """Slope of a quantity against digits where both axes are logarithmic: 1 is linear, 2 quadratic. Zeros are left out."""
+    """Slope of a quantity against digits on logarithmic axes: 1 is linear, 2 quadratic. Zeros are left out."""
     digits, values = zip(*((row["digits"], row[quantity]) for row in rows if row[quantity] > 0), strict=True)
     return float(np.polyfit(np.log(digits), np.log(values), 1)[0])
 
 
 def describe_length(row: Row) -> str:
-    """ "30", or "30, 5" where the operands' lengths differ."""
+    """ "30", or "30, 5" if the two sizes differ."""
     return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}, {row['length_b']}"

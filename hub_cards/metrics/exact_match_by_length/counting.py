@@ -1,12 +1,12 @@
-"""What exact match by length is counted from, with its intervals; imports numpy alone."""
+"""Counts exact match by length, with intervals; imports numpy alone."""
 
 from typing import Any
 
 import numpy as np
 
 
-def wilson_interval(right: np.ndarray | float, count: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
-    """95% intervals of the proportions `right / count` (Wilson, 1927); sound at 0 and 1 too."""
+def wilson_interval(right: Any, count: Any) -> tuple[Any, Any]:
+    """95% intervals of the proportions `right / count`, numbers or arrays (Wilson, 1927); they also hold at 0 and 1."""
     z = 1.959964
     share = right / count
     center = share + z * z / (2 * count)
@@ -19,14 +19,14 @@ def summarize(exact: np.ndarray, right: np.ndarray, counted: np.ndarray, lengths
     """Accuracy over sequences, in all and by length.
 
     Args:
-        exact: whether a sequence has no wrong token, (count,).
-        right: its right tokens, (count,).
-        counted: its tokens that count, (count,), at least 1 each.
-        lengths: of its problem, (count,).
+        exact: (count,) whether the sequence has no wrong token.
+        right: (count,) number of right tokens of the sequence.
+        counted: (count,) number of tokens of the sequence that count, at least 1.
+        lengths: (count,) length of the problem.
 
     Returns:
-        `exact_match` and `token_accuracy` (0 to 1, None without sequences), `count`, and `by_length`: rows of `length`,
-        `count`, `exact_match`, its interval's ends `low` and `high`, and `token_accuracy`, shortest first.
+        `exact_match` and `token_accuracy` (0 to 1; None if there are no sequences), `count`, and `by_length`: rows of
+        `length`, `count`, `exact_match`, the ends `low` and `high` of its interval, and `token_accuracy`, shortest first.
     """
     if len(exact) == 0:
         return {"exact_match": None, "token_accuracy": None, "count": 0, "by_length": []}

@@ -1,4 +1,4 @@
-"""Exact match of token sequences by the length of the problem, for `evaluate.load`; imports nothing of its package."""
+"""Exact match of token sequences by the length of the problem, for `evaluate.load`; imports nothing from its package."""
 
 from itertools import chain
 from typing import Any
@@ -10,24 +10,24 @@ import numpy as np
 from .counting import summarize
 
 IGNORED = -100
-"""A reference token of this id does not count."""
+"""Reference tokens with this id do not count."""
 
 _DESCRIPTION = """
-How many sequences are predicted without a single wrong token, in all and by the length of the problem, each share with its
-95% interval (Wilson, 1927). What a model predicts from correct prefixes, in one forward pass, is without a wrong token
-exactly where greedy decoding is.
+The share of sequences that are predicted without a single wrong token, in all and by the length of the
+problem, with 95% intervals (Wilson, 1927). The predictions may come from correct prefixes, in one forward pass: they have
+no wrong token exactly if greedy decoding has none.
 """
 
 _INPUTS_DESCRIPTION = """
 Args:
     predictions (`list` of `list` of `int`): predicted token ids of each sequence.
-    references (`list` of `list` of `int`): right token ids, each sequence as long as its prediction; -100 does not count.
+    references (`list` of `list` of `int`): right token ids, each list as long as its prediction; -100 does not count.
     lengths (`list` of `int`): length of each problem, such as the digits of its operands.
 
 Returns:
-    `dict` of `exact_match` and `token_accuracy` (0 to 1, `None` without sequences), the number of sequences `count`, and
-    `by_length`: a `dict` of `length`, `count`, `exact_match`, `low`, `high` and `token_accuracy` for every length, shortest
-    first; `low` and `high` are the ends of the interval of `exact_match`.
+    `dict` of `exact_match` and `token_accuracy` (0 to 1; `None` if there are no sequences), the number `count` of
+    sequences, and `by_length`: a `dict` of `length`, `count`, `exact_match`, `low`, `high` and `token_accuracy` for every
+    length, shortest first; `low` and `high` are the ends of the interval of `exact_match`.
 
 Raises:
     ValueError: a sequence is not as long as its prediction, or has no token that counts.
@@ -44,7 +44,7 @@ Examples:
 
 
 class ExactMatchByLength(evaluate.Metric):
-    """See `_DESCRIPTION` and `_INPUTS_DESCRIPTION`, which a loaded metric shows."""
+    """The metric that `_DESCRIPTION` and `_INPUTS_DESCRIPTION` describe; a loaded metric shows them."""
 
     def _info(self):
         tokens = datasets.Sequence(datasets.Value("int64"))

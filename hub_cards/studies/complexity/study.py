@@ -1,6 +1,6 @@
-"""How frequent hard sums and products are (paper 2, App. C.4, Figs. 13 and 14), exactly.
+"""How frequent hard sums and products are, as exact probabilities (paper 2, App. C.4, Figs. 13 and 14).
 
-Writes distributions.jsonl and, from it, distributions.png, and prints a table:
+The study writes distributions.jsonl and, from it, distributions.png, and prints a table:
 
 python -m longhand.hub_cards.studies complexity
 """
@@ -8,19 +8,14 @@ python -m longhand.hub_cards.studies complexity
 import argparse
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-from longhand.hub_cards.reports.plots import save_figure
+from longhand.hub_cards.reports.plots import BLUE, ORANGE, house_style, new_figure, save_figure
 from longhand.hub_cards.reports.results import Row, read_results, write_results
 from longhand.hub_cards.studies.complexity.distributions import cascade_distribution, dependency_distribution
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")
 FIGURE = RESULTS.with_suffix(".png")
 PANELS = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
-"""Length and digits of each distribution, in the order of Figs. 13 and 14."""
+"""The kind of length and the digits of each distribution, in the order of Figs. 13 and 14."""
 
 COMMON = 4
 """The paper's bound: nearly all sums and products have at most this length."""
@@ -43,25 +38,25 @@ def distribution_row(length: str, digits: int) -> Row:
     }
 
 
+@house_style
 def plot_distributions(rows: list[Row], file: Path) -> None:
-    """Bars of the probabilities on a logarithmic axis, a panel for each row, two in a line."""
-    figure, panels = plt.subplots(
-        (len(rows) + 1) // 2, 2, figsize=(9, 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
-    for axes, row in zip(panels.flat, rows, strict=False):
+    """Draw bars of the probabilities on a logarithmic axis, a panel for each row."""
+    figure, panels = new_figure(5.2, len(rows) // 2, 2, sharex=True, sharey=True)
+    for axes, row in zip(panels.flat, rows, strict=True):
         probabilities = row["probabilities"][: _LONGEST_SHOWN + 1]
-        shares = ["tab:blue" if length <= COMMON else "tab:orange" for length in range(len(probabilities))]
-        axes.bar(range(len(probabilities)), probabilities, color=shares)
+        colours = [BLUE if length <= COMMON else ORANGE for length in range(len(probabilities))]
+        axes.bar(range(len(probabilities)), probabilities, color=colours)
         axes.set(yscale="log", ylim=(1e-10, 2), title=_TITLES[row["length"]].format(row["digits"]))
-        axes.text(0.97, 0.93, f"up to {COMMON}: {row[f'share_up_to_{COMMON}']:.5f}", transform=axes.transAxes, ha="right")
         axes.set_xticks(range(_LONGEST_SHOWN + 1))
-    figure.supxlabel("length")
-    figure.supylabel("probability")
+        note = f"up to {COMMON}: {row[f'share_up_to_{COMMON}']:.5f}"
+        axes.text(0.98, 0.97, note, transform=axes.transAxes, ha="right", va="top", color=BLUE)
+    figure.supxlabel("length", fontsize=10)
+    figure.supylabel("probability", fontsize=10)
     save_figure(figure, file)
 
 
 def format_rows(rows: list[Row]) -> str:
-    """A line for each length, a column for each row, and the share of the common lengths."""
+    """A table with a line for each length and a column for each row; the last line is the share of the common lengths."""
     names = [f"{row['length']}, {row['digits']} digits" for row in rows]
     width = max(map(len, names))
     lines = ["  ".join(["length ", *(f"{name:>{width}}" for name in names)])]
@@ -74,8 +69,13 @@ def format_rows(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(arguments)
+    """Run the study."""
+    parser = argparse.ArgumentParser(
+        prog="python -m longhand.hub_cards.studies complexity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args(arguments)
     write_results([distribution_row(*panel) for panel in PANELS], RESULTS)
     rows = read_results(RESULTS)
     plot_distributions(rows, FIGURE)

@@ -1,27 +1,28 @@
 """The theorems of paper 1 as weights: CoupledGPT models that were never trained and are exact up to a stated length.
 
 A construction writes the parameters of an ordinary `CoupledGPTForCausalLM` without norms, so it has no forward code of its
-own. Its residual stream is a list of named rows, each of which one part of the model writes and others read.
+own. Its residual stream is a list of named rows: one part of the model writes a row, other parts read it.
 
 **Codes.** The vectors v_1, v_2, ... of position ids hold the signs of the P bits of the id minus 1, so <v_k, v_k> = P and
-<v_k, v_l> <= P - 2 for k != l; v_(2^P + 1) is v_1 again. The code is cyclic, and every start of the ids on the ring of 2^P
-is as good as another.
+<v_k, v_l> <= P - 2 for k != l; v_(2^P + 1) is v_1 again. The code is cyclic, so the ids may start anywhere on the ring of
+2^P.
 
-**Attention.** A score is M times a sum of an inner product of codes and of marks of the key. In every head the keys that
-are meant score the largest sum that is possible, BOS among them, and all others at least 2M less. With N tokens the others
-together weigh at most e = N exp(-2M) of what a single one of those that are meant does. So a head gives the mean over the
-keys that are meant up to an error of e times the largest value. The number of keys that are meant, BOS included, is known
-wherever the mean matters; values are multiplied by it, and the mean becomes a sum. Where only BOS is meant the mean is 0.
+**Attention.** A head *attends to* certain keys, always with BOS among them: these score the largest possible sum, and all
+other keys at least 2M less. A score is M times the sum of an inner product of codes and of marks of the key. With N tokens
+the other keys together weigh at most e = N exp(-2M) of one key that the head attends to. So a head gives the mean over the
+keys that it attends to, up to an error of e times the largest value. The number of these keys, BOS included, is known
+wherever the mean matters; values are multiplied by this number, and the mean becomes a sum. If the head attends to BOS
+alone, the mean is 0.
 
-**Reading out.** A digit's logit is a row that is 1 for the right digit and 0 for the others, all other tokens' are 0. The
-logit of `$` is twice a row that is 1 after the last digit and 0 before, so it wins there, whatever digit stands beside it.
-Only the response counts: what is predicted inside the query is arbitrary.
+**Reading out.** The logit of a digit is a row that is 1 for the right digit and 0 for the others; all other logits but the
+logit of `$` are 0. The logit of `$` is twice a row that is 1 after the last digit and 0 before, so there it wins over any
+digit. Only the response counts: predictions inside the query are arbitrary.
 
-Queries are multiplied by M and keys hold small integers alone. All scores that are meant are then the same number in
-floating point too, in any precision that holds M.
+Queries are multiplied by M, and keys hold small integers only. So the scores of all keys that a head attends to are the same
+number in floating point too, in any precision that holds M.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,11 +32,11 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
 MAX_BITS = 24
-"""Largest P: the table of 2^P ids then takes some gigabytes, for numbers of 16 million digits."""
+"""Largest P: its table of 2^P ids takes some gigabytes, and serves numbers of 16 million digits."""
 
 
 def _sufficient_logit_scale(tokens: int, leak: float) -> float:
-    """Smallest multiple M of 1/4 for which e = tokens * exp(-2M) is at most `leak`."""
+    """The smallest multiple M of 1/4 with e = tokens * exp(-2M) at most `leak`."""
     scale = torch.tensor(tokens / leak, dtype=torch.float64).log() / 2
     return float((4 * scale).ceil() / 4)
 
@@ -48,20 +49,20 @@ def _check(bits: int, logit_scale: float | None) -> None:
 
 
 def position_codes(bits: int, offset: int) -> torch.Tensor:
-    """Signs of the bits of the ids' codes, (2^bits, bits): row p - 1 is v_(p + offset), on the ring."""
+    """The codes of the ids as signs (2^bits, bits): row p - 1 is v_(p + offset), on the ring."""
     index = torch.arange(2**bits) + offset
     return 1.0 - 2.0 * ((index.unsqueeze(1) >> torch.arange(bits)) & 1)
 
 
 class _Blueprint:
-    """Collects heads and hidden units by the rows that they read and write, and makes a model of them.
+    """Collect heads and hidden units by the rows that they read and write, and build a model from them.
 
     Attributes:
-        rows: index of every row of the residual stream, or of its first where a name has several.
+        rows: index of every row of the residual stream; of the first one if a name has several rows.
     """
 
     def __init__(self, bits: int, logit_scale: float, layers: int, rows: dict[str, int]):
-        """`rows` maps a name to how many rows it has."""
+        """`rows` maps a name to its number of rows."""
         self.bits, self.logit_scale = bits, logit_scale
         sizes = torch.tensor([0, *rows.values()]).cumsum(0).tolist()
         self.rows = dict(zip(rows, sizes[:-1], strict=True))
@@ -74,22 +75,22 @@ class _Blueprint:
         layer: int,
         query_code: str | None,
         key_code: str | None,
-        marks: dict[str, float],
+        marks: Mapping[str, float],
         moves: Sequence[tuple[str, float, str]],
     ) -> None:
-        """A head whose score is M (<query_code, key_code> + marks of the key).
+        """Add a head with the score M (<query_code, key_code> + marks of the key).
 
         Args:
-            moves: what the head copies: (row of the key, factor, row that it is added to).
+            moves: what the head copies: (row of the key, factor, row to which it is added).
         """
         self.heads[layer].append((query_code, key_code, marks, moves))
 
     def relu(self, layer: int, inputs: dict[int, float], outputs: dict[int, float]) -> None:
-        """A hidden unit from rows to rows."""
+        """Add a hidden unit that reads and writes rows."""
         self.units[layer].append((inputs, outputs))
 
     def ramp(self, layer: int, inputs: dict[int, float], low: float, high: float, outputs: dict[int, float]) -> None:
-        """Two units, together 0 where the weighted sum of `inputs` is below `low` and 1 where it is above `high`."""
+        """Add two units, together 0 if the weighted sum of `inputs` is below `low`, and 1 if it is above `high`."""
         slope = 1 / (high - low)
         ones = self.rows["ONES"]
         for edge, sign in ((low, slope), (high, -slope)):
@@ -97,10 +98,10 @@ class _Blueprint:
             self.relu(layer, shifted, {row: sign * factor for row, factor in outputs.items()})
 
     def read_digit(self, layer: int, inputs: dict[int, float], windows: int, low: float, high: float) -> None:
-        """Makes `SUM` one-hot at T mod 10 where the weighted sum of `inputs` lies in [T + low, T + high], 0 <= T < windows.
+        """Make `SUM` one-hot at T mod 10 if the weighted sum of `inputs` lies in [T + low, T + high], 0 <= T < windows.
 
-        Step T rises from 0 to 1 in the gap between the windows T - 1 and T. Inside window T the steps up to T are 1 and
-        those above are 0; digit T mod 10 gets step T minus step T + 1, so all contributions but that of T vanish.
+        Step T rises from 0 to 1 in the gap between the windows T - 1 and T. Inside window T the steps up to T are 1 and the
+        steps above are 0. Digit T mod 10 gets step T minus step T + 1, so all contributions vanish except for window T.
         """
         for window in range(windows + 1):
             outputs = {}
@@ -114,7 +115,7 @@ class _Blueprint:
         """The model in evaluation mode, float32.
 
         Args:
-            codes: rows that hold the code of a token's id plus an offset, by name.
+            codes: the offset of each group of rows that holds the code of a token's id plus this offset, by name.
         """
         head_dim = self.bits + 1
         config = CoupledGPTConfig(
@@ -182,11 +183,11 @@ def construct_addition(bits: int, logit_scale: float | None = None) -> CoupledGP
 
     For the rule `addition` and zero-padded operands. At a response token (or `=`) with id p, whose own digit is c:
 
-    Head 1 means the keys with id p - 1, the column whose sum is asked for. Before the answer's digit is there, these are
-    the two operands' digits a and b and BOS, three keys: PRE_SUM = a + b of that column. At the top digit of the operands
-    none but BOS (in a full ring also `+` and `=`, whose NUM is 0): PRE_SUM = 0.
+    Head 1 attends to the keys with id p - 1, the column whose sum is asked for. Before the answer's digit is there, these
+    are the two operands' digits a and b and BOS, three keys: PRE_SUM = a + b of that column. At the top digit of the
+    operands none but BOS (in a full ring also `+` and `=`, whose NUM is 0): PRE_SUM = 0.
 
-    Head 2 means the keys with id p. In the response these are a, b, c and BOS, four keys: PRE_CARRY = a + b + c of the
+    Head 2 attends to the keys with id p. In the response these are a, b, c and BOS, four keys: PRE_CARRY = a + b + c of the
     column just written. At `=` they are `+`, `=` and BOS: PRE_CARRY = 0. At the last token they are c and BOS. So PRE_EOS,
     twice the weight of BOS, is 1/2 in the response, 2/3 at `=`, and 1 at the last token: the answer ends there.
 
@@ -234,12 +235,12 @@ def construct_multi_operand_addition(
     zero-padded to the width of the response. Let S_j be the sum of column j, c_j the carry into it, at most n - 1, and
     d_j = S_j + c_j - 10 c_(j+1) the digit written. At the response token that holds d_j:
 
-    Head 1 means the keys of column j + 1, n digits and BOS: PRE_SUM = S_(j+1), and the weight of BOS, PRE_EOS, is
-    1 / (n + 1). At the last token, which is as high as the operands' top digit, none but BOS, and PRE_EOS = 1. One id of the
-    ring stays unused, lest `+` and `=` be taken for that column.
+    Head 1 attends to the keys of column j + 1, n digits and BOS: PRE_SUM = S_(j+1), and the weight of BOS, PRE_EOS, is
+    1 / (n + 1). At the last token, whose column is the operands' top column, it attends to BOS alone, and PRE_EOS = 1. One
+    id of the ring stays unused, so that `+` and `=` are not taken for that column.
 
-    Head 2 means the keys of column j, n digits, d_j itself and BOS: PRE_CARRY = S_j + d_j. At `=` all n keys and BOS have
-    NUM 0: PRE_CARRY = 0.
+    Head 2 attends to the keys of column j, n digits, d_j itself and BOS: PRE_CARRY = S_j + d_j. At `=` all n keys and BOS
+    have NUM 0: PRE_CARRY = 0.
 
     So g = PRE_SUM + (PRE_CARRY - 2 NUM) / 10 = S_(j+1) + c_(j+1) - c_j / 10, or S_0 at `=`, which lies in
     [T - (n - 1) / 10, T] for T = S_(j+1) + c_(j+1) <= 10 n - 1. These windows are disjoint if and only if n <= 10, and the
@@ -278,8 +279,8 @@ def construct_multiplication(
 ) -> CoupledGPTForCausalLM:
     """Theorem 6.1 of paper 1: two layers of attention, ten heads, multiply up to 2^P - 3 digits by two. Width 6P + 34.
 
-    See `_construct_multiplication` for the proof. With `end_token="printed"` the answer ends one token early where the
-    first operand has one digit, which is the error of the theorem as printed; all other products are right.
+    See `_construct_multiplication` for the proof. With `end_token="printed"` the answer ends one token early if the first
+    operand has one digit. This is the error of the theorem as printed; all other products are right.
 
     Args:
         bits: P, from 2 to `MAX_BITS`.
@@ -296,9 +297,9 @@ def construct_multiplication(
 
 
 def construct_compact_multiplication(bits: int, logit_scale: float | None = None) -> CoupledGPTForCausalLM:
-    """As `construct_multiplication` with one head and two rows less, nine heads and width 5P + 32.
+    """Like `construct_multiplication`, with one head and P + 2 rows less: nine heads, width 5P + 32.
 
-    It looks at one column less below the one just written, which leaves a wider window; see `_construct_multiplication`.
+    It looks at one column less below the digit just written, which leaves a wider window; see `_construct_multiplication`.
     """
     return _construct_multiplication(bits, logit_scale, [1.0, 1.0, 1.0, 0.0], 2.75, low=-0.17, high=0.09)
 
@@ -308,25 +309,25 @@ def _construct_multiplication(
 ) -> CoupledGPTForCausalLM:
     """Multiplication by two digits, looking at `len(end_weights)` digits of the first operand.
 
-    For the rule `multiplication`: `$A*B=C`, x_j the digits of A, y_1 y_0 those of B, d_j those of C, j = 0 the ones. All
+    For the rule `multiplication`: `$A*B=C`, x_j are the digits of A, y_1 y_0 of B, and d_j of C; j = 0 are the ones. All
     with the same j share the id L - j; `*` and `=` have L + 1. At the response token d_i (or `=`, with i = -1 and d = 0):
 
     Layer 1 finds the digits of B and what comes before `*`.
 
-    Heads 1 and 2 give every token the weight of `*` among the keys that are meant: `*` where its id is one (two) above the
-    token's own, and BOS. The codes match for every token with id L (L - 1), the mark for `*` alone, and both together only
-    for `*` seen from behind it: AT_ONES (AT_TENS) is 1/2 at y_0 and d_0 (y_1 and d_1), else 0. Head 3 means `*`, `=` and BOS
-    alike: AFTER_TIMES is 1/2 from `*` on and 1/3 from `=` on, else 0; AFTER_EQUALS is 1/3 from `=` on, else 0. The MLP makes
-    IS_B_ONES = 1 where AT_ONES - 3 AFTER_EQUALS is above 3/8 rather than below 1/8, at y_0 alone, and IS_B_TENS likewise.
-    A_CODE is the code POS_2 before `*`, and 0 from there on: relu(v - 6 AFTER_TIMES) - relu(-v - 6 AFTER_TIMES). There is no
-    error in it: no token before `*` sees any, so AFTER_TIMES is 0 exactly there.
+    Heads 1 and 2 give every token the weight of `*` among the keys that they attend to: `*` if its id is one (two) above
+    the token's own, and BOS. The codes match for every token with id L (L - 1), the mark for `*` alone, and both together
+    only for `*` seen from behind it: AT_ONES (AT_TENS) is 1/2 at y_0 and d_0 (y_1 and d_1), else 0. Head 3 attends to `*`,
+    `=` and BOS alike: AFTER_TIMES is 1/2 from `*` on and 1/3 from `=` on, else 0; AFTER_EQUALS is 1/3 from `=` on, else 0.
+    The MLP makes IS_B_ONES = 1 if AT_ONES - 3 AFTER_EQUALS is above 3/8 rather than below 1/8: at y_0 alone. IS_B_TENS is
+    made likewise. A_CODE is the code POS_2 before `*`, and 0 from there on: relu(v - 6 AFTER_TIMES) - relu(-v - 6
+    AFTER_TIMES). There is no error in it: no token before `*` sees any, so AFTER_TIMES is 0 exactly there.
 
-    Layer 2 gathers. Heads 1 and 2 mean the token with IS_B_ONES (IS_B_TENS) and BOS: B_ONES = y_0 and B_TENS = y_1 at every
-    later token. The other heads k = 0, 1, ... mean the digit of A with id k - 1 above the token's own, and BOS: A_k =
-    x_(i+1-k), or 0 where A has no such digit; BOS then has the weight w_k = 1 instead of 1/2. Nothing from `*` on has a code
-    to be taken for a digit of A. At the last token, i = N + 1 for A of N digits, w_0, w_1 and w_2 are 1. Before it at least
-    one of the three is 1/2: w_2 at i = N, w_1 at i = N - 1, w_0 wherever i < N - 1. So w_0 + w_1 + w_2 is 3 at the end and
-    at most 5/2 before, and IS_EOS = 4 relu(w_0 + w_1 + w_2 - 2.75).
+    Layer 2 gathers. Heads 1 and 2 attend to the token with IS_B_ONES (IS_B_TENS) and BOS: B_ONES = y_0 and B_TENS = y_1 at
+    every later token. The other heads k = 0, 1, ... attend to the digit of A with id k - 1 above the token's own, and BOS:
+    A_k = x_(i+1-k), or 0 if A has no such digit; BOS then has the weight w_k = 1 instead of 1/2. From `*` on no token has a
+    code, so none is taken for a digit of A. At the last token, i = N + 1 for A of N digits, w_0, w_1 and w_2 are 1. Before
+    it at least one of the three is 1/2: w_2 at i = N, w_1 at i = N - 1, w_0 wherever i < N - 1. So w_0 + w_1 + w_2 is 3 at
+    the end and at most 5/2 before, and IS_EOS = 4 relu(w_0 + w_1 + w_2 - 2.75).
 
     As printed, the paper's end token is right for N >= 2 and comes one token early for N = 1. A sum with w_3 in it does just
     that: 2 w_0 + 2 w_1 + w_2 + w_3 > 5.25. It is 5.5 at the end, but also at i = N = 1, where w_2 is 1/2 and w_3 is 1, as A
@@ -336,7 +337,7 @@ def _construct_multiplication(
     integers: COLUMN_m = S_(i+1-m), where S_j = x_j y_0 + x_(j-1) y_1.
 
     The MLP of layer 3 reads the digit; CoupledGPT has one hidden layer in an MLP, so the second hidden layer of the proof
-    is that of a further layer, whose attention adds nothing. T = S_(i+1) + c_(i+1), where the carry
+    belongs to a further layer, whose attention adds nothing. T = S_(i+1) + c_(i+1), where the carry
     c_(i+1) = (S_i + c_i - d_i) / 10 <= 17, is at most 162 + 17, and the next digit is T mod 10. The carry c_i below is not
     known but nearly: c_i = S_(i-1) / 10 - (d_(i-1) - c_(i-1)) / 10, where the last term is in [-0.9, 1.7]. Hence
     g = S_(i+1) + (S_i + S_(i-1) / 10 - d_i) / 10 is in [T - 0.17, T + 0.09]. A further S_(i-2) / 100 beside S_(i-1) / 10
@@ -392,7 +393,7 @@ def _construct_multiplication(
 
 
 def _multiply(blueprint: _Blueprint, layer: int, first: int, second: int, target: int) -> None:
-    """36 units that add the product of two rows, digits 0 to 9, to `target`.
+    """Add 36 units that add the product of two rows, digits 0 to 9, to `target`.
 
     The square of an integer u is the sum of |u| and of 2 relu(|u| - m) over m = 1, 2, ...
     """
@@ -405,11 +406,11 @@ def _multiply(blueprint: _Blueprint, layer: int, first: int, second: int, target
 
 @dataclass(frozen=True)
 class Construction:
-    """A theorem, how to build it, and how long its numbers may be.
+    """A theorem: how to build its model, and how long its numbers may be.
 
     Attributes:
         build: the function that makes the model of P bits.
-        spare_ids: ids of the ring of 2^P beside those of the longest operand's digits.
+        spare_ids: how many ids of the ring of 2^P no digit of the longest operand has.
         statement: what is proved, in a few words.
     """
 
@@ -418,11 +419,11 @@ class Construction:
     statement: str
 
     def capacity(self, bits: int) -> int:
-        """Digits of the longest operand (the first one of a product)."""
+        """Digits of the longest operand (of a product: of the first operand)."""
         return 2**bits - self.spare_ids
 
     def bits(self, max_length: int) -> int:
-        """Smallest number of bits for operands of so many digits."""
+        """The smallest number of bits for operands of `max_length` digits."""
         return max(2, (max_length + self.spare_ids - 1).bit_length())
 
 
@@ -441,11 +442,11 @@ CONSTRUCTIONS: dict[str, Construction] = {
 
 
 def count_heads(model: CoupledGPTForCausalLM) -> int:
-    """Heads that move anything, in all layers together."""
+    """The number of heads with values other than 0, in all layers together."""
     values = [layer.self_attn.v_proj.weight.unflatten(0, (-1, model.config.head_dim)) for layer in model.model.layers]
     return sum(int((value != 0).flatten(1).any(1).sum()) for value in values)
 
 
 def count_relus(model: CoupledGPTForCausalLM) -> int:
-    """Hidden units that add anything, in all layers together."""
+    """The number of hidden units with outputs other than 0, in all layers together."""
     return sum(int((layer.mlp.down_proj.weight != 0).any(0).sum()) for layer in model.model.layers)

@@ -1,4 +1,4 @@
-"""Writes a construction, a model whose weights are a proof, as a checkpoint that eval.py evaluates.
+"""Write a construction, a model whose weights are a proof, as a checkpoint that eval.py evaluates.
 
 python -m longhand.hub_cards.studies constructions addition --max_length 10000 --output_dir outputs/constructed-addition
 """
@@ -8,24 +8,24 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from longhand.data import Addition, MultiOperandAddition, Multiplication, Task, build_tokenizer
+from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.studies.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
 
 
-def construction_task(name: str, operands: int | None) -> Task:
-    """The task that a construction solves."""
-    if name == "multi-operand-addition":
+def construction_task(name: str, operands: int | None) -> Addition | MultiOperandAddition | Multiplication:
+    """The task that a construction solves; only the sum of several numbers has `operands`."""
+    if operands is not None:
         return MultiOperandAddition(operands=operands)
     return Addition() if name == "addition" else Multiplication()
 
 
 def construct(name: str, max_length: int, folder: Path, operands: int | None = None) -> None:
-    """Builds the smallest model for numbers of `max_length` digits and writes it to `folder`, with tokenizer and recipe.
+    """Build the smallest model for numbers of `max_length` digits; write it to `folder` with its tokenizer and recipe.
 
     Raises:
-        ValueError: a value is not legal, or `folder` holds something.
+        ValueError: a value is not legal, or `folder` is not empty.
     """
     if max_length < 1:
         raise ValueError(f"--max_length must be at least 1, got {max_length}")
@@ -76,7 +76,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry: bad input ends with one line and exit status 2."""
+    """Write the construction; bad input ends with one line and exit status 2."""
     options = parse_arguments(arguments)
     logging.disable_progress_bar()
     folder = options.output_dir or Path("outputs", f"constructed-{options.name}")

@@ -3,39 +3,40 @@
 import numpy as np
 
 MAX_DIGITS = 5
-"""With longer operands a key and its count do not fit into 64 bits together."""
+"""For longer operands, a key and its count do not fit into 64 bits together."""
 
 _CHUNK = 4_000_000
-"""Keys merged at a time, so that memory does not grow with their number; 32 MB an array."""
+"""How many keys are merged at a time. This bounds memory: 32 MB an array."""
 
 
 def nope_ceiling(digits: int) -> tuple[int, int]:
-    """How many sums of two numbers of exactly `digits` digits can be right at most, and how many there are.
+    """The most sums of two numbers of exactly `digits` digits that can be right, and the number of all sums.
 
-    Attention without position encoding is a weighted mean over a set of tokens, so one layer of it predicts from the last
-    token and the multiset of the tokens before it. For a query `$A+B=` these are the multiset of the 2m digits, and
-    constants; each further token sees besides only what was written, which the same multiset decided. Greedy decoding
-    therefore gives one response to all queries with one multiset of digits, and is right for at most as many of them as
-    share their most frequent sum. A format only writes sums in another way, so the bound is the same for all formats.
+    **Bound.** Attention without position encoding is a weighted mean over a set of tokens. So one layer of it predicts from
+    the last token and the multiset of the tokens before it. For a query `$A+B=` this multiset is constants and the 2m
+    digits. Each further token also sees what was written, which the same multiset decided. Greedy decoding therefore gives
+    one response to all queries with one multiset of digits. It is right for at most the queries that share their most
+    frequent sum. A format only writes sums in another way, so the bound is the same for all formats.
 
-    The bound is exactly the maximum over all functions from multisets to responses: the one that answers with a most
-    frequent sum attains it. For a decoder it is an upper bound. Its third token is predicted from the query's digits and
-    those written, mixed; two multisets whose responses begin differently can look alike there. Written zero-padded with the
-    ones first, two-digit sums have a choice of most frequent sums without such a clash, so some decoder (with a wide enough
-    MLP) attains the bound; three-digit sums have none, so every decoder stays below it (the tests show both). Training aims
-    lower still: the most probable next token need not begin the most probable sum.
+    **Is it attained?** The bound is the exact maximum over all functions from multisets to responses: the function that
+    answers with a most frequent sum attains it. For a decoder it is an upper bound. A decoder predicts its third token from
+    a mixture of the digits of the query and the digits written, in which two multisets whose responses begin differently
+    can look alike. Two-digit sums, zero-padded and written ones first, have a choice of most frequent sums without such a
+    clash, so some decoder (with a wide enough MLP) attains the bound. Three-digit sums have no such choice, so every
+    decoder stays below the bound (the tests show both). Training aims lower still: the most probable next token need not
+    begin the most probable sum.
 
-    The key of a pair is its digits' counts and its sum as one integer, which is itself a sum of one key for each column. So
-    columns are added one by one from the ones on, and equal keys merged with their counts. The leading column is added for
-    a few values of the sum's last m - 1 digits at a time, since only the maximum over the sums of each multiset is kept.
-    Cost grows about 45-fold with a digit: at m = 5, 3.4e8 keys are sorted, in 20 seconds and 1 GB on one core; at m = 4 it
-    takes below a second.
+    **Computation.** The key of a pair holds the counts of its digits and its sum in one integer. A key is a sum of one key
+    for each column. So columns are added one by one, from the ones on, and equal keys are merged with their counts. The
+    leading column is added for a few values of the sum's last m - 1 digits at a time, since only the maximum over the sums
+    of each multiset is kept. Cost grows about 45-fold with each digit: m = 5 sorts 3.4e8 keys, in 20 seconds and 1 GB on one
+    core; m = 4 takes less than a second.
 
     Args:
         digits: m, 1 to 5. Operands have no leading zeros; with one digit they are 1 to 9.
 
     Returns:
-        Right pairs at most, and all pairs: 81 * 100^(m-1).
+        The most pairs that can be right, and the number of all pairs, 81 * 100^(m-1).
 
     Raises:
         ValueError: `digits` is not in 1..5.
@@ -51,7 +52,7 @@ def nope_ceiling(digits: int) -> tuple[int, int]:
     order = np.argsort(residues)
     keys, counts, residues = keys[order], counts[order], residues[order]
     column_keys, column_counts = _column_keys(digits, digits - 1, sum_bits)
-    # Pairs with one sum have one residue: none may be cut in two.
+    # Pairs with one sum have one residue, so a chunk must hold all pairs of a residue.
     size = _CHUNK // len(column_keys)
     edges = np.unique(np.searchsorted(residues, residues[::size]))
     multisets, most_frequent = [], []
@@ -68,10 +69,10 @@ def nope_ceiling(digits: int) -> tuple[int, int]:
 
 
 def _column_keys(digits: int, place: int, sum_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of the unordered pairs of digits in the column of 10^place, and how many ordered pairs each stands for.
+    """Keys of the unordered pairs of digits in the column of 10^place, and the number of ordered pairs of each.
 
-    A key is the multiset's code times 2^sum_bits plus the sum. In the code a digit counts (2m + 1)^(digit - 1) and a zero
-    nothing, since the number of zeros follows from the others.
+    A key is the multiset's code times 2^sum_bits plus the sum. In the code a digit counts (2m + 1)^(digit - 1). A zero
+    counts nothing: the number of zeros follows from the other digits.
     """
     first, second = np.triu_indices(10)
     if place == digits - 1:
@@ -83,8 +84,8 @@ def _column_keys(digits: int, place: int, sum_bits: int) -> tuple[np.ndarray, np
 def _add_column(
     keys: np.ndarray, counts: np.ndarray, column_keys: np.ndarray, column_counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of all pairs extended by all of a column, sorted and merged where equal, and the counts of each."""
-    # A count in the low bits of its key travels along in a plain sort, several times faster than an argsort.
+    """Keys of all pairs, each extended by all pairs of a column, sorted and without repetition; and their counts."""
+    # With the count in the low bits of its key a plain sort is enough. It is several times faster than an argsort.
     bits = int(counts.max() * column_counts.max()).bit_length()
     packed = (np.add.outer(keys, column_keys) << bits) + np.multiply.outer(counts, column_counts)
     packed = np.sort(packed, axis=None)
@@ -94,5 +95,5 @@ def _add_column(
 
 
 def _first_of_equal(values: np.ndarray) -> np.ndarray:
-    """Where in sorted values, none below 0, each distinct one begins."""
+    """The index at which each distinct value begins, in sorted values that are not negative."""
     return np.flatnonzero(np.diff(values, prepend=-1))

@@ -1,10 +1,10 @@
-"""How near trained one-layer decoders without position encoding come to their ceiling (paper 1, Prop. 5.2).
+"""How close trained one-layer decoders without position encoding come to their ceiling (paper 1, Prop. 5.2).
 
-Computes the ceiling for 1 to 5 digits, evaluates runs of the recipe `nope-ceiling`, and writes ceiling.jsonl and, from
-it, ceiling.png. A run is evaluated on pairs of all splits, as the ceiling counts them: on all pairs where these are at
-most --num_samples, else on a uniform sample. Its own test split will not do: a model learns the sums that are most frequent
-in the training split. Nor can it learn a multiset that this split lacks, such as that of 4+4. All that is published here is
-made by
+The study computes the ceiling for 1 to 5 digits, evaluates runs of the recipe `nope-ceiling`, and writes ceiling.jsonl and,
+from it, ceiling.png. A run is evaluated on pairs of all splits, as the ceiling counts them: on all pairs if --num_samples
+allows, else on a uniform sample. The run's own test split would be wrong: a model learns the sums that are most frequent in
+the training split, and cannot learn a multiset that this split lacks, such as the multiset of 4+4. These commands make
+everything that is published here:
 
 for run in 1:0 2:0 3:0 3:1 4:0 5:0; do
   digits=${run%:*} seed=${run#*:}
@@ -19,22 +19,19 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from longhand.data import TASKS, CouplingCollator, Task, make_generator
+from longhand.data import Addition, CouplingCollator, make_generator
 from longhand.data.digits import uniform_digits
 from longhand.data.metrics import response_matches
+from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
+from longhand.modeling import CoupledGPTForCausalLM
 
 RESULTS = Path(__file__).with_name("ceiling.jsonl")
 FIGURE = RESULTS.with_suffix(".png")
@@ -56,14 +53,14 @@ def ceiling_row(digits: int) -> Row:
     }
 
 
-def load_run(folder: Path) -> tuple[PreTrainedModel, Task, int]:
-    """Model, task and digits of a finished run.
+def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
+    """The model, task and digits of a finished run.
 
     Raises:
-        ValueError: the folder is no finished run, or Prop. 5.2 does not speak of its model, or no ceiling of its lengths.
+        ValueError: the folder is not a finished run, Prop. 5.2 does not hold for its model, or its lengths have no ceiling.
     """
     if missing := [name for name in ("config.json", RECIPE_FILE, RESULTS_FILE) if not (folder / name).is_file()]:
-        raise ValueError(f"{folder} is not a finished run: it holds no {missing[0]}")
+        raise ValueError(f"{folder} is not a finished run: it has no {missing[0]}")
     recipe = read_recipe(folder / RECIPE_FILE)
     lengths = recipe.get("min_length"), recipe.get("max_length")
     if recipe.get("task") != "addition" or lengths[0] != lengths[1] or lengths[0] not in range(1, MAX_DIGITS + 1):
@@ -71,19 +68,19 @@ def load_run(folder: Path) -> tuple[PreTrainedModel, Task, int]:
             f"{folder} must be trained on addition of one length of 1 to {MAX_DIGITS} digits, "
             f"got {recipe.get('task')!r} of {lengths[0]} to {lengths[1]}"
         )
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = CoupledGPTForCausalLM.from_pretrained(folder).eval()
     layers, encoding = model.config.num_hidden_layers, model.config.position_encoding
     if (layers, encoding) != (1, "none"):
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
-    format_fields = {field.name for field in fields(TASKS["addition"])}
-    task = TASKS["addition"](**{name: value for name, value in recipe.items() if name in format_fields})
-    return model, task, lengths[0]
+    format_fields = {field.name for field in fields(Addition)}
+    task = Addition(**{name: value for name, value in recipe.items() if name in format_fields})
+    return model, task, recipe["min_length"]
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
-    """Pairs of numbers of that many digits without leading zeros (1 to 9 for one digit), of all splits.
+    """Pairs of numbers of `digits` digits without leading zeros (1 to 9 for one digit), of all splits.
 
-    All pairs if they are at most `num_samples`, else so many drawn uniformly.
+    All pairs if there are at most `num_samples`; else `num_samples` pairs, drawn uniformly.
 
     Returns:
         (count, 2, digits) uint8, ones first.
@@ -100,9 +97,9 @@ def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
 
 @torch.inference_mode()
 def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
-    """Exact match of one run by teacher forcing, the same event as greedy decoding being right.
+    """The exact match of one run by teacher forcing, which is the same event as greedy decoding being right.
 
-    `all_pairs` tells a share of all pairs, which has no error of sampling, from a sample's.
+    `all_pairs` of the row says whether all pairs were tried, so that the share has no sampling error.
     """
     model, task, digits = load_run(folder)
     pairs = operand_pairs(digits, num_samples, seed)
@@ -132,36 +129,39 @@ def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
 
 
 def interval(row: Row) -> tuple[float, float]:
-    """95% interval of a run's exact match: Wilson's for a sample, the value itself where all pairs were tried."""
+    """95% interval of a run's exact match: Wilson's for a sample, the value itself if all pairs were tried."""
     if row["all_pairs"]:
         return row["exact_match"], row["exact_match"]
     return wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
 
 
+@house_style
 def plot_ceiling(rows: list[Row], file: Path) -> None:
-    """The ceiling against the digits as a line, runs as points with their intervals, on a logarithmic axis."""
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    """Draw the ceiling against the digits as a line, runs as points with their intervals, on a logarithmic axis."""
+    figure, ((axes,),) = new_figure(3.7)
+    axes.set(
+        xlabel="digits of both operands", ylabel="exact match", yscale="log", xlim=(0.8, MAX_DIGITS + 0.2), ylim=(3e-5, 2)
+    )
+    axes.set(title="one layer, no position encoding", xticks=range(1, MAX_DIGITS + 1))
     ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
-    axes.plot(list(ceiling), list(ceiling.values()), color="black", marker="_", markersize=14, label="ceiling (Prop. 5.2)")
-    runs = [row for row in rows if row["model"] != CEILING]
+    axes.plot(list(ceiling), list(ceiling.values()), color=BLACK, marker="_", markersize=14)
     for digits in ceiling:
-        own = [row for row in runs if row["length"] == digits]
+        own = [row for row in rows if row["length"] == digits and row["model"] != CEILING]
         # Runs of one length stand side by side.
         places = digits + 0.08 * (np.arange(len(own)) - (len(own) - 1) / 2)
         for place, row in zip(places, own, strict=True):
-            low, high = interval(row)
-            label = "trained models, 95% intervals" if row is runs[0] else None
-            axes.plot([place, place], [low, high], color="tab:blue", linewidth=1)
-            axes.plot(place, row["exact_match"], color="tab:blue", marker="o", markersize=4, linestyle="", label=label)
-    axes.set(xlabel="digits of both operands", ylabel="exact match", yscale="log", title="one layer, no position encoding")
-    axes.set_xticks(list(ceiling))
-    axes.legend(fontsize="small")
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
+            axes.plot([place, place], interval(row), color=BLUE, linewidth=1)
+            axes.plot(place, row["exact_match"], color=BLUE, marker="o", linestyle="")
+    ends = [("ceiling (Prop. 5.2)", digits, ceiling[digits])]
+    ends += [("trained models, 95% intervals", place, row["exact_match"]) for place, row in zip(places, own, strict=True)][
+        -1:
+    ]
+    label_ends(axes, ends, (BLACK, BLUE))
+    save_figure(figure, file)
 
 
 def format_rows(rows: list[Row]) -> str:
-    """A line for each run beside its ceiling."""
+    """A table of the runs, each beside its ceiling."""
     ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
     runs = [row for row in rows if row["model"] != CEILING]
     width = max(len(row["model"]) for row in rows)
@@ -176,8 +176,12 @@ def format_rows(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Console entry: bad input ends with one line and exit status 2."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run the study; bad input ends with one line and exit status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m longhand.hub_cards.studies nope_ceiling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run")
     parser.add_argument("--num_samples", type=int, default=100_000, help="most pairs for each run (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of sampled pairs (default %(default)s)")

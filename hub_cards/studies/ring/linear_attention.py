@@ -4,7 +4,7 @@ Tokens x_1..x_n are vectors of independent standard normal numbers on a ring of 
 
     y_i = alpha <theta, x_i> + sum over k = 1..m of beta_k (<theta, x_{i-k}> + <theta, x_{i+k}>)        (5.1; D.4 for m > 1)
 
-is to be predicted after training on windows of the ring outside which x is 0. Attention depends on positions alone, so a
+is the target. Training shows windows of the ring; outside the window x is 0. Attention depends on positions alone, so a
 model is its effective matrix A and its value vector v: it predicts sum_r A_ir <v, x_r> (5.2). Losses are exact expectations
 over x, which makes gradient descent on them the paper's population regime. Positions count from 0 here, from 1 in the paper.
 """
@@ -22,7 +22,7 @@ def ring_target(num_positions: int, alpha: float, betas: Sequence[float]) -> tor
         (num_positions, num_positions) float32, symmetric; its indices wrap around the ring.
 
     Raises:
-        ValueError: the ring is too short for the neighbours of a position to differ.
+        ValueError: the ring is too short: some neighbours of a position coincide.
     """
     if num_positions < (fewest := 2 * len(betas) + 1):
         raise ValueError(f"num_positions must be at least {fewest} for {len(betas)} betas, got {num_positions}")
@@ -33,24 +33,24 @@ def ring_target(num_positions: int, alpha: float, betas: Sequence[float]) -> tor
     return by_offset[ring_offsets(num_positions)]
 
 
-def ring_offsets(num_positions: int) -> torch.LongTensor:
-    """(num_positions, num_positions), i - r mod n for the position i that predicts and the position r that is read."""
+def ring_offsets(num_positions: int) -> torch.Tensor:
+    """(num_positions, num_positions) integers: i - r mod n, for position i that predicts and position r that it reads."""
     positions = torch.arange(num_positions)
     return (positions[:, None] - positions) % num_positions
 
 
 def window_pairs(num_positions: int, window: int, augmented: bool = False) -> torch.Tensor:
-    """How often training shows two positions together, which is all that an expected loss keeps of the windows.
+    """How often training shows two positions together. An expected loss depends on the windows through this alone.
 
     Args:
-        window: n_1, the positions that are not padded: the first ones.
+        window: n_1, how many positions are not padded; they are the first ones.
         augmented: count all circular shifts of that window instead (D.4).
 
     Returns:
         (num_positions, num_positions) float32: pair (i, r) counts the windows in which i is supervised and x_r not padded.
 
     Raises:
-        ValueError: the window is not 1 to num_positions long.
+        ValueError: `window` is not 1 to num_positions.
     """
     if not 1 <= window <= num_positions:
         raise ValueError(f"window must be 1 to {num_positions} positions, got {window}")
@@ -66,16 +66,16 @@ def population_losses(
 ) -> torch.Tensor:
     """Expected squared error at every position, E l_i = sum_r |A_ir v - T_ir theta|^2, exact because x is white noise.
 
-    With c = <v, theta> a term is (A_ir c - T_ir)^2 + A_ir^2 |v - c theta|^2, a sum of squares, so that rounding cannot make
-    the loss of a nearly perfect model negative.
+    With c = <v, theta>, each term is computed as (A_ir c - T_ir)^2 + A_ir^2 |v - c theta|^2. A sum of squares keeps rounding
+    from making the loss of a nearly perfect model negative.
 
     Args:
         matrix: (n, n) A, the model's effective matrix.
         value: (d,) v.
         target: (n, n) T, see `ring_target`.
         theta: (d,) of length 1.
-        pairs: (n, n) how often each pair is shown, see `window_pairs`: summed over positions, the losses are then (D.2),
-            (D.4) and (D.13). Omitted, every pair is shown once, as in the paper's test.
+        pairs: (n, n) how often each pair is shown, see `window_pairs`. Summed over positions, the losses are then (D.2),
+            (D.4) and (D.13). Without it every pair is shown once, as in the paper's test.
 
     Returns:
         (n,) losses.
@@ -91,13 +91,13 @@ def population_losses(
 
 
 class FactoredLinearAttention(nn.Module):
-    """What both kinds of positions share: y_i = sum_r A_ir <v, x_r> (paper 2, Eq. 5.2).
+    """The base of both kinds of positions: y_i = sum_r A_ir <v, x_r> (paper 2, Eq. 5.2).
 
     Position vectors start as independent normal vectors of expected squared length 1, as in App. D.2.
 
     Args:
-        num_positions: n, positions of the ring.
-        hidden_size: d, numbers of a token and of a position vector.
+        num_positions: n, the number of positions on the ring.
+        hidden_size: d, the size of a token and of a position vector.
         generator: source of the initial vectors.
 
     Raises:
@@ -115,7 +115,7 @@ class FactoredLinearAttention(nn.Module):
         self.position_vectors = nn.Parameter(vectors / hidden_size**0.5)
 
     def effective_matrix(self) -> torch.Tensor:
-        """(num_positions, num_positions), A_ir with which position i reads position r."""
+        """A (num_positions, num_positions): position i reads position r with weight A_ir."""
         raise NotImplementedError
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ class FactoredLinearAttention(nn.Module):
 class AbsoluteLinearAttention(FactoredLinearAttention):
     """APE: A_ir = <p_i, p_r>, the attention's weights absorbed into the position vectors (paper 2, Eq. D.1).
 
-    The value vector is theta and stays so, as App. D.1 and D.2 grant to the models that are shown to fail.
+    The value vector is theta and is not trained. App. D.1 and D.2 grant this to the models that they show to fail.
 
     Args:
         theta: (hidden_size,) the task's direction.
@@ -150,8 +150,11 @@ class AbsoluteLinearAttention(FactoredLinearAttention):
 class RelativeLinearAttention(FactoredLinearAttention):
     """RPE: A_ir = a_{i-r} with a_k = <p_k, u>, k mod n, for one constant query u of length 1 (paper 2, Eqs. D.11, D.12).
 
-    The value vector starts anywhere and is learned (Lemma D.2).
+    The value vector starts at random and is learned (Lemma D.2).
     """
+
+    query: torch.Tensor
+    offsets: torch.Tensor
 
     def __init__(self, num_positions: int, hidden_size: int, generator: torch.Generator | None = None) -> None:
         super().__init__(num_positions, hidden_size, generator)
@@ -161,7 +164,7 @@ class RelativeLinearAttention(FactoredLinearAttention):
         self.register_buffer("offsets", ring_offsets(num_positions), persistent=False)
 
     def relation_weights(self) -> torch.Tensor:
-        """(num_positions,), a_k for k = 0, 1, ..., -2, -1: how much the token k positions back counts."""
+        """Weights (num_positions,): a_k for k = 0, 1, ..., -2, -1, the weight of the token k positions back."""
         return self.position_vectors @ self.query
 
     def effective_matrix(self) -> torch.Tensor:

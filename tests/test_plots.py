@@ -1,0 +1,104 @@
+"""Pictures: what is drawn, and that labels do not overlap."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import rcParams
+from PIL import Image
+
+from longhand.hub_cards.reports import plots
+from longhand.hub_cards.reports.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_grid, spread
+
+
+def row(model="x", length=10, exact_match=1.0, length_b=None):
+    sizes = {"length": length, "length_b": length if length_b is None else length_b}
+    return {"model": model, "task": "addition", "num_samples": 20, "exact_match": exact_match, **sizes}
+
+
+def drawn(function, *arguments, **options):
+    """The figure that a function saves."""
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save_figure", lambda figure, file: kept.append(figure))
+        function(*arguments, **options)
+    return kept[0]
+
+
+def texts(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+@pytest.mark.parametrize("wanted", [[0.5, 0.5, 0.5], [0.0, 0.0, 1.0], [1.0, 0.99, 0.02, 0.01], [0.3]])
+def test_labels_are_moved_apart_and_keep_their_order(wanted):
+    heights = [0.1, 0.2, 0.05, 0.1][: len(wanted)]
+    places = spread(wanted, heights)
+    order = np.argsort(wanted, kind="stable")
+    assert (np.argsort(places, kind="stable") == order).all()
+    for low, high in pairwise(order):
+        assert places[high] - places[low] >= (heights[low] + heights[high]) / 2 - 1e-9
+    assert all(
+        height / 2 <= place + 1e-9 and place - 1e-9 <= 1 - height / 2 for place, height in zip(places, heights, strict=True)
+    )
+
+
+def test_labels_that_fit_stay_where_they_are():
+    assert spread([0.2, 0.8], [0.1, 0.1]) == [0.2, 0.8]
+
+
+def test_labels_that_cannot_fit_still_do_not_overlap():
+    places = spread([0.5] * 5, [0.4] * 5)
+    assert np.diff(sorted(places)).min() >= 0.4 - 1e-9
+
+
+def test_lines_through_the_same_points_are_one_line_with_both_labels():
+    merged = merge_equal([Line("a", [1, 2], [0, 0]), Line("b", [1, 2], [0, 1]), Line("c", [1, 2], [0, 0])])
+    assert [line.label for line in merged] == ["a, c", "b"]
+
+
+def test_every_model_is_named_at_the_end_of_its_line(tmp_path):
+    rows = [row(name, length, value) for name, value in (("x", 1.0), ("y", 0.4)) for length in (10, 20)]
+    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", (1, 5), ("digits", "digits"))
+    assert {"x", "y", "trained on 1 to 5"} <= set(texts(figure)) and figure.axes[0].get_xlabel() == "digits"
+    assert figure.axes[0].get_legend() is None
+
+
+def test_seeds_are_shown_by_their_median(tmp_path):
+    rows = [row(f"x-seed{seed}", length, value) for seed, value in enumerate((0.2, 0.9, 1.0)) for length in (10, 20)]
+    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", None, ("digits", "digits"), seeds=True)
+    assert figure.axes[0].lines[-1].get_ydata() == pytest.approx([0.9, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "scale"), [((1, 12), "linear"), ((5, 22), "linear"), ((10, 200), "log"), ((7, 7), "linear")]
+)
+def test_lengths_that_spread_far_have_a_logarithmic_axis(lengths, scale, tmp_path):
+    figure = drawn(plot_comparison, {"x": [row(length=length) for length in lengths]}, tmp_path / "x.png", None)
+    assert figure.axes[0].get_xscale() == scale
+
+
+def test_trained_cells_of_a_grid_are_outlined_and_values_written(tmp_path):
+    rows = [row(length=a, length_b=b, exact_match=0.25) for a in (3, 5, 9, 14) for b in (3, 5, 9)]
+    figure = drawn(plot_grid, rows, tmp_path / "x.png", (5, 9), ("width", "height"))
+    (outline,) = figure.axes[0].lines
+    assert (min(outline.get_xdata()), max(outline.get_xdata())) == (0.5, 2.5)
+    assert (min(outline.get_ydata()), max(outline.get_ydata())) == (0.5, 2.5)
+    assert texts(figure) == ["0.25"] * 12
+
+
+@pytest.mark.parametrize("heads", [1, 4, 10])
+def test_attention_of_every_head_has_a_panel(heads, tmp_path):
+    weights = [torch.rand(heads, 3, 30) for _ in range(2)]
+    figure = drawn(plots.plot_attention, weights, ["$", *"#" * 28, "="], 27, tmp_path / "x.png")
+    titles = {axes.get_title(loc="left") for axes in figure.axes} - {""}
+    assert titles == {f"layer {layer + 1}, head {head + 1}" for layer in range(2) for head in range(heads)}
+
+
+def test_pictures_have_a_solid_background_and_leave_settings_alone(tmp_path):
+    before = dict(rcParams)
+    plot_accuracy([row()], tmp_path / "x.png", None, ("digits", "digits"))
+    assert dict(rcParams) == before
+    picture = Image.open(tmp_path / "x.png").convert("RGBA")
+    assert picture.getpixel((0, 0)) == (255, 255, 255, 255) and picture.width == plots.WIDTH * 150
+    assert [file.name for file in tmp_path.iterdir()] == ["x.png"]
