@@ -243,3 +243,8 @@ class Minesweeper(DecoderTask):
     def read_answer(self, response):
         """All cells in one line: a response does not say how wide the board is."""
         return response
+
+    def show_answer(self, question, answer):
+        """Return the answered board row by row, below each other."""
+        width = len(self.prompt(question).rstrip("=").split(">")[0])
+        return "\n".join(answer[start : start + width] for start in range(0, len(answer), width))

@@ -120,6 +120,10 @@ class Task(ABC):
     def read_answer(self, response: str) -> str:
         """The answer as a person writes it, from the response's text without the end token."""
 
+    def show_answer(self, question: str, answer: str) -> str:
+        """Return the answer as a terminal shows it."""
+        return answer
+
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of the given lengths, uniform among the numbers of so many digits."""
         return uniform_digits(generator, lengths)
