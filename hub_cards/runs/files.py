@@ -12,8 +12,9 @@ def write_atomically(file: Path, content: str | bytes) -> None:
     """
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        with os.fdopen(descriptor, "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, file)
     finally:
