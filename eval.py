@@ -4,6 +4,7 @@ import argparse
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from transformers.utils import logging
 
@@ -180,7 +181,8 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
     """
     if "sampling" not in {field.name for field in fields(checkpoint.task)}:
         raise ValueError(f"--sampling {sampling}: the task {checkpoint.task.name!r} draws problems in one way only")
-    return replace(checkpoint, task=replace(checkpoint.task, sampling=sampling))
+    changed: dict[str, Any] = {"sampling": sampling}
+    return replace(checkpoint, task=replace(checkpoint.task, **changed))
 
 
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
@@ -196,8 +198,9 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         ValueError: no certificate is possible for a checkpoint.
     """
     for checkpoint in checkpoints:
+        model: Any = checkpoint.model
         try:
-            covering(checkpoint.model, checkpoint.task)
+            covering(model, checkpoint.task)
         except CannotCertify as error:
             raise ValueError(f"{checkpoint.name}: {error}") from error
     folder = make_output(checkpoints, options)
@@ -313,7 +316,8 @@ def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
     """Plot the pairwise vectors of encoders, and write how dispersed they are."""
     for checkpoint in checkpoints:
         file = folder / f"positions-{checkpoint.name.replace('/', '--')}.png"
-        plot_position_maps(position_maps(checkpoint.model), *checkpoint.model.config.relation_range, file)
+        low, high = checkpoint.model.config.relation_range
+        plot_position_maps(position_maps(checkpoint.model), low, high, file)
         print(f"wrote {file}")
     rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
     write_results(rows, folder / POSITION_MAPS_FILE)

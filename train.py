@@ -2,17 +2,18 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi
-from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from longhand.data.certificates.certificate import CannotCertify, covering
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.push import push_command, push_model
-from longhand.hub_cards.runs.arguments import Run, parse_run
+from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
@@ -83,7 +84,7 @@ def evaluate_final(run: Run, began: float) -> bool:
     return certified
 
 
-def what_next(model: PreTrainedModel, run: Run) -> list[str]:
+def what_next(model: Any, run: Run) -> list[str]:
     """Return options of eval.py that make sense for the model."""
     options = [f"--lengths {run.data.test_lengths[0]} --attentions"]
     try:
@@ -101,29 +102,30 @@ def what_next(model: PreTrainedModel, run: Run) -> list[str]:
     return [*options[:1], "--certify", *options[1:]]
 
 
-def check_publishing(run: Run) -> str | None:
-    """Check that the Hub accepts the push; return the repository's id, or None if the run is not to be pushed.
+def check_publishing(run: Run) -> Publishing | None:
+    """Check that the Hub accepts the push; return where to push, as a whole repository id, or None if nowhere.
 
     Raises:
         CannotPush, ValueError: it does not, see `commit_files`.
     """
-    if run.publishing is None:
+    place = run.publishing
+    if place is None:
         return None
-    api = HfApi(token=run.publishing.token)
-    repo_id = own_repo_id(run.publishing.name, api)
-    check_push(repo_id, "model", api, private=run.publishing.private, revision=run.publishing.revision)
-    return repo_id
+    api = HfApi(token=place.token)
+    repo_id = own_repo_id(place.name, api)
+    check_push(repo_id, "model", api, private=place.private, revision=place.revision)
+    return replace(place, name=repo_id)
 
 
-def publish(run: Run, repo_id: str) -> None:
+def publish(folder: Path, place: Publishing) -> None:
     """Push the finished run. If that fails, the run stays as it is and the error says how to push it later."""
-    place = {"private": run.publishing.private, "revision": run.publishing.revision}
+    api = HfApi(token=place.token)
     try:
-        print(f"\n{push_model(run.folder, repo_id, **place, api=HfApi(token=run.publishing.token))}")
+        print(f"\n{push_model(folder, place.name, private=place.private, revision=place.revision, api=api)}")
     except (ValueError, OSError, RuntimeError) as error:
-        by_hand = push_command(run.folder, repo_id, **place)
+        by_hand = push_command(folder, place.name, place.private, place.revision)
         reason = " ".join(str(error).split())
-        print(f"error: {run.folder} is complete but was not pushed: {reason}; push it by: {by_hand}", file=sys.stderr)
+        print(f"error: {folder} is complete but was not pushed: {reason}; push it by: {by_hand}", file=sys.stderr)
         raise SystemExit(1) from error
 
 
@@ -151,20 +153,20 @@ def main(arguments: list[str] | None = None) -> None:
     with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
         run = parse_run(arguments)
         checkpoint = claim_folder(run)
-        repo_id = check_publishing(run)
+        place = check_publishing(run)
         trainer = make_trainer(run)
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
     certified = train(run, trainer, checkpoint)
     if not certified:
         unpushed = ""
-        if repo_id:
-            by_hand = push_command(run.folder, repo_id, run.publishing.private, run.publishing.revision)
+        if place:
+            by_hand = push_command(run.folder, place.name, place.private, place.revision)
             unpushed = f"; it was not pushed: {by_hand} does it all the same"
         print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
         raise SystemExit(1)
-    if repo_id and trainer.is_world_process_zero():
-        publish(run, repo_id)
+    if place and trainer.is_world_process_zero():
+        publish(run.folder, place)
 
 
 if __name__ == "__main__":

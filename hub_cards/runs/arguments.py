@@ -49,7 +49,7 @@ def field_meanings(kind: type) -> dict[str, str]:
 @cache
 def model_arguments(family: Family) -> type:
     """Return a dataclass of what a recipe may set of the configuration of a family's models."""
-    config_class = family.model_class.config_class
+    config_class: Any = family.model_class.config_class
     own, meanings = config_class.__annotations__, field_meanings(config_class)
     return make_dataclass(
         f"{config_class.__name__}Arguments",
@@ -173,9 +173,11 @@ class Parser(HfArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
-    def add_argument(self, *names: str, help: str = "", least: float = 0, **options: Any):
+    def add_argument(self, *name_or_flags: str, **options: Any) -> argparse.Action:
         """Add an argument that has no value unless one is given. `describe_recipe` shows its meaning and bound."""
-        action = super().add_argument(*names, **options)
+        for shown in ("help", "least"):
+            options.pop(shown, None)
+        action = super().add_argument(*name_or_flags, **options)
         action.default = argparse.SUPPRESS
         return action
 

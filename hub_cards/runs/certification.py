@@ -6,6 +6,7 @@ import textwrap
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -30,7 +31,8 @@ def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = 
         CannotCertify: the model has no window, or its task's neighbourhoods are unknown or too many.
     """
     began = time.perf_counter()
-    certificate = certify(checkpoint.model, checkpoint.task, progress=True)
+    model: Any = checkpoint.model
+    certificate = certify(model, checkpoint.task, progress=True)
     seconds = round(time.perf_counter() - began, 1)
     write_atomically(folder / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
     print(format_certificate(checkpoint.name, certificate, show_proof))

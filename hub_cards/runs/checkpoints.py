@@ -102,15 +102,15 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
     Raises:
         ValueError: it is damaged, or made for another task or format.
     """
-    family = task.family
+    model_class: Any = task.family.model_class
     try:
-        config, own = AutoConfig.from_pretrained(source, revision=revision), family.model_class.config_class
+        config, own = AutoConfig.from_pretrained(source, revision=revision), model_class.config_class
         if not isinstance(config, own):
             raise ValueError(
                 f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
             )
-        family.check_config(task, config)
-        model, loading = family.model_class.from_pretrained(
+        task.family.check_config(task, config)
+        model, loading = model_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:

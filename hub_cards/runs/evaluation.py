@@ -4,6 +4,7 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,8 @@ def _measure_accuracy(
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
         matches = torch.cat([measure(model, batches[index], answer_length) for index in range(len(batches))]).numpy()
-    accuracy = summarize(*matches[:, :3].T, np.zeros(len(matches)))
+    exact, right, supervised = matches[:, :3].T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(matches)))
     answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
     return {"exact_match": accuracy["exact_match"], **answer, "token_accuracy": accuracy["token_accuracy"]}
 
@@ -130,7 +132,8 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
         batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
         with torch.inference_mode():
             logits, labels = task.family.forward(checkpoint.model, batch)
-            accuracy = place_accuracy(*(part.cpu() for part in task.family.right_tokens(logits, labels)))
+            masks: Any = task.family.right_tokens(logits, labels)
+            accuracy = place_accuracy(*(mask.cpu() for mask in masks))
         shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
         shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]

@@ -5,6 +5,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -91,7 +92,8 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     model = trainer.accelerator.unwrap_model(trainer.model)
     model.save_pretrained(partial)
-    trainer.processing_class.save_pretrained(partial)
+    tokenizer: Any = trainer.processing_class
+    tokenizer.save_pretrained(partial)
     if (best := trainer.state.best_model_checkpoint) is not None:
         keep = ("*.safetensors", "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
         (partial / BEST_FOLDER).mkdir()

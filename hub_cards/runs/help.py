@@ -180,7 +180,7 @@ def _legal_values(kind: type[Task], values: dict[str, Any]) -> dict[str, tuple[s
     """Return the legal values, by argument, that depend on the task, on the encoding or on what is registered."""
     legal: dict[str, tuple[str, ...]] = {"task": tuple(TASKS)}
     if "position_encoding" in values:
-        task = kind(**{option.name: values[option.name] for option in fields(kind)})
+        task: Any = kind(**{option.name: values[option.name] for option in fields(kind)})
         encoding = POSITION_ENCODINGS.get(values["position_encoding"])
         legal["position_encoding"] = tuple(POSITION_ENCODINGS)
         legal["position_sampling"] = encoding.position_samplings if encoding else ()

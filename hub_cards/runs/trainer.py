@@ -1,6 +1,7 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from torch.utils.data import DataLoader
@@ -20,11 +21,14 @@ class BatchTrainer(Trainer):
     So Accelerate does not shard the dataloaders. Everything else is the Trainer's.
     """
 
+    model: Any
+
     def get_train_dataloader(self) -> DataLoader:
         return self._one_by_one(self.train_dataset)
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
-        return self._one_by_one(self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+        by_length: Any = self.eval_dataset
+        return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
 
     def _one_by_one(self, batches) -> DataLoader:
         workers = self.args.dataloader_num_workers
@@ -74,7 +78,7 @@ class UntilCertified(TrainerCallback):
         CannotCertify: no certificate is possible for the model and task. This is known before training.
     """
 
-    def __init__(self, run: Run, model: PreTrainedModel, batches: FreshBatches | FixedBatches):
+    def __init__(self, run: Run, model: Any, batches: Any):
         self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
         try:
             covering(model, self.task)
@@ -122,7 +126,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     parts = training.world_size * training.gradient_accumulation_steps
     training.per_device_train_batch_size = training.batch_size // parts
     training.per_device_eval_batch_size = samples // training.world_size
-    training.save_steps = training.eval_steps
+    training.save_steps = cast(float, training.eval_steps)
     training.eval_strategy = training.save_strategy = "steps"
     training.metric_for_best_model = f"eval_{max(data.validation_lengths)}_loss"
     training.greater_is_better = False
@@ -133,7 +137,7 @@ def make_trainer(run: Run) -> BatchTrainer:
         eval_dataset=_validation_batches(run, samples),
         processing_class=task.family.tokenizer(task),
         compute_metrics=_mean_matches,
-        preprocess_logits_for_metrics=task.family.count_matches,
+        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
     )
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
@@ -146,7 +150,7 @@ def make_trainer(run: Run) -> BatchTrainer:
 
 def _training_batches(run: Run) -> FreshBatches | FixedBatches:
     training, data = run.training, run.data
-    options = {
+    options: dict[str, Any] = {
         "min_length": data.min_length,
         "max_length": data.max_length,
         "seed": training.data_seed,
@@ -199,7 +203,8 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
     if not callbacks:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
-    if not callbacks[0].reached(check_neighbourhoods(trainer.model, run.task)):
+    model: Any = trainer.model
+    if not callbacks[0].reached(check_neighbourhoods(model, run.task)):
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     return True
