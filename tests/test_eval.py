@@ -9,6 +9,8 @@ from safetensors.torch import load_file, save_file
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
 from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs import checkpoints
+from longhand.hub_cards.runs import evaluation as measuring
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 
@@ -61,7 +63,7 @@ def test_results_do_not_depend_on_the_batch_size(half_right, monkeypatch):
         return row["exact_match"], row["token_accuracy"]
 
     whole = measure()
-    monkeypatch.setattr(evaluation, "RESPONSE_TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 1)
     assert measure() == whole
 
 
@@ -176,10 +178,10 @@ def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(mai
 @pytest.fixture
 def hub(monkeypatch):
     """A Hub to ask, from which nothing may be downloaded."""
-    monkeypatch.setattr(evaluation, "hf_hub_download", None)
-    monkeypatch.setattr(evaluation.AutoConfig, "from_pretrained", None)
+    monkeypatch.setattr(checkpoints, "hf_hub_download", None)
+    monkeypatch.setattr(checkpoints.AutoConfig, "from_pretrained", None)
     with LoopbackHub() as hub:
-        monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
+        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
         yield hub
 
 
@@ -217,7 +219,7 @@ def test_a_mistyped_folder_asks_the_hub_once(hub, capsys):
 
 def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch, capsys):
     endpoint = f"http://127.0.0.1:{port_of_nobody()}"
-    monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=endpoint))
+    monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=endpoint))
     monkeypatch.setattr("time.sleep", None)
     said = (
         f"error: MODEL 'outputs/adition' is neither a folder nor a repository in the cache, and {endpoint} cannot be asked"
@@ -233,13 +235,13 @@ def test_a_repository_that_the_hub_may_still_give_or_the_cache_has_is_loaded(hub
     if away == "busy":
         hub.fail("GET", "/api/models/user/adder", status=503)
     else:
-        monkeypatch.setattr(evaluation, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
-        monkeypatch.setattr(evaluation, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
+        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
+        monkeypatch.setattr(checkpoints, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
 
     def download(source, file, revision):
         raise OSError("reached")
 
-    monkeypatch.setattr(evaluation, "hf_hub_download", download)
+    monkeypatch.setattr(checkpoints, "hf_hub_download", download)
     assert refusal(capsys, "user/adder") == "error: MODEL 'user/adder' cannot be read from the Hub: reached"
 
 

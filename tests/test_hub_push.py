@@ -421,7 +421,7 @@ DAMAGES = {
     remove_config: "is not a checkpoint: it holds no config.json",
     remove_weights: "is not a checkpoint: it holds no .safetensors",
     remove_recipe: "holds no recipe.yaml",
-    cut_weights: "cannot be loaded",
+    cut_weights: "truncated or damaged",
     drop_a_weight: "is damaged: it lacks weights",
     add_pickle: r"holds pickles \(pytorch_model.bin\)",
     add_pickle_of_the_best: r"holds pickles \(best/training_args.pt\)",

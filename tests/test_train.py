@@ -17,7 +17,9 @@ from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS, split_of
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs import trainer
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.folder import claim_folder, last_checkpoint
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 
 SMALL = [
@@ -177,7 +179,7 @@ def test_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
     truncated.mkdir()
     (truncated / "trainer_state.json").write_text("{}")
     (truncated / "model.safetensors").write_bytes((good / "model.safetensors").read_bytes()[:-8])
-    assert train.last_checkpoint(tmp_path) == good
+    assert last_checkpoint(tmp_path) == good
 
 
 def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
@@ -229,14 +231,14 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
-        (["addition", "--certified_margin", "-1"], "certified_margin must be 0 or above, got -1"),
-        (["addition", "--certified_margin", "nan"], "certified_margin must be 0 or above, got nan"),
+        (["addition", "--certified_margin", "-1"], "certified_margin must be at least 0, got -1"),
+        (["addition", "--certified_margin", "nan"], "certified_margin must be at least 0, got nan"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
     assert expected in refusal(capsys, [*arguments, "--output_dir", tmp_path / "run"])
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
-    train.claim_folder(parse_run(["addition", "--output_dir", str(tmp_path / "run")]))
+    claim_folder(parse_run(["addition", "--output_dir", str(tmp_path / "run")]))
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -330,13 +332,13 @@ def test_run_cut_off_while_it_practises_resumes_bit_for_bit(tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path, monkeypatch):
-    check, arguments = train.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
+    check, arguments = trainer.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
 
     def certified_from_step_10(model, task):
         return replace(check(model, task), wrong=0, margin=9.0, failing=[]) if 9 in drawn else check(model, task)
 
-    monkeypatch.setattr(train, "check_neighbourhoods", certified_from_step_10)
+    monkeypatch.setattr(trainer, "check_neighbourhoods", certified_from_step_10)
     monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
     train.main([*arguments, str(tmp_path / "whole")])
     assert set(drawn) == set(range(10))
@@ -359,9 +361,9 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
 def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_margin(
     wrong, margin, steps, tmp_path, monkeypatch
 ):
-    check, drawn = train.check_neighbourhoods, drawn_batches(monkeypatch)
+    check, drawn = trainer.check_neighbourhoods, drawn_batches(monkeypatch)
     monkeypatch.setattr(
-        train, "check_neighbourhoods", lambda *arguments: replace(check(*arguments), wrong=wrong, margin=margin)
+        trainer, "check_neighbourhoods", lambda *arguments: replace(check(*arguments), wrong=wrong, margin=margin)
     )
     with pytest.raises(SystemExit):
         train.main([*UNTIL_CERTIFIED, "--certified_margin", "1", "--output_dir", str(tmp_path / "run")])

@@ -9,6 +9,8 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from longhand.modeling.registry import check_free
+
 
 class Family(ABC):
     """Model class, inputs, metrics and answers of one family. `Task.family` names the family that learns a task.
@@ -137,7 +139,6 @@ def register_family(family: Family) -> Family:
     Raises:
         ValueError: another family has the name.
     """
-    if family.name in FAMILIES:
-        raise ValueError(f"family {family.name!r} exists already")
+    check_free("family", family.name, type(family), type(FAMILIES[family.name]) if family.name in FAMILIES else None)
     FAMILIES[family.name] = family
     return family

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from longhand.data.tasks.task import Task
+from longhand.modeling.registry import check_free
 
 TASKS: dict[str, type[Task]] = {}
 """All tasks by name."""
@@ -18,11 +19,7 @@ def register_task(task: type[Task]) -> type[Task]:
     Raises:
         ValueError: another task has the name.
     """
-    known = TASKS.get(task.name, task)
-    if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):
-        raise ValueError(
-            f"task {task.name!r} exists already, as {known.__module__}.{known.__qualname__}: choose another name"
-        )
+    check_free("task", task.name, task, TASKS.get(task.name))
     TASKS[task.name] = task
     return task
 
@@ -58,4 +55,7 @@ def task_from_recipe(recipe: Mapping[str, Any]) -> Task:
         ValueError: there is no such task, or the value of a field is not legal.
     """
     kind = find_task(recipe.get("task"))
-    return kind(**{option.name: recipe[option.name] for option in fields(kind) if option.name in recipe})
+    try:
+        return kind(**{option.name: recipe[option.name] for option in fields(kind) if option.name in recipe})
+    except TypeError as error:
+        raise ValueError(str(error)) from error

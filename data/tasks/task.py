@@ -78,6 +78,10 @@ class Task(Lengths, ABC):
         """The task that always writes the longest problems of training; it differs if the format varies."""
         return self
 
+    def show_answer(self, question: str, answer: str) -> str:
+        """Return the answer as a terminal shows it."""
+        return answer
+
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of these lengths, uniform among the numbers of each length."""
         return uniform_digits(generator, lengths)

@@ -1,18 +1,23 @@
 """The arguments of a training run: a recipe and a command line become one checked `Run`."""
 
+import argparse
 import difflib
+import inspect
 import json
+import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
-from longhand.data import TASKS, Task
-from longhand.data.families import FAMILIES
-from longhand.data.families.decoder import PositionArguments
+from longhand.data import Task
+from longhand.data.families import Family
+from longhand.data.plugins import Plugin, load_plugin
+from longhand.hub_cards.runs.plugins import record_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"
@@ -22,19 +27,41 @@ _NOT_ARGUMENTS = {
     *("vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("coupling", "randomized_positions"),
 }
+"""Fields of configurations that follow from the task and the other arguments."""
 
 
-def _model_arguments(config_class: type[PreTrainedConfig]) -> type:
-    """Every field of a model's configuration that a recipe may set."""
-    own = config_class.__annotations__
-    described = {"help": f"see {config_class.__name__}"}
+def field_meanings(kind: type) -> dict[str, str]:
+    """Return the meaning of each field by its name, from the `Args:` or `Attributes:` section of a class docstring."""
+    lines = (inspect.getdoc(kind) or "").splitlines()
+    titles = [number for number, line in enumerate(lines) if line in ("Args:", "Attributes:")]
+    meanings: dict[str, str] = {}
+    name = None
+    for line in lines[titles[0] + 1 :] if titles else ():
+        if line and not line.startswith(" "):
+            break
+        if match := re.fullmatch(r" {4}(\w+): (.*)", line):
+            name, meanings[match[1]] = match[1], match[2]
+        elif name and line.strip():
+            meanings[name] += f" {line.strip()}"
+    return meanings
+
+
+@cache
+def model_arguments(family: Family) -> type:
+    """Return a dataclass of what a recipe may set of the configuration of a family's models."""
+    config_class: Any = family.model_class.config_class
+    own, meanings = config_class.__annotations__, field_meanings(config_class)
     return make_dataclass(
         f"{config_class.__name__}Arguments",
         [
             (
                 option.name,
                 own[option.name],
-                field(default=option.default, default_factory=option.default_factory, metadata=described),
+                field(
+                    default=option.default,
+                    default_factory=option.default_factory,
+                    metadata={"help": meanings.get(option.name, "")},
+                ),
             )
             for option in fields(config_class)
             if option.name in own and option.name not in _NOT_ARGUMENTS
@@ -42,59 +69,59 @@ def _model_arguments(config_class: type[PreTrainedConfig]) -> type:
     )
 
 
-MODEL_ARGUMENTS = {family.name: _model_arguments(family.model_class.config_class) for family in FAMILIES.values()}
-"""What a recipe may set of the configuration of each family of models."""
-
-
 @dataclass
 class DataArguments:
     """What is trained on, validated and tested. Lengths are digits of the operands."""
 
     task: str = field(default="addition", metadata={"help": "name of the task"})
-    min_length: int = field(default=1, metadata={"help": "shortest trained operand"})
-    max_length: int = field(default=30, metadata={"help": "longest trained operand"})
+    min_length: int = field(default=1, metadata={"help": "digits of the shortest trained operand"})
+    max_length: int = field(default=30, metadata={"help": "digits of the longest trained operand"})
     num_train_samples: int | None = field(
-        default=None, metadata={"help": "size of a fixed training set; unset, every batch is new"}
+        default=None, metadata={"help": "problems of a fixed training set; unset, every batch is new", "least": 1}
     )
     validation_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100], metadata={"help": "lengths validated during training"}
+        default_factory=lambda: [30, 60, 100], metadata={"help": "digits of operands, validated during training", "least": 1}
     )
-    validation_samples: int = field(default=100, metadata={"help": "problems for each validated length"})
+    validation_samples: int = field(default=100, metadata={"help": "problems of each validated length", "least": 1})
     test_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "lengths tested at the end"}
+        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "digits of operands, tested at the end", "least": 1}
     )
-    test_samples: int = field(default=200, metadata={"help": "problems for each tested length"})
+    test_samples: int = field(default=200, metadata={"help": "problems of each tested length", "least": 1})
 
 
 @dataclass
 class RunArguments(TrainingArguments):
     """`transformers.TrainingArguments` with this project's defaults and a global batch size."""
 
-    output_dir: str | None = field(default=None, metadata={"help": "folder of the run; default outputs/RECIPE"})
+    output_dir: str | None = field(default=None, metadata={"help": "folder of the run; unset, outputs/RECIPE"})
     until_certified: bool = field(
         default=False,
-        metadata={"help": "stop at the first validation at which the model is certified; what fails is practised more"},
+        metadata={"help": "stop at the first validation at which the model is certified; practise what fails until then"},
     )
     certified_margin: float = field(
-        default=1.0, metadata={"help": "lead of every right token's logit at which until_certified stops"}
+        default=1.0, metadata={"help": "lead of every right token's logit at which until_certified stops", "least": 0}
     )
     resume: bool = field(default=False, metadata={"help": "continue a run that was cut off, from its last checkpoint"})
     batch_size: int = field(
-        default=256, metadata={"help": "examples of one optimizer step, all processes and accumulated parts together"}
+        default=256,
+        metadata={"help": "examples of one optimizer step, over all processes and accumulated parts", "least": 1},
     )
-    max_steps: int = field(default=1000, metadata={"help": "optimizer steps"})
+    max_steps: int = field(default=1000, metadata={"help": "optimizer steps", "least": 1})
     seed: int = field(default=0, metadata={"help": "seed of the model's initial weights"})
     data_seed: int = field(default=0, metadata={"help": "seed of the training data and validation problems"})
     learning_rate: float = field(default=1e-3, metadata={"help": "largest learning rate"})
-    lr_scheduler_type: str = field(default="cosine_with_min_lr", metadata={"help": "name of the schedule"})
+    lr_scheduler_type: str = field(
+        default="cosine_with_min_lr",
+        metadata={"help": "name of the schedule of the learning rate, see transformers.SchedulerType"},
+    )
     lr_scheduler_kwargs: dict | str | None = field(
         default_factory=lambda: {"min_lr_rate": 0.1}, metadata={"help": "arguments of the schedule, as JSON"}
     )
-    warmup_steps: float = field(default=0.01, metadata={"help": "warm-up in steps, or as a share of all if below 1"})
+    warmup_steps: float = field(default=0.01, metadata={"help": "steps of warm-up, or below 1 their share of all steps"})
     adam_beta2: float = field(default=0.95, metadata={"help": "second beta of AdamW"})
     logging_steps: float = field(default=100, metadata={"help": "steps between logged losses"})
     eval_steps: float | None = field(
-        default=500, metadata={"help": "steps between validations; each also saves a checkpoint"}
+        default=500, metadata={"help": "steps between validations; each also saves a checkpoint", "least": 1}
     )
     save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
 
@@ -105,7 +132,7 @@ class Publishing:
 
     Attributes:
         name: `user/name`, or a name of the token's user.
-        token: if not the one that is logged in.
+        token: a token, if not the one that is logged in.
     """
 
     name: str
@@ -114,8 +141,15 @@ class Publishing:
     token: str | None
 
 
-_HUB_ARGUMENTS = ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision", "hub_token")
-"""Say where a run goes and not what it is, so that no recipe holds them, least of all the token."""
+PUBLISHING_ARGUMENTS = {
+    "push_to_hub": "push the finished run to the Hub, once",
+    "hub_model_id": "USER/NAME of the repository; unset, the name of the run's folder",
+    "hub_private_repo": "make the repository private",
+    "hub_revision": "branch to push to; unset, main",
+    "hub_token": "token of the Hub; unset, the one that is logged in",
+}
+"""Arguments of `TrainingArguments` that say where a run goes, and their meanings here. No recipe holds them, least of all
+the token."""
 
 _DERIVED = {
     "per_device_train_batch_size": "batch_size",
@@ -134,136 +168,209 @@ _DERIVED = {
 
 
 class Parser(HfArgumentParser):
-    """Raises ValueError, in one line, where argparse would print a usage of several screens."""
+    """Parser that raises ValueError, in one line, instead of printing a usage of several screens and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
-    def parse_known(self, arguments: list[str]) -> tuple[Any, ...]:
-        """Instances of the dataclasses; an unknown argument is refused with those whose names are close."""
+    def add_argument(self, *name_or_flags: str, **options: Any) -> argparse.Action:
+        """Add an argument that has no value unless one is given. `describe_recipe` shows its meaning and bound."""
+        for shown in ("help", "least"):
+            options.pop(shown, None)
+        action = super().add_argument(*name_or_flags, **options)
+        action.default = argparse.SUPPRESS
+        return action
+
+    def read_words(self, words: list[str]) -> dict[str, Any]:
+        """Return what a command line gives, with the right types. An unknown argument is refused with close names."""
+        given, unknown = self.parse_known_args(words)
+        if unknown:
+            self._refuse(unknown[0])
+        return vars(given)
+
+    def read_recipe(self, recipe: dict[str, Any]) -> dict[str, Any]:
+        """Return what a recipe gives, as values of the types that the command line gives; null leaves a default."""
+        given = {}
+        for name, value in recipe.items():
+            action = self._option_string_actions.get(f"--{name}")
+            if action is None or action.dest != name:
+                self._refuse(f"--{name}")
+            values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+            if value is None:
+                continue
+            if action.nargs != "+" and len(values) != 1:
+                raise ValueError(f"{name} takes one value, got {value!r}")
+            try:
+                given[name] = self._get_values(action, list(map(str, values)))
+            except argparse.ArgumentError as error:
+                raise ValueError(str(error)) from error
+        return given
+
+    def _refuse(self, name: str) -> NoReturn:
+        close = difflib.get_close_matches(name, self._option_string_actions, n=3)
+        hint = f": did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"unknown argument {name!r}{hint}")
+
+    def make(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Return an instance of every dataclass of the parser."""
         try:
-            *parsed, unknown = self.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+            return self.parse_dict(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
-        if unknown:
-            names = [option for action in self._actions for option in action.option_strings]
-            close = difflib.get_close_matches(unknown[0], names, n=3)
-            hint = f": did you mean {' or '.join(close)}?" if close else ""
-            raise ValueError(f"unknown argument {unknown[0]!r}{hint}")
-        return tuple(parsed)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a recipe and a command line say, the latter winning; typed, not yet checked against each other.
+
+    Attributes:
+        name: the recipe's name.
+        task: class of the task.
+        kinds: dataclasses of all arguments that the run takes: task, model, data, training, and the family's own if any.
+        values: what is given, by argument.
+    """
+
+    name: str
+    description: str
+    plugins: tuple[Plugin, ...]
+    task: type[Task]
+    kinds: tuple[type, ...]
+    parser: Parser
+    values: dict[str, Any]
+
+
+def read_arguments(arguments: list[str]) -> Given:
+    """Read a recipe and a command line.
+
+    Raises:
+        ValueError: a recipe, plugin, task or argument is unknown, or a value has the wrong type.
+    """
+    source = DEFAULT_RECIPE
+    if arguments and not arguments[0].startswith("-"):
+        source, *arguments = arguments
+    # These two decide which other arguments there are.
+    first = Parser((), allow_abbrev=False, add_help=False)
+    first.add_argument("--plugin", nargs="+")
+    first.add_argument("--task")
+    chosen, words = first.parse_known_args(arguments)
+    plugins = [load_plugin(file) for file in getattr(chosen, "plugin", ())]
+    recipe = load_recipe(source)
+    needed = require_plugins(recipe, f"the recipe {source}", lambda name: "read it, then pass it with --plugin")
+    recipe.pop("plugin", None)
+    name, description = recipe.pop("recipe", Path(source).stem), recipe.pop("description", "")
+    # How a construction was built says nothing of how to train.
+    recipe.pop("command", None)
+    if hasattr(chosen, "task"):
+        recipe["task"] = chosen.task
+    task = find_task(recipe.get("task", DataArguments.task))
+    family = task.family
+    own = () if family.training_arguments is None else (family.training_arguments,)
+    kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
+    parser = Parser(kinds, allow_abbrev=False, add_help=False)
+    values = {**parser.read_recipe(recipe), **parser.read_words(words)}
+    return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a run is made from, checked as far as can be without starting it."""
+    """Everything that a run is made from, checked as far as possible without starting it.
+
+    Attributes:
+        folder: where it writes.
+        positions: arguments of the family, such as `PositionArguments`; None if it has none.
+        training_collator: makes the inputs for training.
+        publishing: where the finished run goes on the Hub; None if nowhere.
+        recipe: what recipe.yaml says of it: all that decides its weights and results.
+    """
 
     name: str
     folder: Path
     task: Task
     config: PreTrainedConfig
     data: DataArguments
-    positions: PositionArguments | None
+    positions: Any
     training_collator: Callable[..., dict[str, Any]]
     training: RunArguments
     publishing: Publishing | None
     recipe: dict[str, Any]
+    plugins: tuple[Plugin, ...]
 
 
 def parse_run(arguments: list[str]) -> Run:
-    """Recipe and command line, the latter winning, as a checked run.
+    """Return the checked run of a recipe and a command line, the latter winning.
 
     Raises:
         ValueError: a recipe, argument or value is unknown or not legal.
     """
-    name = DEFAULT_RECIPE
-    if arguments and not arguments[0].startswith("-"):
-        name, *arguments = arguments
-    recipe = load_recipe(name)
-    name = recipe.pop("recipe", Path(name).stem)
-    description = recipe.pop("description", "")
-    # How a construction was built says nothing of how to train.
-    recipe.pop("command", None)
-    arguments = [*_as_arguments(recipe), *arguments]
-
-    chosen = Parser(DataArguments, allow_abbrev=False).parse_known_args(arguments)[0].task
-    if chosen not in TASKS:
-        raise ValueError(f"task {chosen!r} is unknown: choose one of {', '.join(TASKS)}")
-    family = TASKS[chosen].family
-    own = () if family.training_arguments is None else (family.training_arguments,)
-    kinds = (TASKS[chosen], MODEL_ARGUMENTS[family.name], DataArguments, RunArguments, *own)
-    parser = Parser(kinds, allow_abbrev=False)
-    task, model, data, training, *rest = parser.parse_known(arguments)
+    given = read_arguments(arguments)
+    task, model, data, training, *rest = given.parser.make(given.values)
     _check_values(data, training)
     if getattr(task, "varied_field", False) and data.num_train_samples is not None:
         raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
-    positions = rest[0] if rest else None
-    options = {**vars(model), **family.config_options(task, positions)}
+    positions, family = rest[0] if rest else None, task.family
     try:
-        config = family.model_class.config_class(**options)
+        config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
     except StrictDataclassError as error:
         raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
     collator = family.training_collator(config, positions)
-
-    # As given: TrainingArguments fills in what depends on the machine.
-    values = vars(parser.parse_args(arguments))
-    named = {word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
-    kept = named | set(RunArguments.__annotations__)
-    changed = {option.name: values[option.name] for option in fields(RunArguments) if option.name in kept}
-    if isinstance(changed["lr_scheduler_kwargs"], str):
-        changed["lr_scheduler_kwargs"] = json.loads(changed["lr_scheduler_kwargs"])
     for derived, instead in _DERIVED.items():
-        if derived in named:
+        if derived in given.values:
             raise ValueError(f"{derived} cannot be set: it follows from {instead}")
-    folder = Path(changed.pop("output_dir") or Path("outputs", name))
+    folder = Path(given.values.get("output_dir") or Path("outputs", given.name))
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
-    for harmless in ("resume", "disable_tqdm", "report_to", *_HUB_ARGUMENTS):
-        changed.pop(harmless, None)
+    described = {"recipe": given.name, "description": given.description, **record_plugins(given.plugins), **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
-    resolved = {"recipe": name, "description": description, **task.describe(), **own, **changed}
+    recipe = json.loads(json.dumps({**described, **own, **_kept_training(given.values)}))
     publishing = _take_publishing(training, folder.resolve().name)
-    return Run(name, folder, task, config, data, positions, collator, training, publishing, json.loads(json.dumps(resolved)))
+    return Run(given.name, folder, task, config, data, positions, collator, training, publishing, recipe, given.plugins)
+
+
+def _kept_training(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the training arguments that a recipe keeps, as given: `TrainingArguments` fills in what depends on the machine.
+
+    These are all of `RunArguments`, and of `TrainingArguments` those that are given.
+    """
+    left_out = {"output_dir", "resume", "disable_tqdm", "report_to", *PUBLISHING_ARGUMENTS}
+    kept = {
+        option.name: values.get(option.name, default_of(option))
+        for option in fields(RunArguments)
+        if option.name not in left_out and (option.name in values or option.name in RunArguments.__annotations__)
+    }
+    if isinstance(kept["lr_scheduler_kwargs"], str):
+        kept["lr_scheduler_kwargs"] = json.loads(kept["lr_scheduler_kwargs"])
+    return kept
+
+
+def default_of(option: Field) -> Any:
+    """Return the default value of a dataclass field."""
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
-    """Takes from Trainer what it would push by: every checkpoint, with optimizer states and a card of its own."""
-    chosen = [argument for argument in _HUB_ARGUMENTS[1:] if getattr(training, argument) is not None]
-    if chosen and not training.push_to_hub:
-        raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
-    publishing = None
-    if training.push_to_hub:
-        private = bool(training.hub_private_repo)
-        publishing = Publishing(training.hub_model_id or name, private, training.hub_revision, training.hub_token)
+    """Take from Trainer what it would push every checkpoint by, with optimizer states and a card of its own."""
+    chosen = [argument for argument in list(PUBLISHING_ARGUMENTS)[1:] if getattr(training, argument) is not None]
+    if not training.push_to_hub:
+        if chosen:
+            raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
+        return None
+    private = bool(training.hub_private_repo)
+    publishing = Publishing(training.hub_model_id or name, private, training.hub_revision, training.hub_token)
     training.push_to_hub, training.hub_token = False, None
     return publishing
-
-
-def _as_arguments(recipe: dict[str, Any]) -> list[str]:
-    """A recipe as command-line words, so that the parser checks both alike."""
-    words = []
-    for name, value in recipe.items():
-        if value is None:
-            continue
-        words.append(f"--{name}")
-        if isinstance(value, dict):
-            words.append(json.dumps(value))
-        else:
-            words += map(str, value) if isinstance(value, list) else [str(value)]
-    return words
 
 
 def _check_values(data: DataArguments, training: RunArguments) -> None:
     if not 1 <= data.min_length <= data.max_length:
         raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
+    for arguments in (data, training):
+        for option in fields(arguments):
+            value, least = getattr(arguments, option.name), option.metadata.get("least")
+            numbers = value if isinstance(value, list) else [] if value is None else [value]
+            if least is not None and not all(least <= number < float("inf") for number in numbers):
+                raise ValueError(f"{option.name} must be at least {least}, got {value}")
     for name in ("validation_lengths", "test_lengths"):
-        if not getattr(data, name) or min(getattr(data, name)) < 1:
-            raise ValueError(f"{name} must be lengths of at least 1 digit, got {getattr(data, name)}")
-    counts = {name: getattr(data, name) for name in ("validation_samples", "test_samples", "num_train_samples")}
-    counts |= {name: getattr(training, name) for name in ("batch_size", "max_steps", "eval_steps")}
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if not 0 <= training.certified_margin < float("inf"):
-        raise ValueError(f"certified_margin must be 0 or above, got {training.certified_margin}")
+        if not getattr(data, name):
+            raise ValueError(f"{name} must be one length or more, got none")
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:
@@ -275,15 +382,3 @@ def _check_values(data: DataArguments, training: RunArguments) -> None:
             raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
     if not 0 < training.learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
-
-
-def describe_arguments() -> str:
-    """A line for every argument of this project, with its default; those of transformers are left to its own pages."""
-    lines = []
-    for kind in (*TASKS.values(), *MODEL_ARGUMENTS.values(), DataArguments, PositionArguments, RunArguments):
-        own = kind.__annotations__ if kind is RunArguments else {option.name for option in fields(kind)}
-        for option in fields(kind):
-            if option.name in own:
-                default = option.default if option.default_factory is MISSING else option.default_factory()
-                lines.append(f"  --{option.name:24} {option.metadata['help']} (default {default})")
-    return "\n".join(lines)

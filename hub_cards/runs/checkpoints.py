@@ -1,17 +1,30 @@
-"""What a checkpoint's folder holds, checked before any of it is shown or published."""
+"""The loader of checkpoints, and what a checkpoint's folder holds, checked before any of it is shown or published."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+import torch
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    StrictDataclassError,
+)
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
+from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.publishing.commits import check_repo_id, is_passing
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 
 CERTIFICATE_FILE = "certificate.json"
@@ -21,16 +34,207 @@ PICKLE_SUFFIXES = (".bin", ".ckpt", ".joblib", ".npy", ".npz", ".pickle", ".pkl"
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A model with what is needed to evaluate it.
+
+    Attributes:
+        name: how results refer to it: a Hub id, the name of a folder, or for `best` that of its run too.
+        task: the task whose problems it is tested on.
+        trained_lengths: shortest and longest trained operand in digits; None if unknown.
+        run_seconds: seconds of its training and first evaluation; None if unknown.
+        recipe: the arguments that made it; empty if it has no recipe.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    trained_lengths: tuple[int, int] | None
+    run_seconds: float | None
+    recipe: dict[str, Any] = field(default_factory=dict)
+
+    def answer(self, question: str) -> str:
+        """Return the model's answer to a question, see `Family.answer`."""
+        return self.task.family.answer(self.task, self.model, self.tokenizer, question)
+
+
+def load_checkpoint(
+    source: str, revision: str | None = None, task: str | None = None, trust_remote_code: bool = False
+) -> Checkpoint:
+    """Load a folder or a Hub repository, onto the accelerator if there is one.
+
+    Args:
+        source: folder or `user/name`.
+        revision: branch, tag or commit on the Hub.
+        task: name of the task, for a checkpoint without a recipe; its format is then the default.
+        trust_remote_code: run the copies, beside the checkpoint, of plugins that it needs and that are not loaded.
+
+    Raises:
+        ValueError: `source` is neither, is damaged, its task is unknown, or it needs a plugin that is not loaded.
+    """
+    recipe = _find_recipe(source, revision)
+    _load_plugins(recipe, source, revision, trust_remote_code)
+    chosen = task or recipe.get("task")
+    if not isinstance(chosen, str) or chosen not in TASKS:
+        raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
+    try:
+        trained = task_from_recipe({**recipe, "task": chosen})
+    except ValueError as error:
+        raise ValueError(f"{source}, {RECIPE_FILE}: {error}") from error
+    model = load_model(source, trained, revision)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
+    return Checkpoint(
+        name=checkpoint_name(source),
+        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
+        tokenizer=tokenizer,
+        task=trained.for_evaluation,
+        trained_lengths=trained_lengths(recipe),
+        run_seconds=_run_seconds(Path(source)),
+        recipe=recipe,
+    )
+
+
+def load_model(source: str, task: Task, revision: str | None = None) -> PreTrainedModel:
+    """Load the model of a task from a folder or a Hub repository, onto the CPU.
+
+    Raises:
+        ValueError: it is damaged, or made for another task or format.
+    """
+    model_class: Any = task.family.model_class
+    try:
+        config, own = AutoConfig.from_pretrained(source, revision=revision), model_class.config_class
+        if not isinstance(config, own):
+            raise ValueError(
+                f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
+            )
+        task.family.check_config(task, config)
+        model, loading = model_class.from_pretrained(
+            source, revision=revision, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
+    if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
+        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
+    return model
+
+
+def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
+    """Return the recipe of a folder or repository; empty if it has none.
+
+    Raises:
+        ValueError: `source` is neither, or its weights are missing or damaged.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
+        check_weights(folder)
+        return read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
+    check_repository(source, revision)
+    try:
+        return read_recipe(Path(hf_hub_download(source, RECIPE_FILE, revision=revision)))
+    except RemoteEntryNotFoundError:
+        return {}
+    except OSError as error:
+        raise ValueError(f"MODEL {source!r} cannot be read from the Hub: {' '.join(str(error).split())}") from error
+
+
+def _load_plugins(recipe: dict[str, Any], source: str, revision: str | None, trust_remote_code: bool) -> None:
+    folder = Path(source)
+
+    def advise(name: str) -> str:
+        if folder.is_dir():
+            return (
+                f"read it, then pass --plugin {folder / name} (or --trust_remote_code to run the copy beside the checkpoint)"
+            )
+        return "read it on the Hub, then pass --trust_remote_code to run that copy (or --plugin with a copy of your own)"
+
+    def fetch(name: str) -> Path:
+        try:
+            return folder / name if folder.is_dir() else Path(hf_hub_download(source, name, revision=revision))
+        except OSError as error:
+            raise ValueError(f"{source} lacks its plugin {name}: {' '.join(str(error).split())}") from error
+
+    require_plugins(recipe, source, advise, fetch if trust_remote_code else None)
+
+
+def check_repository(source: str, revision: str | None) -> None:
+    """Raise ValueError if what is not a folder is no repository either. Ask the Hub once; a download asks often."""
+    try:
+        check_repo_id(source)
+    except ValueError as error:
+        what = "it is a file" if Path(source).exists() else "there is no such folder"
+        raise ValueError(f"MODEL {source!r} is neither a folder nor a repository: {what}, and the {error}") from error
+    api = HfApi()
+    try:
+        api.model_info(source, revision=revision)
+    except RevisionNotFoundError as error:
+        raise ValueError(f"--revision {revision} is no branch, tag or commit of {source}") from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"MODEL {source!r} is neither a folder nor a repository: {api.endpoint} has no such model, or does not show it "
+            "to this token"
+        ) from error
+    except (HTTPError, OfflineModeIsEnabled) as error:
+        if isinstance(error, HfHubHTTPError) and is_passing(error.response.status_code):
+            return
+        if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+            return
+        raise ValueError(
+            f"MODEL {source!r} is neither a folder nor a repository in the cache, and {api.endpoint} cannot be asked: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def _run_seconds(folder: Path) -> float | None:
+    """Return what train.py noted in the folder of a run, for its last checkpoint and for `best`."""
+    file = (folder.parent if is_best(folder) else folder) / RESULTS_FILE
+    rows = read_results(file) if file.is_file() else []
+    return rows[0].get("run_seconds") if rows else None
+
+
+def checkpoint_name(source: str) -> str:
+    """Return a Hub id as it is, a folder's name, or `RUN/best`."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    return "/".join(folder.resolve().parts[-2:]) if is_best(folder) else folder.resolve().name
+
+
+def check_weights(folder: Path) -> None:
+    """Raise ValueError if the folder's weights are missing, truncated or not in safetensors format."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                weights.keys()
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file} is truncated or damaged ({error}): download or save it again") from error
+
+
+def trained_lengths(recipe: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the shortest and longest trained operand in digits; None for a model that was built, not trained."""
+    if not {"min_length", "max_length"} <= set(recipe):
+        return None
+    return recipe["min_length"], recipe["max_length"]
+
+
+@dataclass(frozen=True)
 class CheckpointFolder:
-    """A folder's model as far as its card needs it, and what was measured and proved of it.
+    """What the card of a folder's model needs: the model's facts, and what was measured and proved of it.
 
     Attributes:
         name: how its results refer to it.
         parameters: number of weights.
         recipe: the arguments that made it.
-        rows: results of the last checkpoint; empty where it was not evaluated.
+        rows: results of the last checkpoint; empty if it was not evaluated.
         best_rows: results of the checkpoint in `best`.
-        certificate: the fields of `Certificate`; None where there is none.
+        certificate: the fields of `Certificate`; None if there is none.
         weights: `hash_weights` of its model, and of that in `best` if there is one, by how results refer to them.
         has_plot: whether there is a plot of its results.
     """
@@ -50,41 +254,39 @@ class CheckpointFolder:
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
         """Shortest and longest trained operand in digits; None for a model that was built, not trained."""
-        if not {"min_length", "max_length"} <= set(self.recipe):
-            return None
-        return self.recipe["min_length"], self.recipe["max_length"]
+        return trained_lengths(self.recipe)
 
 
 def is_best(folder: Path) -> bool:
-    """Whether a folder holds the best checkpoint of the run in whose folder it is; a run itself may have that name too."""
+    """Whether a folder holds the best checkpoint of the run in whose folder it is. A run itself may have that name too."""
     return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
 
 
 def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
-    """Reads a checkpoint's folder.
+    """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
 
     Args:
         name: how its results refer to it, if that is known; by default the folder's own name.
 
     Raises:
         ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
-            another checkpoint or a certificate of other weights.
+            another checkpoint or a certificate of other weights; or it needs a plugin that is not loaded.
     """
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
     check_pickles(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
+    check_weights(folder)
     if not (folder / RECIPE_FILE).is_file():
         raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
     recipe = read_recipe(folder / RECIPE_FILE)
+    _load_plugins(recipe, str(folder), None, trust_remote_code=False)
     task = _read_task(recipe, folder / RECIPE_FILE)
-    model = _load_model(folder, task)
+    model = _load_published(folder, task)
     name = name or folder.resolve().name
     weights = {name: hash_weights(model)}
-    if (folder / BEST_FOLDER).is_dir():
-        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_model(folder / BEST_FOLDER, task))
-        _check_best(folder / BEST_FOLDER, task, weights)
+    if (best := folder / BEST_FOLDER).is_dir():
+        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_published(best, task))
+        _check_best(best, task, weights)
     rows = _read_rows(folder, task, weights)
     return CheckpointFolder(
         folder=folder,
@@ -101,36 +303,37 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     )
 
 
+def _load_published(folder: Path, task: Task) -> PreTrainedModel:
+    model = load_model(str(folder), task)
+    check_loadable(folder, model.config)
+    return model
+
+
 def _check_best(folder: Path, task: Task, weights: dict[str, str]) -> None:
-    """Raises ValueError where something beside the weights of `best` is of another checkpoint."""
-    if (folder / RECIPE_FILE).is_file():
-        own = _read_task(read_recipe(folder / RECIPE_FILE), folder / RECIPE_FILE)
-        if own != task:
-            raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
+    """Raise ValueError if something beside the weights of `best` is of another checkpoint."""
+    if (file := folder / RECIPE_FILE).is_file() and (own := _read_task(read_recipe(file), file)) != task:
+        raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
     _read_rows(folder, task, weights)
     name, *_ = weights
     _read_certificate(folder, weights[f"{name}/{BEST_FOLDER}"], task)
 
 
 def _read_task(recipe: dict[str, Any], file: Path) -> Task:
-    """The task that a recipe names, after a look at what else a card reads from it."""
-    name = recipe.get("task")
-    if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(f"{file}: task must be one of {', '.join(TASKS)}, got {name!r}")
+    """Return the task that a recipe names, after a check of all else that a card reads from it."""
     if not isinstance(description := recipe.get("description", ""), str):
         raise ValueError(f"{file}: description must be text, got {description!r}")
     for argument in ("min_length", "max_length"):
-        if isinstance(digits := recipe.get(argument, 1), bool) or not isinstance(digits, int):
+        # Not isinstance: True is an int.
+        if type(digits := recipe.get(argument, 1)) is not int:
             raise ValueError(f"{file}: {argument} must be a whole number of digits, got {digits!r}")
-    kind = TASKS[name]
     try:
-        return kind(**{field.name: recipe[field.name] for field in fields(kind) if field.name in recipe})
-    except (TypeError, ValueError) as error:
+        return task_from_recipe(recipe)
+    except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
 
 def check_pickles(folder: Path) -> None:
-    """Raises ValueError where a file that would be published can run code when it is loaded."""
+    """Raise ValueError if a file that would be published can run code when it is loaded."""
     pickles = [
         file
         for place in (folder, folder / BEST_FOLDER)
@@ -143,28 +346,11 @@ def check_pickles(folder: Path) -> None:
 
 
 def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
-    """Raises ValueError where others could not load the checkpoint: tokenizer and code must be beside the weights."""
+    """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
     classes = (config.auto_map or {}).values()
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
     if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
         raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")
-
-
-def _load_model(folder: Path, task: Task) -> PreTrainedModel:
-    try:
-        config, own = AutoConfig.from_pretrained(folder), task.family.model_class.config_class
-        if not isinstance(config, own):
-            raise ValueError(
-                f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
-            )
-        task.family.check_config(task, config)
-        model, loading = task.family.model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise ValueError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
-    check_loadable(folder, config)
-    if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
-        raise ValueError(f"{folder} is damaged: it lacks weights ({', '.join(missing)})")
-    return model
 
 
 def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:

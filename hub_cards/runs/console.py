@@ -1,4 +1,4 @@
-"""How commands end that refuse what they were given."""
+"""How a command ends that refuses what it was given."""
 
 import sys
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
-    """Ends the program with one line on stderr and exit status 2 for a ValueError, or one of these other types."""
+    """End the program with one line on stderr and exit status 2 on a ValueError, or on one of `more`."""
+    refusals: tuple[type[Exception], ...] = (ValueError, *more)
     try:
         yield
-    except (ValueError, *more) as error:
+    except refusals as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from error

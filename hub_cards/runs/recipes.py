@@ -1,26 +1,47 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from longhand.data import TASKS
+from longhand.hub_cards.runs.files import write_atomically
+
 MODELS_FOLDER = Path(__file__).parents[1] / "models"
 RECIPE_FILE = "recipe.yaml"
 
+replace_file = write_atomically
+
 
 def list_recipes() -> dict[str, str]:
-    """Name and description of every recipe of the package."""
+    """Return name and description of every recipe of the package."""
     files = sorted(MODELS_FOLDER.glob(f"*/{RECIPE_FILE}"))
     return {file.parent.name: read_recipe(file).get("description", "") for file in files}
 
 
+def group_recipes() -> dict[str, list[str]]:
+    """Return the names of all recipes in groups, by the title of each group."""
+    certified, compared = "trained until a certificate proves every answer right", "decoders compared with each other"
+    papers = "the papers' own sizes, for a GPU"
+    groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], papers: []}
+    for name in list_recipes():
+        recipe = load_recipe(name)
+        family = TASKS[recipe["task"]].family.name
+        title = compared if family == "decoder" else f"{family}s"
+        if name.startswith("paper-"):
+            title = papers
+        elif recipe.get("until_certified"):
+            title = certified
+        groups.setdefault(title, []).append(name)
+    return groups
+
+
 def load_recipe(name: str) -> dict[str, Any]:
-    """The recipe of that name, or in that file or folder; with `base`, that recipe with these changes.
+    """Return the recipe of that name, or in that file or folder. A recipe with a `base` is that recipe with its changes.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such recipe.
     """
     path = Path(name)
     if path.name == name and (MODELS_FOLDER / name / RECIPE_FILE).is_file():
@@ -37,7 +58,7 @@ def load_recipe(name: str) -> dict[str, Any]:
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """Reads a recipe file.
+    """Read a recipe file.
 
     Raises:
         ValueError: the file is not a mapping of names to values.
@@ -52,12 +73,5 @@ def read_recipe(file: Path) -> dict[str, Any]:
 
 
 def write_recipe(recipe: dict[str, Any], file: Path) -> None:
-    """Writes a recipe so that a crash leaves the old file or the new one, never half of it."""
-    replace_file(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
-
-
-def replace_file(file: Path, text: str) -> None:
-    """Writes text under another name first and moves it into place."""
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)
+    """Write a recipe atomically."""
+    write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))

@@ -1,0 +1,121 @@
+"""Plugins: Python files of a user's own that register tasks, coupling rules or position encodings.
+
+A plugin is one file that imports `longhand`. Importing it runs its code, so a plugin is loaded only if the user names it.
+Checkpoints record the plugins that they were made with, by name and hash.
+"""
+
+import hashlib
+import re
+import sys
+import traceback
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from longhand.data.families.family import FAMILIES
+from longhand.data.tasks.registry import TASKS
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
+
+PACKAGE = "longhand_plugins"
+"""Package of the modules that plugins become. Nothing else is in it."""
+
+REGISTRIES: dict[str, MutableMapping[str, Any]] = {
+    "task": TASKS,
+    "coupling rule": COUPLING_RULES,
+    "position encoding": POSITION_ENCODINGS,
+    "family": FAMILIES,
+}
+"""What a plugin may add to, by the name of one entry."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that is loaded.
+
+    Attributes:
+        name: name of its file, such as `my_task.py`.
+        code: its content.
+    """
+
+    name: str
+    code: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.code).hexdigest()
+
+
+PLUGINS: dict[str, Plugin] = {}
+"""All loaded plugins by name."""
+
+
+def is_plugin_name(name: object) -> bool:
+    """Whether a plugin's file may have this name: that of a Python module, in no folder."""
+    return isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*\.py", name) is not None
+
+
+def load_plugin(file: str | Path, sha256: str | None = None) -> Plugin:
+    """Import a plugin as the module `longhand_plugins.<stem>`. A file of the same name and content is imported once.
+
+    Args:
+        sha256: hash that the file must have; with another one it is not run.
+
+    Raises:
+        ValueError: the file cannot be read, has another hash or fails, another plugin has its name, or it replaces
+            something that is registered already. Nothing of it stays registered then.
+    """
+    file = Path(file)
+    if not is_plugin_name(file.name):
+        raise ValueError(f"--plugin {file}: the name of the file must be that of a Python module, such as my_task.py")
+    try:
+        plugin = Plugin(file.name, file.read_bytes())
+    except OSError as error:
+        raise ValueError(f"--plugin {file} cannot be read: {error.strerror}") from error
+    if sha256 not in (None, plugin.sha256):
+        raise ValueError(f"{file} has changed: its sha256 is {plugin.sha256}, not {sha256}")
+    if (loaded := PLUGINS.get(plugin.name)) is not None:
+        if loaded != plugin:
+            raise ValueError(
+                f"--plugin {file}: another plugin {plugin.name} is loaded already (sha256 {loaded.sha256}, not "
+                f"{plugin.sha256}): rename one of them, or start Python anew if you changed the file"
+            )
+        return loaded
+    before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
+    try:
+        _import(plugin, file)
+        _check_kept(before, file)
+    except BaseException:
+        sys.modules.pop(f"{PACKAGE}.{file.stem}", None)
+        for kind, registry in REGISTRIES.items():
+            registry.clear()
+            registry.update(before[kind])
+        raise
+    PLUGINS[plugin.name] = plugin
+    return plugin
+
+
+def _import(plugin: Plugin, file: Path) -> None:
+    """Run exactly the bytes that were read."""
+    parent = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, "Plugins that are loaded."))
+    # A package has a path. With an empty one, nothing is imported that `load_plugin` did not load.
+    parent.__path__ = []
+    module = ModuleType(f"{PACKAGE}.{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(plugin.code, str(file), "exec"), module.__dict__)
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        place = f" at line {lines[-1]}" if lines else ""
+        raise ValueError(f"--plugin {file} fails{place}: {type(error).__name__}: {error}") from error
+
+
+def _check_kept(before: dict[str, dict[str, Any]], file: Path) -> None:
+    """Raise ValueError if an entry of a registry is not what it was before."""
+    for kind, registry in REGISTRIES.items():
+        for name, entry in before[kind].items():
+            if registry.get(name) is not entry:
+                raise ValueError(f"--plugin {file} replaces the {kind} {name!r}: give its own another name")

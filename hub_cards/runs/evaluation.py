@@ -1,0 +1,206 @@
+"""Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
+
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from longhand.data import TASKS, EvaluationBatches, Task
+from longhand.data.certificates import hash_weights
+from longhand.data.collator import IGNORED
+from longhand.data.families.family import to_device
+from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
+from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
+from longhand.hub_cards.reports.results import RESULTS_FILE, Row, format_medians, format_table, write_results
+from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
+from longhand.modeling.modeling_pairwise_bert import RelationVectors
+
+RESPONSE_TOKENS_PER_BATCH = 4096
+"""Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
+
+
+def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
+    """Raise ValueError for operands that the model cannot take, before any time is spent."""
+    collator = task.family.collator(model.config)
+    for operands in lengths:
+        task.family.check_inputs(task, model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
+
+
+def evaluate_lengths(
+    model: PreTrainedModel,
+    task: Task,
+    lengths: list[tuple[int, ...]],
+    *,
+    name: str,
+    num_samples: int = 200,
+    seed: int = 0,
+    split: str = "test",
+    decode: str = "teacher_forced",
+) -> list[Row]:
+    """Measure exact match and per-token accuracy by operand lengths; for a task with a scratchpad, the answer's alone too.
+
+    Args:
+        lengths: digits of every operand.
+        name: the model's name in the results.
+        decode: `"teacher_forced"` (one forward pass; the same event) or `"generate"` (greedy decoding).
+
+    Returns:
+        One row of results.jsonl for each of `lengths`.
+
+    Raises:
+        ValueError: operands that the model cannot take, or responses that it cannot generate.
+    """
+    check_lengths(model, task, lengths)
+    if decode == "generate":
+        task.family.check_generation(task)
+    rows, weights = [], hash_weights(model)
+    for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
+        began = time.perf_counter()
+        accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
+        rows.append(
+            {
+                "model": name,
+                "task": task.name,
+                "length": task.size(operands)[0],
+                "length_b": task.size(operands)[1],
+                "num_samples": num_samples,
+                "seed": seed,
+                "decode": decode,
+                **accuracy,
+                "seconds": round(time.perf_counter() - began, 3),
+                "hardware": hardware(model.device),
+                "weights": weights,
+            }
+        )
+    return rows
+
+
+def _measure_accuracy(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
+) -> dict[str, float]:
+    collator = task.family.collator(model.config)
+    one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
+    batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
+    batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
+    measure = generated_matches if decode == "generate" else task.family.forward_matches
+    answer_length = task.answer_length(operands)
+    with torch.inference_mode():
+        matches = torch.cat([measure(model, batches[index], answer_length) for index in range(len(batches))]).numpy()
+    exact, right, supervised = matches[:, :3].T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(matches)))
+    answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
+    return {"exact_match": accuracy["exact_match"], **answer, "token_accuracy": accuracy["token_accuracy"]}
+
+
+def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+    """Write results.jsonl and the plot, and print the table.
+
+    Args:
+        trained_lengths: shortest and longest trained operand in digits, shaded in the plot; None if unknown.
+        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn and printed too.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    task = TASKS[rows[0]["task"]]
+    pairs = {(row["length"], row["length_b"]) for row in rows}
+    if len(pairs) == len({length for length, _ in pairs}):
+        plot_accuracy(rows, folder / PLOT_FILE, trained_lengths, task.size_names, seeds)
+    else:
+        plot_grid(rows, folder / PLOT_FILE, trained_lengths, task.size_names)
+    write_results(rows, folder / RESULTS_FILE)
+    print(format_table(rows))
+    if seeds:
+        print(f"\n{format_medians(rows)}")
+    print(f"\nwrote {folder / RESULTS_FILE} and {folder / PLOT_FILE}")
+
+
+def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
+    """Measure the accuracy of every place of the answer, the last place being 1 (paper 2, Table 1).
+
+    Returns:
+        A row for each of `lengths` and each place.
+    """
+    task, rows = checkpoint.task, []
+    collator = task.family.collator(checkpoint.model.config)
+    for operands in lengths:
+        batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
+        with torch.inference_mode():
+            logits, labels = task.family.forward(checkpoint.model, batch)
+            masks: Any = task.family.right_tokens(logits, labels)
+            accuracy = place_accuracy(*(mask.cpu() for mask in masks))
+        shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
+        shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
+        rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
+    return rows
+
+
+def check_position_maps(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model has no pairwise vectors."""
+    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
+        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
+    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row."""
+    return [
+        {rule.name: rule.weight.detach().float().flatten(1).cpu().numpy() for rule in layer.self_attn.relations}
+        for layer in model.model.layers
+    ]
+
+
+def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
+    """Measure how dispersed the pairwise vectors of every layer are over the differences of ids.
+
+    The share of a vector is its squared length divided by the sum of all squared lengths. `effective_relations` is e to the
+    entropy of the shares: n if n vectors have the same length and all others are 0. Vectors of a multiplier's digits are
+    left out, so that RPE and UPE compare (paper 2, App. C.3, which judges by eye).
+
+    Returns:
+        A row for each layer and rule.
+    """
+    low, high = checkpoint.model.config.relation_range
+    rows = []
+    for layer, tables in enumerate(position_maps(checkpoint.model), 1):
+        for rule, table in tables.items():
+            lengths = np.square(table[: high - low + 1]).sum(1)
+            shares = lengths / lengths.sum()
+            entropy = -(shares * np.log(np.maximum(shares, np.finfo(np.float32).tiny))).sum()
+            strongest = int(shares.argmax())
+            measured = {"strongest": strongest + low, "share": float(shares[strongest])}
+            measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
+            rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
+    return rows
+
+
+def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
+    """Plot the attention of response tokens, averaged over problems of one length (paper 1, Fig. 7)."""
+    model, task = checkpoint.model, checkpoint.task
+    collator = task.family.collator(model.config)
+    batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
+    finally:
+        model.set_attn_implementation(implementation)
+    same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
+    kinds = [task.family.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
+    plot_attention(mean, kinds, first_query, file)
+
+
+def hardware(device: torch.device) -> str:
+    """Return what a number was measured on: the accelerator's name, or the processor's kind and the threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -1,0 +1,210 @@
+"""The Trainer of a run: its model, its batches, and what it does at every validation."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
+
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
+from longhand.hub_cards.runs.arguments import Run
+from longhand.hub_cards.runs.evaluation import check_lengths
+
+
+class BatchTrainer(Trainer):
+    """Trainer over datasets of whole batches (`longhand.data.batches`), which every process indexes for itself.
+
+    So Accelerate does not shard the dataloaders. Everything else is the Trainer's.
+    """
+
+    model: Any
+
+    def get_train_dataloader(self) -> DataLoader:
+        return self._one_by_one(self.train_dataset)
+
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        by_length: Any = self.eval_dataset
+        return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+
+    def _one_by_one(self, batches) -> DataLoader:
+        workers = self.args.dataloader_num_workers
+        return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=_only, num_workers=workers)
+
+
+def _only(items: list) -> dict:
+    (batch,) = items
+    return batch
+
+
+class ProgressLines(ProgressCallback):
+    """A progress bar, and above it one line for each validation of all lengths."""
+
+    def __init__(self, lengths: list[int]):
+        super().__init__()
+        self.lengths = lengths
+        self.loss: float | None = None
+        self.exact_match: dict[int, float] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        # A bar redraws itself, which suits terminals. A log gets the lines alone.
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=None)
+        self.current_step = 0
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        """Show no bar: validations are short."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.loss = logs.get("loss", self.loss)
+        for length in self.lengths:
+            if (value := logs.get(f"eval_{length}_exact_match")) is not None:
+                self.exact_match[length] = value
+        if len(self.exact_match) == len(self.lengths):
+            if state.is_world_process_zero and self.training_bar is not None:
+                accuracy = "  ".join(f"{length}: {value:.3f}" for length, value in self.exact_match.items())
+                loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
+                self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
+            self.exact_match = {}
+
+
+class UntilCertified(TrainerCallback):
+    """Check the model's neighbourhoods at every validation, practise those that fail, and stop when none fails.
+
+    Raises:
+        CannotCertify: no certificate is possible for the model and task. This is known before training.
+    """
+
+    def __init__(self, run: Run, model: Any, batches: Any):
+        self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
+        try:
+            covering(model, self.task)
+        except CannotCertify as error:
+            raise CannotCertify(f"{error}; train without one by --until_certified False") from error
+
+    def reached(self, check: Check) -> bool:
+        """Whether the run may stop: nothing is wrong, and every right token leads by `certified_margin`."""
+        return check.wrong == 0 and check.margin >= self.margin
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        # A resumed run repeats the check of the step that was saved, so that the same problems are practised.
+        if state.global_step:
+            self.batches.practise(check_neighbourhoods(model, self.task).failing)
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step % args.eval_steps:
+            return
+        check = check_neighbourhoods(model, self.task)
+        self.batches.practise(check.failing)
+        if state.is_world_process_zero:
+            tqdm.write(
+                f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
+                f"smallest margin {check.margin:.3f}"
+            )
+        if self.reached(check):
+            control.should_training_stop = True
+
+
+def make_trainer(run: Run) -> BatchTrainer:
+    """Return the Trainer of a run, with its model and batches.
+
+    Raises:
+        ValueError: batches cannot be divided, or lengths do not fit the model.
+    """
+    training, data, task = run.training, run.data, run.task
+    batches = _training_batches(run)
+    # Lengths that the task does not train raise here, before any file is written.
+    task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
+    set_seed(training.seed)
+    model = task.family.model_class(run.config)
+    _check_room(run, model)
+    until_certified = UntilCertified(run, model, batches) if training.until_certified else None
+    samples = -(-data.validation_samples // training.world_size) * training.world_size
+    parts = training.world_size * training.gradient_accumulation_steps
+    training.per_device_train_batch_size = training.batch_size // parts
+    training.per_device_eval_batch_size = samples // training.world_size
+    training.save_steps = cast(float, training.eval_steps)
+    training.eval_strategy = training.save_strategy = "steps"
+    training.metric_for_best_model = f"eval_{max(data.validation_lengths)}_loss"
+    training.greater_is_better = False
+    trainer = BatchTrainer(
+        model=model,
+        args=training,
+        train_dataset=batches,
+        eval_dataset=_validation_batches(run, samples),
+        processing_class=task.family.tokenizer(task),
+        compute_metrics=_mean_matches,
+        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
+    )
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
+    if until_certified:
+        trainer.add_callback(until_certified)
+    trainer.create_optimizer_and_scheduler(training.max_steps)
+    return trainer
+
+
+def _training_batches(run: Run) -> FreshBatches | FixedBatches:
+    training, data = run.training, run.data
+    options: dict[str, Any] = {
+        "min_length": data.min_length,
+        "max_length": data.max_length,
+        "seed": training.data_seed,
+        "collator": run.training_collator,
+        "batch_size": training.batch_size,
+        "num_batches": training.max_steps,
+        "accumulation": training.gradient_accumulation_steps,
+        **_share(run),
+    }
+    if data.num_train_samples is None:
+        return FreshBatches(run.task, **options)
+    return FixedBatches(run.task, data.num_train_samples, **options)
+
+
+def _validation_batches(run: Run, samples: int) -> dict[str, EvaluationBatches]:
+    """Return one batch of problems for each validated length, by the length."""
+    task, seed = run.task.for_evaluation, run.training.data_seed
+    options = {"collator": task.family.collator(run.config), **_share(run)}
+    return {
+        str(length): EvaluationBatches(task, task.operand_lengths(length), samples, seed, "validation", samples, **options)
+        for length in run.data.validation_lengths
+    }
+
+
+def _share(run: Run) -> dict[str, int]:
+    """Return which share of each batch this process takes."""
+    return {"process": run.training.process_index, "processes": run.training.world_size}
+
+
+def _check_room(run: Run, model: PreTrainedModel) -> None:
+    """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
+    data, task, tested = run.data, run.task, run.task.for_evaluation
+    used = [data.max_length, *data.validation_lengths, *data.test_lengths]
+    check_lengths(model, tested, [tested.operand_lengths(length) for length in used])
+    longest = task.operand_lengths(data.max_length)
+    check_lengths(model, task.widest, [longest])
+    # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
+    EvaluationBatches(task, longest, 1, run.training.data_seed, "train", 1, collator=run.training_collator)[0]
+
+
+def _mean_matches(prediction) -> dict[str, float]:
+    exact, right, supervised = prediction.predictions.T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(exact)))
+    return {name: accuracy[name] for name in ("exact_match", "token_accuracy")}
+
+
+def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
+    """Whether the run was cut off after its model was certified, so that no step is left. If so, the model is loaded."""
+    callbacks = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, UntilCertified)]
+    if not callbacks:
+        return False
+    trainer._load_from_checkpoint(str(checkpoint))
+    model: Any = trainer.model
+    if not callbacks[0].reached(check_neighbourhoods(model, run.task)):
+        return False
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    return True

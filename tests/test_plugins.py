@@ -1,0 +1,195 @@
+"""Tasks from files of a user's own: trained, resumed, evaluated, asked, and refused without the file."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.data import TASKS, make_generator
+from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
+from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
+from longhand.hub_cards.runs.plugins import named_plugins
+
+MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
+SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
+         "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
+         "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
+         "--eval_steps", "2"]  # fmt: skip
+
+
+def forget_plugins():
+    """Bring back the state of a new process."""
+    for name in [name for name in sys.modules if name.startswith("longhand_plugins")]:
+        del sys.modules[name]
+    PLUGINS.clear()
+    for registry in REGISTRIES.values():
+        for name in [name for name, entry in registry.items() if getattr(entry, "__module__", "").startswith("longhand_pl")]:
+            del registry[name]
+
+
+@pytest.fixture(autouse=True)
+def new_process():
+    yield
+    forget_plugins()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a few steps of training, made with a plugin that is elsewhere and is not loaded any more."""
+    folder = tmp_path_factory.mktemp("runs") / "maximum"
+    train.main([*SMALL, "--plugin", str(MAXIMUM), "--output_dir", str(folder)])
+    forget_plugins()
+    return folder
+
+
+def refusal(capsys, main, *arguments) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def test_the_plugin_is_short():
+    code = [line for line in MAXIMUM.read_text().splitlines() if line.strip()]
+    assert len(code) < 45
+
+
+def test_a_finished_folder_holds_its_plugin_and_says_which(trained):
+    recipe = yaml.safe_load((trained / "recipe.yaml").read_text())
+    assert recipe["plugin"] == {"maximum.py": load_plugin(MAXIMUM).sha256} and recipe["reverse"] is True
+    for folder in (trained, trained / "best"):
+        assert (folder / "maximum.py").read_bytes() == MAXIMUM.read_bytes()
+        assert yaml.safe_load((folder / "recipe.yaml").read_text()) == recipe
+
+
+def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, capsys):
+    options = ["--lengths", "4", "--num_samples", "4", "--output_dir", str(tmp_path)]
+    evaluation.main([str(trained), "--plugin", str(MAXIMUM), *options])
+    measured = [(row["task"], row["exact_match"], row["token_accuracy"]) for row in read_results(tmp_path / "results.jsonl")]
+    kept = [(row["task"], row["exact_match"], row["token_accuracy"]) for row in read_results(trained / "results.jsonl")]
+    assert measured == kept[:1] and kept[0][0] == "maximum"
+    capsys.readouterr()
+    evaluation.main([str(trained), "--plugin", str(trained / "maximum.py"), "--ask", "35>17"])
+    assert capsys.readouterr().out
+    assert "35>17" in refusal(capsys, evaluation.main, trained, "--plugin", MAXIMUM, "--ask", "35+17")
+    assert read_checkpoint(trained).task.describe() == {"task": "maximum", "separate_eos": False, "reverse": True}
+
+
+@pytest.mark.parametrize("part", ["", "best"])
+def test_without_its_plugin_a_checkpoint_is_refused_and_says_what_to_do(trained, capsys, part):
+    folder = trained / part
+    said = f"error: {folder} was made with the plugin maximum.py, which is code: read it, then pass --plugin {folder}/max"
+    assert refusal(capsys, evaluation.main, folder, "--ask", "35>17").startswith(said)
+    with pytest.raises(ValueError, match="which is code"):
+        load_checkpoint(str(folder))
+    with pytest.raises(ValueError, match="which is code"):
+        read_checkpoint(trained)
+    assert "which is code" in refusal(capsys, train.main, trained, "--output_dir", trained.parent / "new")
+    assert "maximum" not in TASKS
+
+
+def test_the_copy_beside_a_checkpoint_is_run_if_it_is_trusted(trained, tmp_path, capsys):
+    evaluation.main([str(trained), "--trust_remote_code", "--ask", "35>17"])
+    assert capsys.readouterr().out and "maximum" in TASKS
+    forget_plugins()
+    changed = shutil.copytree(trained, tmp_path / "changed")
+    (changed / "maximum.py").write_text("raise SystemExit('was run')")
+    assert "has changed" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
+    (changed / "maximum.py").unlink()
+    assert "cannot be read" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
+
+
+def test_another_plugin_of_the_same_name_is_refused_with_both_hashes(trained, tmp_path, capsys):
+    other = tmp_path / "maximum.py"
+    other.write_text(MAXIMUM.read_text() + "# changed\n")
+    message = refusal(capsys, evaluation.main, trained, "--plugin", other, "--ask", "35>17")
+    recorded = yaml.safe_load((trained / "recipe.yaml").read_text())["plugin"]["maximum.py"]
+    assert recorded in message and load_plugin(other).sha256 in message
+
+
+def test_a_run_is_resumed_with_the_same_plugin_only(tmp_path, capsys, monkeypatch):
+    class Cut(BaseException):
+        """A run that ends in the middle."""
+
+    def cut(*_):
+        raise Cut
+
+    plugin, folder = shutil.copy(MAXIMUM, tmp_path / "maximum.py"), tmp_path / "run"
+    arguments = [*SMALL, "--plugin", str(plugin), "--output_dir", str(folder)]
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(train, "finish", cut)
+        train.main(arguments)
+    assert (folder / "maximum.py").is_file()
+    forget_plugins()
+    plugin.write_text(MAXIMUM.read_text() + "# changed\n")
+    message = refusal(capsys, train.main, *arguments, "--resume")
+    assert "another configuration" in message and "plugin was {'maximum.py': " in message
+    forget_plugins()
+    train.main([*SMALL, "--plugin", str(folder / "maximum.py"), "--output_dir", str(folder), "--resume"])
+    assert (folder / "results.jsonl").is_file()
+
+
+def test_a_kept_recipe_runs_again_with_its_plugin(trained, tmp_path, capsys):
+    train.main([str(trained), "--plugin", str(MAXIMUM), "--output_dir", str(tmp_path / "again")])
+    assert (trained / "model.safetensors").read_bytes() == (tmp_path / "again" / "model.safetensors").read_bytes()
+    kept, again = ((folder / "recipe.yaml").read_text() for folder in (trained, tmp_path / "again"))
+    assert kept == again
+
+
+def test_help_of_a_recipe_describes_the_task_of_a_plugin(capsys):
+    train.main(["addition", "--task", "maximum", "--plugin", str(MAXIMUM), "--help"])
+    printed = capsys.readouterr().out
+    assert "format of the task maximum" in printed
+    assert "write the answer with the ones digit first (default: False)" in " ".join(printed.split())
+
+
+def test_a_plugin_is_imported_once_whatever_its_folder(tmp_path):
+    first = load_plugin(MAXIMUM)
+    task = TASKS["maximum"]
+    assert load_plugin(shutil.copy(MAXIMUM, tmp_path)) is first
+    assert TASKS["maximum"] is task and sys.modules["longhand_plugins.maximum"].Maximum is task
+    examples = task().examples(make_generator(0), task().sample_lengths(make_generator(1), 4, 3, 3), "train")
+    assert len(examples) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "expected"),
+    [
+        ("my-task.py", "", "must be that of a Python module"),
+        ("my_task.txt", "", "must be that of a Python module"),
+        ("broken.py", "x = 1\n1 / 0\n", "broken.py fails at line 2: ZeroDivisionError: division by zero"),
+        ("broken.py", "def f(:\n", "SyntaxError"),
+        ("thief.py", "from longhand.data import TASKS\nTASKS['addition'] = TASKS['copy']", "replaces the task 'addition'"),
+        ("late.py", "from longhand.data import TASKS\nTASKS['new'] = TASKS['copy']\n1 / 0", "at line 3: ZeroDivisionError"),
+    ],
+)
+def test_a_plugin_that_fails_leaves_nothing_behind(tmp_path, capsys, name, code, expected):
+    (tmp_path / name).write_text(code)
+    before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
+    message = refusal(capsys, train.main, "addition", "--plugin", tmp_path / name, "--output_dir", tmp_path / "run")
+    assert expected in message
+    assert before == REGISTRIES and PLUGINS == {} and not (tmp_path / "run").exists()
+    assert f"longhand_plugins.{Path(name).stem}" not in sys.modules
+    assert "cannot be read" in refusal(capsys, evaluation.main, tmp_path, "--plugin", tmp_path / "missing.py")
+
+
+def test_another_file_of_the_same_name_is_refused(tmp_path):
+    load_plugin(MAXIMUM)
+    (tmp_path / "maximum.py").write_text("")
+    with pytest.raises(ValueError, match=r"another plugin maximum\.py is loaded already"):
+        load_plugin(tmp_path / "maximum.py")
+
+
+def test_recipes_name_plugins_with_or_without_hash():
+    assert named_plugins({}) == {}
+    assert named_plugins({"plugin": "a.py"}) == named_plugins({"plugin": ["a.py"]}) == {"a.py": None}
+    assert named_plugins({"plugin": {"a.py": "f00"}}) == {"a.py": "f00"}
+    for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
+        with pytest.raises(ValueError, match="plugin must name Python files"):
+            named_plugins({"plugin": illegal})
