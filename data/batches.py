@@ -3,17 +3,20 @@
 A dataset here is indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from longhand.data.collator import CouplingCollator
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
+
+if TYPE_CHECKING:
+    from longhand.data.tasks.decoder_task import DecoderTask
 
 
 class Batches(Dataset):
@@ -33,7 +36,7 @@ class Batches(Dataset):
 
     def __init__(
         self,
-        collator: CouplingCollator,
+        collator: Callable[..., dict[str, Any]],
         batch_size: int,
         num_batches: int,
         process: int = 0,
@@ -65,7 +68,7 @@ class Batches(Dataset):
                 batch[name] = value[share::shares].contiguous()
         return batch
 
-    def global_batch(self, index: int) -> tuple[Examples, np.random.Generator]:
+    def global_batch(self, index: int) -> tuple[Examples | LabelledTokens, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""
         raise NotImplementedError
 
@@ -92,19 +95,21 @@ class FreshBatches(Batches):
         """
         self._practice = [problem for problem in problems if problem[1].max() <= self.max_length]
 
-    def _practice_batch(self, generator: np.random.Generator) -> Examples | None:
+    def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
         digits, _ = self._practice[generator.integers(len(self._practice))]
         # More than are needed: some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
-        digits = self.task.vary(generator, digits[rows], self.max_length)
+        # Only decoders' problems are checked, and so practised.
+        task = cast("DecoderTask", self.task)
+        digits = task.vary(generator, digits[rows], self.max_length)
         lengths = np.full(digits.shape[:2], digits.shape[2])
-        drawn = self.task.drawn_lengths(digits, lengths)
-        split = self.task.split_of(digits, drawn)
+        drawn = task.drawn_lengths(digits, lengths)
+        split = task.split_of(digits, drawn)
         trained = np.flatnonzero((drawn.min(1) >= self.min_length) & ((split < 0) | (split == SPLITS.index("train"))))
         if len(trained) == 0:
             return None
         trained = np.resize(trained, self.batch_size)
-        return self.task.augment(generator, self.task.format(digits[trained], lengths[trained]))
+        return task.augment(generator, task.format(digits[trained], lengths[trained]))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)

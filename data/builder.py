@@ -238,7 +238,7 @@ def load_task_dataset(
     return builder.as_dataset(split)
 
 
-def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+def collate_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch for `CoupledGPTForCausalLM` or `PairwiseBertForTokenClassification`, as a `data_collator` of Trainer.
 
     Trainer needs `remove_unused_columns=False` to leave the rows whole. Ids are those of the columns, nothing random; for

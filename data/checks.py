@@ -10,4 +10,5 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or value < least or (most is not None and value > most):
         legal = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        raise ValueError(f"{name} must be an integer {legal}, got {value!r}")
+        given = f"{value:,}" if is_integer else repr(value)
+        raise ValueError(f"{name} must be an integer {legal}, got {given}")

@@ -83,11 +83,11 @@ class CouplingCollator:
         return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
 
 
-def _fixed(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     return position_ids
 
 
-def _random_start(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _random_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     starts = collator.max_position_ids
     if not collator.wrap_position_ids:
         starts -= int(position_ids.max()) - 1
@@ -96,15 +96,15 @@ def _random_start(collator, tokens, position_ids, count, generator) -> torch.Lon
     return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)
 
 
-def _batch_start(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _batch_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     return _random_start(collator, tokens, position_ids, 1, generator)
 
 
-def _multiplier(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _multiplier(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     return position_ids * torch.from_numpy(generator.integers(1, collator.max_multiplier + 1, size=(count, 1, 1)))
 
 
-def _planned_largest_ids(collator, tokens, position_ids) -> torch.LongTensor:
+def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
     """The largest planned ids (1 or count, levels), of which there are enough for a plan and for what was written."""
     largest_ids = largest_position_ids(collator.coupling, tokens)
     check_room(collator.coupling, int(largest_ids.max()), collator.max_position_ids)
@@ -116,7 +116,7 @@ def _planned_largest_ids(collator, tokens, position_ids) -> torch.LongTensor:
     return largest_ids
 
 
-def _randomized(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _randomized(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     largest_ids = _planned_largest_ids(collator, tokens, position_ids).expand(count, -1).numpy()
     ids = collator.max_position_ids
     # A random order of all ids; the first n of each row are its subset.
@@ -127,11 +127,11 @@ def _randomized(collator, tokens, position_ids, count, generator) -> torch.LongT
     return table.gather(-1, position_ids.clamp(max=ids).expand(count, -1, -1))
 
 
-def _spread(collator, tokens, position_ids, count, generator) -> torch.LongTensor:
+def _spread(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     return spread_position_ids(position_ids, _planned_largest_ids(collator, tokens, position_ids), collator.max_position_ids)
 
 
-POSITION_SAMPLINGS: dict[str, Callable[..., torch.LongTensor]] = {
+POSITION_SAMPLINGS: dict[str, Callable[..., torch.Tensor]] = {
     "fixed": _fixed,
     "random_start": _random_start,
     "batch_start": _batch_start,

@@ -3,13 +3,13 @@
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from longhand.data.collator import IGNORED
+from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import PAD
 
 
-def response_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
+def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
     """Which responses a model gets right when every token is predicted from a correct prefix.
 
     All tokens right is the same event as greedy decoding giving exactly this response.
@@ -31,14 +31,14 @@ def response_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_leng
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
 
 
-def response_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+def response_tokens(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Which tokens of responses are right, and which are supervised, (count, kept - 1) each; see `response_matches`."""
     labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
     supervised = labels != IGNORED
     return (logits[:, :-1].argmax(-1) == labels) & supervised, supervised
 
 
-def label_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None) -> torch.Tensor:
+def label_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
     """As `response_matches`, for an encoder: a token's class is read at the token itself.
 
     Args:
@@ -48,17 +48,17 @@ def label_matches(logits: torch.Tensor, labels: torch.LongTensor, answer_length:
     return _count(*label_tokens(logits, labels))
 
 
-def label_tokens(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+def label_tokens(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Which labels are right, and which are supervised, (count, tokens) each; see `label_matches`."""
     supervised = labels != IGNORED
     return (logits.argmax(-1) == labels) & supervised, supervised
 
 
-def _count(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.LongTensor:
+def _count(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
     return torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
 
 
-def place_accuracy(right: torch.BoolTensor, supervised: torch.BoolTensor) -> torch.Tensor:
+def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
     """Accuracy of each output place, the last supervised token first: its shares of right tokens, (most places,).
 
     Args:
@@ -69,7 +69,7 @@ def place_accuracy(right: torch.BoolTensor, supervised: torch.BoolTensor) -> tor
     return torch.bincount(place, right[supervised].double())[1:] / torch.bincount(place)[1:]
 
 
-def generated_matches(model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
+def generated_matches(model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
     """As `response_matches`, for a collator's batch of responses that the model wrote itself."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)

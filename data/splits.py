@@ -23,18 +23,20 @@ def make_generator(*key: int | str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int = PARTITIONED_DIGITS) -> np.ndarray:
+def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | None = PARTITIONED_DIGITS) -> np.ndarray:
     """The split that each short problem belongs to, for every seed and format alike.
 
     Args:
         digits: (count, operands, width) uint8.
         lengths: (count, operands) digits.
-        partitioned_digits: most digits of a problem, all operands together, that is assigned to a split.
+        partitioned_digits: most digits of a problem, all operands together, that is assigned to a split; None assigns all.
 
     Returns:
         (count,) index into `SPLITS`, or -1 for longer problems, which may be drawn in any.
     """
     split = np.full(len(digits), -1, dtype=np.int8)
+    if partitioned_digits is None:
+        partitioned_digits = int(lengths.sum(axis=1).max(initial=0))
     short = np.flatnonzero(lengths.sum(axis=1) <= partitioned_digits)
     if len(short) == 0:
         return split

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, Neighbourhoods
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, NeighbourhoodBatch
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -139,7 +139,7 @@ def check_neighbourhoods(
         failing=tally.failing,
         failures=tally.failures,
         neighbourhoods=neighbourhoods if tally.wrong == 0 else None,
-        rounding=measured and measured.largest,
+        rounding=measured.largest if measured else None,
     )
 
 
@@ -198,8 +198,8 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         pair_map[:, :, :-1] = related
         inputs = {
             "input_ids": torch.from_numpy(input_ids).long().to(device),
-            "position_ids": torch.zeros((1, model.config.position_levels, columns), dtype=torch.long, device=device),
-            "neighbours": Neighbours(*(torch.from_numpy(part).to(device) for part in (seen, related))),
+            "position_ids": torch.zeros((1, model.config.position_levels or 1, columns), dtype=torch.long, device=device),
+            "neighbours": Neighbours(torch.from_numpy(seen).to(device), torch.from_numpy(related).to(device)),
             "logits_to_keep": 1,
         }
 
@@ -210,7 +210,7 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         yield Predictions(inputs, torch.from_numpy(pair_map).to(device), right, None, describe)
 
 
-def _describe_neighbourhood(batch: Neighbourhoods, row: int, window) -> str:
+def _describe_neighbourhood(batch: NeighbourhoodBatch, row: int, window) -> str:
     slots = zip(batch.keys[row], batch.relations, strict=True)
     sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
     return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class CoveringProblems:
     argument: str
 
 
-class Neighbourhoods(NamedTuple):
+class NeighbourhoodBatch(NamedTuple):
     """Some neighbourhoods of response tokens.
 
     Every token also sees the `$` at the beginning; the keys see nothing else. A token's own column is not among its keys.
@@ -44,11 +44,11 @@ class Neighbourhoods(NamedTuple):
     relations: np.ndarray
     right: np.ndarray
 
-    def batches(self, size: int) -> Iterator["Neighbourhoods"]:
+    def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
         """The same neighbourhoods in parts of at most `size`."""
         for first in range(0, len(self.tokens), size):
             rows = slice(first, first + size)
-            yield Neighbourhoods(self.tokens[rows], self.keys[rows], self.relations, self.right[rows])
+            yield NeighbourhoodBatch(self.tokens[rows], self.keys[rows], self.relations, self.right[rows])
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class CoveringNeighbourhoods:
     """
 
     count: int
-    batches: Iterable[Neighbourhoods]
+    batches: Iterable[NeighbourhoodBatch]
     argument: str
 
 
@@ -75,9 +75,9 @@ def combine(*values: np.ndarray) -> list[np.ndarray]:
 
 
 def list_neighbourhoods(
-    token: np.ndarray | int, right: np.ndarray | int, keys: Mapping[int, np.ndarray | int], relations: np.ndarray
-) -> Neighbourhoods:
-    """Neighbourhoods with some of the slots filled.
+    token: np.ndarray | int, right: np.ndarray | int, keys: Mapping[int, Any], relations: np.ndarray
+) -> NeighbourhoodBatch:
+    """NeighbourhoodBatch with some of the slots filled.
 
     Args:
         token, right: (count,), or one for all.
@@ -88,4 +88,4 @@ def list_neighbourhoods(
     table = np.full((len(tokens), len(relations)), PAD)
     for slot, values in zip(keys, filled, strict=True):
         table[:, slot] = values
-    return Neighbourhoods(tokens, table, relations, rights)
+    return NeighbourhoodBatch(tokens, table, relations, rights)

@@ -93,13 +93,11 @@ class Family(ABC):
         return self.collator(config)
 
     @abstractmethod
-    def count_matches(
-        self, logits: torch.Tensor, labels: torch.LongTensor, answer_length: int | None = None
-    ) -> torch.Tensor:
+    def count_matches(self, logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
         """Exact match, right tokens and supervised tokens of each example, see `data/metrics.py`."""
 
     @abstractmethod
-    def right_tokens(self, logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.BoolTensor, torch.BoolTensor]:
+    def right_tokens(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Masks of the right tokens and of the supervised tokens, see `data/metrics.py`."""
 
     @abstractmethod
@@ -111,7 +109,7 @@ class Family(ABC):
                 the model cannot generate.
         """
 
-    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.LongTensor]:
+    def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and labels of a batch of `collator`, on the model's device."""
         inputs = to_device(batch, model.device)
         labels = inputs.pop("labels")

@@ -9,7 +9,7 @@ import numpy as np
 from longhand.data.certificates.neighbourhoods import (
     DIGITS,
     CoveringNeighbourhoods,
-    Neighbourhoods,
+    NeighbourhoodBatch,
     combine,
     list_neighbourhoods,
 )
@@ -212,7 +212,7 @@ _RELATIONS = np.array([0, 0, 1, 1, 2])
 """The relation of each slot."""
 
 
-def _every_neighbourhood(end_token: int) -> Iterator[Neighbourhoods]:
+def _every_neighbourhood(end_token: int) -> Iterator[NeighbourhoodBatch]:
     """Every neighbourhood once. A token does not see which of two summands is the first, so the first is never larger."""
     yield list_neighbourhoods(EQUALS, 0, {}, _RELATIONS)
     yield list_neighbourhoods(0, 0, {}, _RELATIONS)

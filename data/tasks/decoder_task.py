@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
 from longhand.data.tasks.task import Task
@@ -56,18 +55,6 @@ class DecoderTask(Task):
     def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
         return lengths
-
-    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods:
-        """All neighbourhoods, and with them every right next token, that the format allows; cheap, nothing is made yet.
-
-        A neighbourhood is what a response token sees after a correct prefix: directly within the window (see `pair_maps`),
-        and through every layer what the tokens in the window see. A task gives the neighbourhoods themselves, or problems
-        that hold them.
-
-        Raises:
-            ValueError: the neighbourhoods are not known, or no model with this window can be right.
-        """
-        raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
     def check_window(self, window: Window, layers: int) -> None:
         """Raise ValueError unless there is one layer with the window of the coupling rule."""

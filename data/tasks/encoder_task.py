@@ -155,7 +155,10 @@ class EncoderTask(Task):
         return self.field_width
 
     def write(self, digits: np.ndarray, field_width: int, generator: np.random.Generator | None = None) -> LabelledTokens:
-        """Problems (count, 2, width), ones first, as tokens and labels, around them random text where the format has any."""
+        """Problems (count, 2, width), ones first, as tokens and labels.
+
+        With a generator, random text surrounds the numbers if the format has any.
+        """
         count = len(digits)
         first = self.first_field(digits[:, 0], field_width)
         second = write_field(digits[:, 1], field_width, FIELD_PAD)
@@ -172,8 +175,8 @@ class EncoderTask(Task):
         return close_up(tokens, labels)
 
     def _text(self, generator: np.random.Generator | None, count: int) -> np.ndarray:
-        """(count, text_tokens), `PAD` beyond the random number of tokens that each has."""
-        if self.text_tokens == 0:
+        """(count, text_tokens), `PAD` beyond each row's random number of tokens; no columns without a generator."""
+        if self.text_tokens == 0 or generator is None:
             return np.empty((count, 0), dtype=np.uint8)
         text = generator.integers(FIRST_TEXT, len(ENCODER_TOKENS), size=(count, self.text_tokens), dtype=np.uint8)
         lengths = generator.integers(0, self.text_tokens + 1, size=(count, 1))
@@ -192,7 +195,7 @@ class EncoderTask(Task):
     def prompt(self, question):
         digits = self._parse(question)
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
-        tokens = replace(self, text_tokens=0).write(digits, width).tokens[0]
+        tokens = self.write(digits, width).tokens[0]
         return "".join(ENCODER_TOKENS[token] for token in tokens)
 
 

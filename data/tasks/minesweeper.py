@@ -10,7 +10,6 @@ import numpy as np
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
-from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN
@@ -112,7 +111,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         longest = int(cells.max(initial=0))
         in_row = np.zeros((len(digits), 1, longest), dtype=np.uint8)
         in_row[np.arange(longest) < cells[:, None, None]] = digits[np.arange(digits.shape[2]) < lengths[:, :, None]]
-        return split_of(in_row, cells[:, None], longest)
+        return super().split_of(in_row, cells[:, None])
 
     def format(self, digits, lengths):
         width, height = self.size(lengths[0])

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import DIGITS, CoveringNeighbourhoods, Neighbourhoods, combine
+from longhand.data.certificates.neighbourhoods import DIGITS, CoveringNeighbourhoods, NeighbourhoodBatch, combine
 from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
@@ -179,7 +179,7 @@ def _carries_in(ones: np.ndarray, tens: np.ndarray) -> list[np.ndarray]:
     above_one = _carries_out(above_none[:, 0], ones, tens)
     above_two = _carries_out(above_one[:, 0], ones, tens)
     # Column after column, until there is no new carry.
-    while (more := above_two | _carries_out(above_two.any(1), ones, tens)).sum() > above_two.sum():
+    while (more := above_two | _carries_out(np.any(above_two, axis=1), ones, tens)).sum() > above_two.sum():
         above_two = more
     return [above_none, above_one, above_two]
 
@@ -212,7 +212,7 @@ def _all_columns(multiplier_length: int, carries_in: list[np.ndarray]) -> Iterat
             yield ended._replace(below=ended.own)
 
 
-def _batches(multiplier_length: int, end_token: int) -> Iterator[Neighbourhoods]:
+def _batches(multiplier_length: int, end_token: int) -> Iterator[NeighbourhoodBatch]:
     """Every neighbourhood once; keys are in the order of the rule's relations."""
     multipliers = np.arange(10**multiplier_length)
     ones, tens = multipliers % 10, multipliers // 10
@@ -229,5 +229,5 @@ def _batches(multiplier_length: int, end_token: int) -> Iterator[Neighbourhoods]
     tokens, right = np.where(is_first, EQUALS, total % 10), np.where(is_last, end_token, right)
     second = [ones, tens if multiplier_length > 1 else np.full_like(tens, PAD)]
     keys = np.stack([columns.following, columns.own, columns.below, columns.two_below, *second], axis=1)
-    listed = Neighbourhoods(tokens.astype(np.uint8), keys.astype(np.uint8), np.arange(6), right.astype(np.uint8))
+    listed = NeighbourhoodBatch(tokens.astype(np.uint8), keys.astype(np.uint8), np.arange(6), right.astype(np.uint8))
     yield from listed.batches(_COVERING_BATCH)

@@ -10,7 +10,7 @@ import numpy as np
 from longhand.data.certificates.neighbourhoods import (
     DIGITS,
     CoveringNeighbourhoods,
-    Neighbourhoods,
+    NeighbourhoodBatch,
     combine,
     list_neighbourhoods,
 )
@@ -114,8 +114,8 @@ _COVERING_BATCH = 10_000
 _RELATIONS = np.arange(12)
 
 
-def _partial_products() -> Iterator[Neighbourhoods]:
-    """Neighbourhoods of separators, of digits in columns of the first operand, and of the last carries."""
+def _partial_products() -> Iterator[NeighbourhoodBatch]:
+    """NeighbourhoodBatch of separators, of digits in columns of the first operand, and of the last carries."""
     ones, multiplier = combine(DIGITS, DIGITS)
     for separator in (EQUALS, PLUS):
         keys = {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
@@ -144,8 +144,8 @@ def _partial_products() -> Iterator[Neighbourhoods]:
     yield list_neighbourhoods(carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}, _RELATIONS)
 
 
-def _running_sums(end_token: int) -> Iterator[Neighbourhoods]:
-    """Neighbourhoods of the first row, which copies; then of every other row, from its separator to its top."""
+def _running_sums(end_token: int) -> Iterator[NeighbourhoodBatch]:
+    """NeighbourhoodBatch of the first row, which copies; then of every other row, from its separator to its top."""
     last_carries, next_rows = np.arange(9), (PLUS, PAD)
     digit, next_digit = combine(DIGITS, DIGITS)
     for next_row in next_rows:

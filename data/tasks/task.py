@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
+from longhand.modeling.pair_maps import Window
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,18 @@ class Task(Lengths, ABC):
     def extra_columns(self, digits: np.ndarray) -> dict[str, pa.Array]:
         """Columns of a dataset that only this task has, from operands (count, operands, width)."""
         return {}
+
+    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods:
+        """All neighbourhoods, and with them every right next token, that the format allows; cheap, nothing is made yet.
+
+        A neighbourhood is what a response token sees after a correct prefix: directly within the window (see `pair_maps`),
+        and through every layer what the tokens in the window see. A task gives the neighbourhoods themselves, or problems
+        that hold them.
+
+        Raises:
+            ValueError: the neighbourhoods are not known, or no model with this window can be right.
+        """
+        raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
     @abstractmethod
     def prompt(self, question: str) -> str:
