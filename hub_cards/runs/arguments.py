@@ -17,6 +17,7 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from longhand.data import Task
 from longhand.data.families import Family
 from longhand.data.plugins import Plugin, load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.runs.plugins import record_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import load_recipe
 
