@@ -88,8 +88,9 @@ def result(model: str, length: int, exact_match: float) -> dict:
 
 
 def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
-    assert tables.render_table(["a", "b"], [["x", "1"]], "Note.") == "| a | b |\n| --- | ---: |\n| x | 1 |\n\nNote.\n"
-    assert tables.render_table(["a", "b"], [["x", "1"]], left=("b",)) == "| a | b |\n| ---: | --- |\n| x | 1 |\n"
+    lines = [{"a": "x", "b": "1"}]
+    assert tables.render_table(lines, "Note.") == "| a | b |\n| --- | ---: |\n| x | 1 |\n\nNote.\n"
+    assert tables.render_table(lines, left=("b",)) == "| a | b |\n| ---: | --- |\n| x | 1 |\n"
 
 
 def test_study_tells_last_and_best_checkpoints_apart():
