@@ -1,4 +1,8 @@
-"""How often sums and products are hard: exact distributions of cascades and dependency lengths (paper 2, Sec. 4)."""
+"""How cascades of carries and dependency lengths are distributed, exactly (paper 2, App. C.4).
+
+A column of a sum is of one of three kinds, by the sum of its two digits: low (8 or less) never carries; nine carries if the
+column below does; high (10 or more) carries on its own.
+"""
 
 import numpy as np
 
@@ -6,17 +10,17 @@ from longhand.data.checks import check_integer
 from longhand.data.complexity import KIND_SHARES, cascade_lengths
 
 _MAX_MULTIPLIER_DIGITS = 3
-"""Columns hold the multiplier times a digit in 16 bits."""
+"""A column holds the multiplier times a digit in 16 bits."""
 
 
 def cascade_distribution(digits: int) -> np.ndarray:
     """Probabilities of each longest cascade of the sum of two numbers uniform below 10^digits (paper 2, Fig. 13).
 
     Args:
-        digits: of both numbers, at least 1. A thousand take 0.1 seconds.
+        digits: of both numbers, at least 1. A thousand digits take 0.1 seconds.
 
     Returns:
-        (digits + 1,) probabilities of 0..digits columns, precise to about 12 places each; 0 if below the least float.
+        (digits + 1,) probabilities of 0 to `digits` columns, precise to about 12 decimal places; 0 if below the least float.
 
     Raises:
         ValueError: `digits` is below 1.
@@ -27,21 +31,21 @@ def cascade_distribution(digits: int) -> np.ndarray:
 
 
 def dependency_lengths(multiplier: np.ndarray, multiplicand: np.ndarray) -> np.ndarray:
-    """How many times carries move, all columns at once, until a product's columns are single digits (paper 2, Fig. 3a).
+    """How many times carries move, in all columns at once, until a product's columns are single digits (paper 2, Fig. 3a).
 
-    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next every
-    column keeps its ones and passes its tens to the next column, its hundreds to the one after that, and so on. The length
-    is the number of levels after the first; counted so, App. C.4's probabilities hold.
+    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next, every
+    column keeps its ones and passes its tens to the next column, its hundreds to the column after that, and so on. The
+    length is the number of levels after the first. App. C.4 counts in the same way.
 
     Args:
         multiplier: (count, 1 to 3) digits, ones first.
         multiplicand: (count, width) digits, ones first.
 
     Returns:
-        (count,) levels; 0 if every product with a digit is a digit.
+        (count,) levels; 0 if the multiplier times each digit is below 10.
 
     Raises:
-        ValueError: the numbers are not arrays of that form.
+        ValueError: the numbers do not have these shapes.
     """
     if multiplier.ndim != 2 or not 1 <= multiplier.shape[1] <= _MAX_MULTIPLIER_DIGITS:
         raise ValueError(f"multiplier must have shape (count, 1 to {_MAX_MULTIPLIER_DIGITS}), got {multiplier.shape}")
@@ -71,11 +75,11 @@ def dependency_distribution(digits: int) -> np.ndarray:
     """Probabilities of each dependency length of a product of one digit and a number (paper 2, Fig. 14).
 
     The multiplier is uniform in 1..9, the multiplicand uniform below 10^digits. After the first move of carries a column
-    holds the ones of its own product and the tens of that below, so the digits from the ones on form a Markov chain whose
-    state is the last tens; what follows is the longest cascade in these columns.
+    holds the ones of its own product and the tens of the product below. So the columns from the ones on form a Markov chain
+    whose state is the last tens, and the remaining levels are the longest cascade in these columns.
 
     Args:
-        digits: of the multiplicand, at least 1. A thousand take about a second.
+        digits: of the multiplicand, at least 1. A thousand digits take about a second.
 
     Returns:
         (digits + 1,) probabilities of 0..digits levels, see `dependency_lengths`, within 1e-13; 0 if below the least float.
@@ -104,18 +108,18 @@ def dependency_distribution(digits: int) -> np.ndarray:
 
 
 def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digits: int) -> np.ndarray:
-    """Probabilities of each longest cascade, 0..digits, in a Markov chain of columns that starts in state 0.
+    """Probabilities of each longest cascade, 0 to `digits`, in a Markov chain of columns that starts in state 0.
 
-    A cascade that reaches k columns is a high column and k - 1 nines. Two of these never share a column, so the first one
-    ends at column n if there is none in the first n - k columns and the last k are one.
+    A cascade of at least k columns is a high column and k - 1 nines. Two of them never share a column, so the first ends at
+    column n exactly if the first n - k columns hold none and the last k columns are one.
 
     Args:
         every, nine, high: (states, states) probabilities of the next state with a column of any kind, a nine, a high one.
     """
-    patterns = [high]
-    while len(patterns) < digits and (longer := patterns[-1] @ nine).any():
-        patterns.append(longer)
-    patterns = np.stack(patterns)
+    reaching = [high]
+    while len(reaching) < digits and (longer := reaching[-1] @ nine).any():
+        reaching.append(longer)
+    patterns = np.stack(reaching)
     lengths = np.arange(1, len(patterns) + 1)
     size = len(patterns) + 1
     # Probabilities (lengths, states) of no cascade that long in the first n columns, for the last few n.
@@ -133,5 +137,5 @@ def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digi
     below = np.ones(digits + 2)
     below[0] = 0
     below[1 : len(lengths) + 1] = without[digits % size].sum(axis=1)
-    # Of two differences of the same value, that of the smaller numbers is the more precise.
+    # Both differences have the same value; the difference of the smaller numbers is more precise.
     return np.maximum(np.where(at_least[:-1] > 0.5, np.diff(below), -np.diff(at_least)), 0)

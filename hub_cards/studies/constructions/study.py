@@ -8,7 +8,10 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
+from longhand.data import build_tokenizer
+from longhand.data.tasks.addition import Addition
+from longhand.data.tasks.multi_operand_addition import MultiOperandAddition
+from longhand.data.tasks.multiplication import Multiplication
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.studies.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
