@@ -28,10 +28,10 @@ from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 class MultiplicationScratchpad(DecoderTask):
     """Products of two numbers, by partial products and running sums, all written with the ones digit first.
 
-    Let the operands have N and M digits. First come M partial products of N + 1 digits: the first operand times each digit of
-    the second, from the ones on. Then come the M running sums of the partial products, each shifted to its place, of N + M
-    digits. The last running sum is the answer. Lengths are uniform, then each operand is uniform among the numbers of its
-    length. A group holds the problems of one N and M.
+    Let the operands have N and M digits. First come M partial products of N + 1 digits: the first operand times each digit
+    of the second, from the ones on. Then come the M running sums of the partial products, each shifted to its place, of
+    N + M digits. The last running sum is the answer. Lengths are uniform, then each operand is uniform among the numbers of
+    its length. A group holds the problems of one N and M.
     """
 
     name: ClassVar[str] = "multiplication_scratchpad"
