@@ -1,6 +1,6 @@
-"""Batches by index: the same bytes for the same seed, whatever the number of processes and wherever a run resumes.
+"""Batches by index. The same seed gives the same bytes, with any number of processes and after any resumption.
 
-A dataset here is indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
+The datasets here are indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
 """
 
 from collections.abc import Callable
@@ -74,11 +74,14 @@ class Batches(Dataset):
 
 
 PRACTICE_EVERY = 4
-"""While there are problems to practise, one batch in so many is drawn from them."""
+"""While there are problems to practise, one batch of this number is drawn from them."""
 
 
 class FreshBatches(Batches):
-    """Training problems drawn anew for every batch, one group of lengths a batch, groups as often as balanced sampling."""
+    """Training problems drawn anew for every batch.
+
+    A batch holds one group of lengths. Groups are as frequent as `Task.sample_lengths` draws them.
+    """
 
     def __init__(self, task: Task, min_length: int, max_length: int, seed: int, **kwargs):
         super().__init__(**kwargs)
@@ -86,9 +89,9 @@ class FreshBatches(Batches):
         self._practice: list[tuple[np.ndarray, np.ndarray]] = []
 
     def practise(self, problems: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Draws one batch in `PRACTICE_EVERY` from variations of these problems from now on, until called again.
+        """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        What belongs to another split or has lengths that are not trained is never drawn.
+        Variations that belong to another split, or have lengths that are not trained, are left out.
 
         Args:
             problems: (digits, lengths) pairs, one group of lengths each.
@@ -97,7 +100,7 @@ class FreshBatches(Batches):
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
         digits, _ = self._practice[generator.integers(len(self._practice))]
-        # More than are needed: some variations are held out.
+        # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         # Only decoders' problems are checked, and so practised.
         task = cast("DecoderTask", self.task)
@@ -122,9 +125,10 @@ class FreshBatches(Batches):
 
 
 class FixedBatches(Batches):
-    """A training set of `num_samples` problems, drawn once and shuffled every epoch, one group of lengths a batch.
+    """A training set of `num_samples` problems, drawn once and shuffled every epoch.
 
-    What is left of a group after whole batches sits out the epoch; which problems these are changes every epoch.
+    A batch holds one group of lengths. Problems that do not fill a batch of their group sit out the epoch; other problems
+    sit out the next one.
 
     Raises:
         ValueError: no group of lengths fills a batch.
@@ -164,7 +168,9 @@ class FixedBatches(Batches):
 
 
 class EvaluationBatches(Batches):
-    """`num_samples` problems of given operand lengths, the same for the same seed, split and lengths at any batch size.
+    """`num_samples` problems of given operand lengths.
+
+    The same seed, split and lengths give the same problems at any batch size.
 
     Args:
         lengths: digits of each operand.

@@ -1,4 +1,4 @@
-"""Datasets of formatted problems: rows in Arrow tables, on disk or streamed, the same for the same seed."""
+"""Datasets of formatted problems: rows in Arrow tables, on disk or streamed. The same seed gives the same rows."""
 
 import hashlib
 import json
@@ -22,27 +22,27 @@ from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import PAD
 
 VERSION = "1.0.0"
-"""Changes whenever the same arguments give other rows: without that, the cache would go on giving the old ones."""
+"""Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""
 
 MOST_SHARDS = 2**20
 """Most shards of a split: 69 billion rows of short problems, fewer of long ones."""
 
 _SHARD_ROWS = 2**16
 _SHARD_TOKENS = 2**25
-"""Most rows, and most tokens, of a shard: the unit that one process makes, all in memory."""
+"""Most rows, and most tokens, of a shard. One process makes a shard as a whole, in memory."""
 
 
 @dataclass(eq=False)
 class TaskDatasetConfig(datasets.BuilderConfig):
-    """What a dataset is made of. The name is made of the task and of the fields that are not its defaults.
+    """What a dataset is made of. Its name consists of the task and of the fields that differ from the defaults.
 
     Attributes:
         task: a name of `TASKS`.
-        task_fields: the task's fields, those that are not given being the defaults.
+        task_fields: the task's fields; a field that is not given has its default.
         max_length: digits of the longest operand.
         num_samples: rows of each split.
         min_length: digits of the shortest operand.
-        seed: of everything that is drawn.
+        seed: seed of everything that is drawn.
 
     Raises:
         ValueError: an argument is not legal.
@@ -74,7 +74,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             _check_split(task, split, self.min_length, self.max_length)
 
     def create_config_id(self, config_kwargs, custom_features=None):
-        """Covers every argument, given or not: it names the folder of the cache."""
+        """The name of the cache's folder. It covers every argument, given or not."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed]
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
@@ -109,11 +109,10 @@ def _largest(task: Task, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
-    """Makes splits of the problems of a task in shards whose boundaries and seeds do not depend on how many processes work.
+    """Makes a task's splits in shards. Boundaries and seeds of shards do not depend on the number of processes.
 
-    Lengths are drawn as the task does for training. Index hints begin with the first one in every row. Fields of random
-    width have their own in every row. Validation and test hold the problems that a task is evaluated on
-    (`Task.for_evaluation`), where training draws others.
+    Lengths are drawn as for training. Index hints begin with the first hint in every row. If fields have random widths,
+    every row has its own width. Validation and test hold the problems of `Task.for_evaluation`.
     """
 
     BUILDER_CONFIG_CLASS = TaskDatasetConfig
@@ -150,13 +149,13 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
             yield Key(place, 0), self._table(generator, count, split)
 
     def _table(self, generator: np.random.Generator, count: int, split: str) -> pa.Table:
-        """Problems are made group by group and put back into the order in which their lengths were drawn."""
+        """The rows of a shard, made layout by layout and put back into the order in which their lengths were drawn."""
         task = self.task if split == "train" else self.task.for_evaluation
         lengths = task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
         layouts = task.layouts(generator, lengths)
         by_layout = np.concatenate([rows for _, rows in layouts])
         tables = []
-        # A forked process must not use the threads of the one that it was forked from.
+        # A forked process must not use the threads of its parent process.
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -190,8 +189,8 @@ def load_task_dataset(
 ) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
     """Problems of a task as a dataset, see `example_columns` for its columns.
 
-    The rows are the same for the same arguments, however many processes make them, and streamed or not. No problem is in
-    two splits if it is short; of longer ones there are so many that practically none is (see `sampling.PARTITIONED_DIGITS`).
+    The same arguments give the same rows, with any number of processes, streamed or not. No short problem is in two splits.
+    There are so many longer problems that practically none is in two splits (see `splits.PARTITIONED_DIGITS`).
 
         load_task_dataset("addition", max_length=30, num_samples=1_000_000, zero_padding=False)
 
@@ -199,13 +198,13 @@ def load_task_dataset(
         task: a name of `TASKS`.
         split: `"train"`, `"validation"` or `"test"`; None for a dictionary of splits.
         max_length: digits of the longest operand, at most `Task.most_digits` of the task.
-        num_samples: rows, at most `MOST_SHARDS` shards of them; without `split`, of all three splits each, or a mapping from
-            splits to their rows.
+        num_samples: number of rows, at most `MOST_SHARDS` shards. If `split` is None, the rows of each of the three splits,
+            or a mapping from splits to their rows.
         min_length: digits of the shortest operand.
-        seed: of everything that is drawn.
-        streaming: make rows as they are asked for, and write nothing.
-        num_proc: processes that make shards of a dataset on disk.
-        cache_dir: folder of datasets on disk; default, that of `datasets`.
+        seed: seed of everything that is drawn.
+        streaming: make rows when they are asked for, and write nothing.
+        num_proc: number of processes that make shards of a dataset on disk.
+        cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
         task_fields: the task's format, such as `zero_padding` of `Addition`.
 
     Raises:
@@ -241,15 +240,18 @@ def load_task_dataset(
 def collate_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch for `CoupledGPTForCausalLM` or `PairwiseBertForTokenClassification`, as a `data_collator` of Trainer.
 
-    Trainer needs `remove_unused_columns=False` to leave the rows whole. Ids are those of the columns, nothing random; for
-    that, see `CouplingCollator`.
+    Trainer needs `remove_unused_columns=False`, so that rows stay whole. Position ids are taken from the columns; for random
+    ids see `CouplingCollator`.
 
     Args:
-        rows: of a dataset, see `example_columns`.
+        rows: rows of a dataset, see `example_columns`.
 
     Returns:
-        `input_ids` and `labels` (count, columns), -100 where not supervised; `attention_mask` (count, columns); for a
-        decoder also `position_ids` (count, levels, columns) and `logits_to_keep`. Padding is on the right.
+        `input_ids`, `labels` (-100 if a token is not supervised) and `attention_mask`, (count, columns) each; for a decoder
+        also `position_ids` (count, levels, columns) and `logits_to_keep`. Padding is on the right.
+
+    Raises:
+        ValueError: the rows have neither `labels` nor `query_length`.
     """
 
     def pad(name: str, value: int) -> torch.Tensor:
@@ -260,6 +262,8 @@ def collate_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     attention_mask = (input_ids != PAD).long()
     if "labels" in rows[0]:
         return {"input_ids": input_ids, "labels": pad("labels", IGNORED), "attention_mask": attention_mask}
+    if "query_length" not in rows[0]:
+        raise ValueError(f"rows must have the column labels or query_length, got {', '.join(rows[0])}")
     query_lengths = torch.tensor([row["query_length"] for row in rows])
     labels = input_ids.masked_fill(torch.arange(input_ids.shape[1]) < query_lengths[:, None], IGNORED)
     labels = labels.masked_fill(input_ids == PAD, IGNORED)

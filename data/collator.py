@@ -24,12 +24,12 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class CouplingCollator:
-    """Makes a batch of inputs, and does to position ids what `position_sampling` names.
+    """Makes a batch of inputs, and changes position ids as `position_sampling` says.
 
     Attributes:
         coupling: name of the coupling rule.
-        max_position_ids: ids are drawn so that none is larger; with `wrap_position_ids`, starts are uniform on the whole
-            ring of so many ids.
+        max_position_ids: the largest id that may be drawn. With `wrap_position_ids`, starts are uniform on the whole ring
+            1..max_position_ids.
         position_sampling: a name of `POSITION_SAMPLINGS`.
         wrap_position_ids: whether ids continue at 1 after the largest, for random starts.
         max_multiplier: the largest multiplier, for `"multiplier"`.
@@ -43,21 +43,21 @@ class CouplingCollator:
 
     @classmethod
     def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
-        """One that gives the ids that a model of this configuration derives by itself."""
+        """The collator that gives the ids that a model of this configuration derives by itself."""
         return cls(config.coupling, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
 
     def __call__(self, examples: Examples, generator: np.random.Generator | None = None) -> dict[str, Any]:
-        """Batch for `CoupledGPTForCausalLM.forward`.
+        """A batch for `CoupledGPTForCausalLM.forward`.
 
-        `position_ids` is (1 or count, levels, columns), one row where all examples have the same; `logits_to_keep` counts
-        the columns from the first `=` on; labels are the response with its end token, as far as it counts; `attention_mask`
-        comes with padding.
+        `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
+        are not supervised. `position_ids` is (1 or count, levels, columns), one row if all examples have the same ids.
+        `logits_to_keep` counts the columns from the first `=` on. If there is padding, there is an `attention_mask`.
 
         Args:
-            generator: what a random `position_sampling` draws from.
+            generator: source of a random `position_sampling`.
 
         Raises:
-            ValueError: the ids of the examples do not fit into 1..max_position_ids, for a `position_sampling` that needs it.
+            ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones.
         """
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
@@ -105,7 +105,7 @@ def _multiplier(collator, tokens, position_ids, count, generator) -> torch.Tenso
 
 
 def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
-    """The largest planned ids (1 or count, levels), of which there are enough for a plan and for what was written."""
+    """The largest planned ids (1 or count, levels); raise ValueError if the plan or the written tokens exceed the room."""
     largest_ids = largest_position_ids(collator.coupling, tokens)
     check_room(collator.coupling, int(largest_ids.max()), collator.max_position_ids)
     if ((position_ids > largest_ids.unsqueeze(-1)) & (tokens != PAD).unsqueeze(1)).any():
@@ -119,7 +119,7 @@ def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
 def _randomized(collator, tokens, position_ids, count, generator) -> torch.Tensor:
     largest_ids = _planned_largest_ids(collator, tokens, position_ids).expand(count, -1).numpy()
     ids = collator.max_position_ids
-    # A random order of all ids; the first n of each row are its subset.
+    # A random order of all ids: the first n ids of each row are its subset.
     order = generator.random((*largest_ids.shape, ids)).argsort(axis=-1) + 1
     subset = np.where(np.arange(ids) < largest_ids[..., None], order, ids)
     subset.sort(axis=-1)
@@ -139,12 +139,15 @@ POSITION_SAMPLINGS: dict[str, Callable[..., torch.Tensor]] = {
     "randomized": _randomized,
     "spread": _spread,
 }
-"""What may be done to planned position ids; all but `"spread"` are choices for training.
+"""How planned position ids change. All but `"spread"` are choices for training.
 
-`"fixed"`: nothing. `"random_start"`: all ids of an example, at each level, are moved up by a random number (paper 1,
-Sec. 3.1). `"batch_start"`: by one random number for the whole batch (Abacus: McLeish et al., 2024). `"multiplier"`: all ids
-of an example are multiplied by a random integer from 1 to `max_multiplier` (paper 1, App. B.4, coupled rotary embeddings).
-`"randomized"`: the ids 1..n of an example, at each level, become a random sorted subset of 1..max_position_ids (Ruoss et
-al., 2023, who draw one subset for a whole batch); n is what is planned for the query, so that no id tells how long the
-response is. `"spread"`: what `"randomized"` becomes at evaluation, see `spread_position_ids`.
+- `"fixed"`: not at all.
+- `"random_start"`: at each level, all ids of an example move up by one random number (paper 1, Sec. 3.1).
+- `"batch_start"`: at each level, all ids of a batch move up by one random number (Abacus: McLeish et al., 2024).
+- `"multiplier"`: all ids of an example are multiplied by one random integer in 1..max_multiplier (paper 1, App. B.4, coupled
+  rotary embeddings).
+- `"randomized"`: at each level, the ids 1..n of an example become a random sorted subset of 1..max_position_ids (Ruoss et
+  al., 2023, who draw one subset for a whole batch). n is the largest id planned for the query, so that no id tells how long
+  the response is.
+- `"spread"`: the form of `"randomized"` at evaluation, see `spread_position_ids`.
 """

@@ -1,4 +1,4 @@
-"""Columns of a dataset: problems as Arrow tables, without padding, with what a person reads and how hard they are."""
+"""Columns of a dataset: problems as Arrow tables, without padding, with their text and how hard they are."""
 
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ def example_columns(
     Args:
         digits, lengths: as `Task.draw` returns and takes them.
         position_id_type: an integer type.
-        generator: of the text around the numbers, for an encoder task that has any.
+        generator: source of the text around the numbers, for an encoder task that has any.
     """
     columns = task.family.columns(task, digits, lengths, position_id_type, generator)
     return pa.table(columns | task.extra_columns(digits))
@@ -58,13 +58,13 @@ def text_column(tokens: pa.ListArray, table: np.ndarray) -> pa.StringArray:
         characters = characters[used]
         offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])[offsets].astype(np.int32)
     else:
-        # Byte by byte, which indexing takes five times as long for.
+        # Translating byte by byte is five times as fast as indexing.
         characters = flat.astype(np.uint8, copy=False).tobytes().translate(table[:, 0].tobytes().ljust(256, b"\0"))
     return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
 def reorder(column: pa.Array, place: pa.Array) -> pa.Array:
-    """As `take`, which is ten times slower on lists because it copies them value by value, not row by row."""
+    """Take rows of a column by their places. On lists, `pa.Array.take` is ten times slower: it copies value by value."""
     if not pa.types.is_list(column.type) or column.type.value_type.bit_width % 8:
         return column.take(place)
     width = column.type.value_type.bit_width // 8

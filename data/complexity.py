@@ -26,10 +26,10 @@ _MAX_CELLS = 4_000_000
 
 
 def cascade_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The longest cascade of each sum: how many columns one carry passes at most, that where it arises included.
+    """The length of each sum's longest cascade of carries.
 
-    A cascade is a column that carries on its own and the consecutive columns right above it that sum to 9 (paper 2, Sec. 4):
-    95 + 7 has one of 2 columns, 999 + 1 one of 3.
+    A cascade is a column that carries on its own, and the consecutive columns right above it that sum to 9 (paper 2,
+    Sec. 4). The cascade of 95 + 7 has 2 columns, the cascade of 999 + 1 has 3.
 
     Args:
         first, second: (count, width) digits, ones first.
@@ -42,13 +42,13 @@ def cascade_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """
     sums = _column_sums(first, second)
     place = np.arange(1, sums.shape[1] + 1, dtype=np.int16 if sums.shape[1] < 2**14 - 1 else np.int64)
-    # Whether a column is part of a cascade is decided by the last column, up to itself, that is not a nine.
+    # The last column that is not a nine, up to the column itself, decides whether the column is part of a cascade.
     decided = np.maximum.accumulate((2 * place + (sums > 9)) * (sums != 9), axis=1)
     return ((place + 1 - (decided >> 1)) * (decided & 1)).max(axis=1, initial=0).astype(np.int64)
 
 
 def carry_run_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The longest run of consecutive columns of each sum that all carry on their own (paper 2, Fig. 8b).
+    """The length of each sum's longest run of consecutive columns that all carry on their own (paper 2, Fig. 8b).
 
     Args:
         first, second: (count, width) digits, ones first.
@@ -65,7 +65,7 @@ def carry_run_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def draw_cascades(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums drawn uniformly from those of two numbers below 10^digits whose longest cascade is the given one.
+    """Random sums of two numbers below 10^digits, uniform among the sums whose longest cascade has the given length.
 
     Args:
         longest: (count,) integers in 0..digits, see `cascade_lengths`.
@@ -85,11 +85,10 @@ def draw_cascades(generator: np.random.Generator, longest: np.ndarray, digits: i
 
 
 def draw_carry_runs(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums drawn uniformly from those whose longest run of columns that carry on their own is the given one, without
-    cascades of more than one column.
+    """Random sums of two numbers below 10^digits, uniform among the sums whose longest run of carries has the given length.
 
-    The numbers are below 10^digits. No column of 9 stands right above one that carries, so that sums of different classes
-    differ in their runs alone (paper 2, Sec. 4, C1).
+    A run consists of columns that carry on their own. No column of 9 stands right above a column that carries, so cascades
+    have one column, and sums of different classes differ in their runs alone (paper 2, Sec. 4, C1).
 
     Args:
         longest: (count,) integers in 0..digits, see `carry_run_lengths`.
@@ -121,11 +120,11 @@ def _draw_sums(
     advance: Callable[[np.ndarray], np.ndarray],
     name: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums drawn uniformly from those whose longest `name` is the given one, for `draw_cascades` and `draw_carry_runs`.
+    """Random sums for `draw_cascades` and `draw_carry_runs`, uniform among the sums whose longest `name` has a given length.
 
     Args:
-        advance: lengths (states,) of what is under way at a column -> those at the next one, (3, states), if it is low,
-            nine or high; -1 if it may not be.
+        advance: from the lengths (states,) that the cascades or runs have reached at a column to the lengths (3, states) at
+            the next column, if that column is low, nine or high; -1 if it must not be of that kind.
     """
     check_integer("digits", digits, 1)
     longest = np.asarray(longest)
@@ -149,10 +148,10 @@ def _draw_kinds(
 ) -> np.ndarray:
     """Kinds of the columns of such sums, 0 low, 1 nine, 2 high; (count, digits) uint8.
 
-    A state is a class, what is under way, and whether it has been as long as the class wants. The states of class k are
-    0..k-1 under way before that, then 0..k after it. The probability that what is left of a sum ends well, from each state
-    and for each number of columns left, gives the probability of each kind at each column; in logarithms, since a cascade
-    of a thousand columns has one of 1e-1000.
+    The class of a sum is the length wanted. A state is a class, the length reached at the present column, and whether the
+    wanted length has been reached before. Class k has the states 0..k-1 before that and 0..k after it. For each state and
+    number of columns left, the probability is computed that the sum ends in its class. It gives the probability of each kind
+    at each column. Probabilities are logarithms, since a cascade of a thousand columns has a probability of 1e-1000.
     """
     classes, member = np.unique(longest, return_inverse=True)
     size = 2 * classes + 1
@@ -178,7 +177,7 @@ def _draw_kinds(
         left = digits - place
         shares = np.exp(log_shares + ends_well[left - 1][following[:, state]] - ends_well[left][state])
         bounds = np.cumsum(shares, axis=0)
-        # A kind without a share has equal bounds on both sides: no draw, which is below the last bound, makes it.
+        # A kind of probability 0 has equal bounds on both sides, so it is never drawn: draws are below the last bound.
         draw = generator.random(len(state)) * bounds[2]
         kind = (draw >= bounds[0]).astype(np.uint8) + (draw >= bounds[1])
         kinds[:, place] = kind

@@ -1,19 +1,19 @@
 """Numbers as arrays of decimal digits: drawing and arithmetic.
 
-The ones come first, so numbers may have any length; they never become integers here.
+The ones digit comes first. Numbers may have any length: they never become integers here.
 """
 
 import numpy as np
 
 
 def number_lengths(digits: np.ndarray) -> np.ndarray:
-    """How many digits numbers (..., width), ones first, are written with: 1 for zero."""
+    """The number of digits of each number (..., width), ones first, without leading zeros; 1 for zero."""
     place = np.arange(1, digits.shape[-1] + 1)
     return np.where(digits > 0, place, 1).max(axis=-1)
 
 
 def count_up(first: int, stop: int, width: int, numbers: int = 1) -> np.ndarray:
-    """The digits of the integers from `first` to before `stop`, dealt out to several numbers; in steps of the last digit.
+    """The digits of the integers from `first` to `stop` - 1, ones first, divided among several numbers.
 
     Args:
         width: digits of each number.
@@ -26,10 +26,10 @@ def count_up(first: int, stop: int, width: int, numbers: int = 1) -> np.ndarray:
 
 
 def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-    """Numbers drawn uniformly from those with exactly so many decimal digits (0 to 9 for one digit).
+    """Random numbers of given lengths, uniform among the numbers of each length (0 to 9 for one digit).
 
     Args:
-        lengths: (...) digits of each number; 0 for a number that a problem does not have, all of whose digits are 0.
+        lengths: (...) digits of each number; 0 stands for a missing number, whose digits are all 0.
 
     Returns:
         (..., longest) uint8, ones first, 0 beyond a number's length.
@@ -48,7 +48,7 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.nd
 def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Sums of numbers given as (count, width) digits, ones first; (count, width + 1) uint8.
 
-    A column's carry is decided by the last column below whose sum is not 9, found for all columns by one running maximum.
+    The last column below whose sum is not 9 decides a column's carry. One running maximum finds it for all columns.
     """
     count, width = first.shape
     sums = first + second
@@ -61,7 +61,7 @@ def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def numbers_below(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Which of the first numbers are smaller than the second, given as (count, width) digits, ones first; (count,) bool."""
+    """Whether each first number is smaller than the second, from (count, width) digits, ones first; (count,) bool."""
     top_first = slice(None, None, -1)
     differs = np.concatenate([(first != second)[:, top_first], np.ones((len(first), 1), dtype=bool)], axis=1)
     highest = differs.argmax(axis=1)
@@ -70,15 +70,15 @@ def numbers_below(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def subtract_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Differences of numbers given as (count, width) digits, ones first, the first not smaller; (count, width) uint8.
+    """Differences of numbers given as (count, width) digits, ones first; (count, width) uint8.
 
-    By the nines' complement: first - second = 99...9 - ((99...9 - first) + second).
+    The first number must not be smaller. Nines' complement: first - second = 99...9 - ((99...9 - first) + second).
     """
     return 9 - add_digits(9 - first, second)[:, :-1]
 
 
 def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
-    """Numbers (count, operands, width) as they are half of the time, else all extended by columns of random digits above.
+    """Numbers (count, operands, width), half of the time extended by columns of random digits above, all equally far.
 
     Args:
         max_length: most digits of an extended number.
@@ -93,8 +93,8 @@ def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length
 def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Products of numbers given as (count, width) digits, ones first; (count, both widths together) uint8.
 
-    Cost grows with the product of the widths. Column sums are halved in length a few times by moving their tens one
-    column up, until each is a sum of two digits, whose carries `add_digits` resolves at once.
+    Cost grows with the product of the widths. The tens of all column sums move one column up, a few times, until each
+    column is a sum of two digits. `add_digits` then resolves all carries at once.
     """
     width, shorter = first.shape[1], min(first.shape[1], second.shape[1])
     # A column holds up to `shorter` products of digits, and tens moved into it.
@@ -111,9 +111,9 @@ def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def shift_digits(generator: np.random.Generator, digits: np.ndarray, operands: slice, width: int) -> np.ndarray:
-    """Problems (count, 2, any width) with the same random number of zeros appended to some of their operands.
+    """Problems (count, 2, any width) with zeros appended to some operands, equally many to all operands of a problem.
 
-    All numbers of zeros for which the operands stay within `width` digits are equally frequent (paper 2, Secs. 3.1, 3.2).
+    Every number of zeros is equally likely that keeps the operands within `width` digits (paper 2, Secs. 3.1, 3.2).
 
     Returns:
         (count, 2, at least `width`).

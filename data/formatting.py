@@ -12,11 +12,11 @@ class Examples:
     """Formatted problems as whole arrays.
 
     Attributes:
-        tokens: (count, columns) uint8 token ids, begin to end token, padded on the right.
+        tokens: (count, columns) uint8 token ids, from the begin token to the end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
-        supervised: (columns,) bool, the columns of the response that count, for examples of the same layout; None where all
-            do. A model is given the other tokens.
+        supervised: (columns,) bool, the columns of the response that count, for examples of the same layout; None if all
+            count. A model is given the other tokens.
     """
 
     tokens: np.ndarray
@@ -38,7 +38,7 @@ class LabelledTokens:
 
     Attributes:
         tokens: (count, columns) uint8 token ids, padded on the right.
-        labels: (count, columns) int8, the class of each token, -100 where it is not supervised.
+        labels: (count, columns) int8, the class of each token, -100 if the token is not supervised.
     """
 
     tokens: np.ndarray
@@ -53,11 +53,11 @@ class LabelledTokens:
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
-    """Concatenates single tokens and (count, width) token arrays to sequences; `PAD` inside a part closes up.
+    """Concatenate single tokens and (count, width) token arrays to sequences; `PAD` inside a part is removed.
 
     Args:
         parts: a token for every row, or an array of tokens.
-        query_parts: how many of the parts make up the query.
+        query_parts: number of parts that make up the query.
     """
     count = next(len(part) for part in parts if isinstance(part, np.ndarray))
     widths = [part.shape[1] if isinstance(part, np.ndarray) else 1 for part in parts]

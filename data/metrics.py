@@ -1,4 +1,4 @@
-"""Right or wrong, token by token and as a whole, under teacher forcing."""
+"""Accuracy of each token and of whole responses, under teacher forcing."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from longhand.modeling.vocabulary import PAD
 
 
 def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
-    """Which responses a model gets right when every token is predicted from a correct prefix.
+    """Which responses a model gets right if every token is predicted from a correct prefix.
 
-    All tokens right is the same event as greedy decoding giving exactly this response.
+    All tokens are right exactly if greedy decoding gives this response.
 
     Args:
         logits: (count, kept, vocabulary), for the last `kept` tokens.
-        labels: (count, tokens), -100 where not supervised.
-        answer_length: supervised tokens at the end that are the answer itself, where a scratchpad comes before it.
+        labels: (count, tokens), -100 if a token is not supervised.
+        answer_length: supervised tokens at the end that are the answer itself, if a scratchpad comes before it.
 
     Returns:
-        (count, 3) int64: exact match (0 or 1), right tokens, supervised tokens; with `answer_length` a fourth column:
-        whether the answer is right after a right scratchpad.
+        (count, 3) int64: exact match (0 or 1), right tokens, supervised tokens. With `answer_length` there is a fourth
+        column: whether the answer is right after a right scratchpad.
     """
     right, supervised = response_tokens(logits, labels)
     matches = _count(right, supervised)
@@ -43,7 +43,7 @@ def label_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int
 
     Args:
         logits: (count, tokens, classes).
-        labels: (count, tokens), -100 where not supervised.
+        labels: (count, tokens), -100 if a token is not supervised.
     """
     return _count(*label_tokens(logits, labels))
 
@@ -59,7 +59,7 @@ def _count(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
 
 
 def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
-    """Accuracy of each output place, the last supervised token first: its shares of right tokens, (most places,).
+    """Share of right tokens at each output place, the last supervised token first; (most places,).
 
     Args:
         right: (count, tokens), whether each token is right.
@@ -70,7 +70,7 @@ def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tenso
 
 
 def generated_matches(model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """As `response_matches`, for a collator's batch of responses that the model wrote itself."""
+    """As `response_matches`, for responses that the model generates to the queries of a collator's batch."""
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)
     longest = int(query_lengths.max())
@@ -91,7 +91,7 @@ def generated_matches(model: CoupledGPTForCausalLM, batch: dict[str, Any], answe
     matches = torch.stack([(right.sum(1) == count) & ends_in_time, right.sum(1), count], dim=1)
     if answer_length is None:
         return matches
-    # Wherever the written answer stands: steps that are wrong may also be more or fewer.
+    # The answer is at the end of what was written: a wrong scratchpad may also be longer or shorter.
     place = torch.arange(answer_length)
     written, wanted = (
         tokens.gather(1, (length.unsqueeze(1) - answer_length + place).clamp(min=0))

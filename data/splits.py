@@ -8,23 +8,25 @@ SPLITS = ("train", "validation", "test")
 
 
 PARTITIONED_DIGITS = 18
-"""Problems with at most this many digits in all operands together are assigned to a split by a hash. Longer ones are not:
-two splits of a million such problems share one with a probability below 1e-6."""
+"""Problems with at most this many digits, all operands together, are assigned to a split by a hash.
+
+Longer problems are not: two splits of a million of them share a problem with a probability below 1e-6.
+"""
 
 
 _HELD_OUT_PART = 16
-"""One in so many short problems is a validation problem, and one in so many a test problem."""
+"""Of this many short problems, one is a validation problem and one is a test problem."""
 
 
 def make_generator(*key: int | str) -> np.random.Generator:
-    """A generator seeded by a hash of `key`, such as (seed, split, index): neighbouring keys share nothing."""
+    """A generator seeded by a hash of `key`, such as (seed, split, index). Neighbouring keys share nothing."""
     plain = tuple(part if isinstance(part, str) else int(part) for part in key)
     digest = hashlib.sha256(repr(plain).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | None = PARTITIONED_DIGITS) -> np.ndarray:
-    """The split that each short problem belongs to, for every seed and format alike.
+    """The split of each short problem. It is the same for every seed and format.
 
     Args:
         digits: (count, operands, width) uint8.

@@ -1,4 +1,4 @@
-"""The tokenizer: one token per character, `$` put in front, padding on the left for generation."""
+"""The tokenizers: one token per character. For decoders, `$` comes first and padding is on the left, for generation."""
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -17,15 +17,15 @@ from longhand.modeling.vocabulary import (
 
 
 def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> PreTrainedTokenizerFast:
-    """A fast tokenizer over the beginning of `vocabulary.ALL_TOKENS` that `AutoTokenizer` reloads without custom code.
+    """A fast tokenizer over the first tokens of `vocabulary.ALL_TOKENS`. `AutoTokenizer` reloads it without custom code.
 
-    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which
-    coupling rules refuse; `check_characters` names it before. With `skip_special_tokens`, decoding leaves out `$`,
-    `<eos>` and `<pad>`.
+    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which coupling
+    rules refuse; call `check_characters` first for an error that names the character. With `skip_special_tokens`, decoding
+    leaves out `$`, `<eos>` and `<pad>`.
 
     Args:
         eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.
-        vocab_size: that of the task.
+        vocab_size: `vocab_size` of the task.
 
     Raises:
         ValueError: there is no vocabulary of this size.
@@ -36,7 +36,7 @@ def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> P
     tokenizer = Tokenizer(models.WordLevel(ids, TOKENS[UNKNOWN]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    # The template language reads a literal `$` as a placeholder, so the token goes by another name in it.
+    # The template language reads a literal `$` as a placeholder, so the token has another name in the template.
     tokenizer.post_processor = processors.TemplateProcessing(
         single="begin $A",
         special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}],
@@ -55,7 +55,7 @@ def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> P
 
 
 def build_encoder_tokenizer() -> PreTrainedTokenizerFast:
-    """The same over `vocabulary.ENCODER_TOKENS`, without a token in front: `tokenizer("_123+4095")` gives nine ids.
+    """A fast tokenizer over `vocabulary.ENCODER_TOKENS`. No token comes first: `tokenizer("_123+4095")` gives nine ids.
 
     `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
     """
@@ -74,7 +74,7 @@ def build_encoder_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def check_characters(text: str, vocab_size: int = len(TOKENS)) -> None:
-    """Raises ValueError that names the first character which the vocabulary does not have."""
+    """Raise ValueError if a character is not in the vocabulary; the message names the first."""
     hints = HINTS[: vocab_size - len(TOKENS)]
     for place, character in enumerate(text):
         if character not in CHARACTERS and character not in hints:

@@ -129,16 +129,25 @@ def check_neighbourhoods(
             if rounding and tally.wrong == 0:
                 rounding.add(batch, logits)
             bar.update(len(logits))
+    return _result(tally, rounding, covered.count if listed else None)
+
+
+def _result(tally: "_Tally", rounding: "_Rounding | None", listed: int | None) -> Check:
+    """The result of a check.
+
+    Args:
+        listed: number of neighbourhoods, if they are listed without problems.
+    """
     measured = rounding if tally.wrong == 0 else None
-    neighbourhoods = covered.count if listed else (measured and len(measured.known)) or None
+    counted = len(measured.known) if measured else None
     return Check(
-        problems=None if listed else tally.checked,
+        problems=tally.checked if listed is None else None,
         predictions=tally.predictions,
         wrong=tally.wrong,
         margin=tally.margin,
         failing=tally.failing,
         failures=tally.failures,
-        neighbourhoods=neighbourhoods if tally.wrong == 0 else None,
+        neighbourhoods=(listed or counted or None) if tally.wrong == 0 else None,
         rounding=measured.largest if measured else None,
     )
 
@@ -162,7 +171,7 @@ class Predictions(NamedTuple):
 
     @property
     def supervised(self) -> torch.Tensor:
-        """(count, predictions), where something is predicted."""
+        """(count, predictions), whether something is predicted."""
         return self.right != IGNORED
 
 

@@ -1,4 +1,4 @@
-"""The families of models: all that differs between decoders and encoders, apart from how a task writes its text."""
+"""The families of models: all differences between decoders and encoders, apart from how a task writes its text."""
 
 from longhand.data.families.decoder import DECODER
 from longhand.data.families.encoder import ENCODER

@@ -26,7 +26,7 @@ HARMLESS_SETTINGS = {
     *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
     "do_sample",
 }
-"""Settings of generation_config that do not change what greedy decoding writes; the end token is checked by itself."""
+"""Settings of generation_config that do not change what greedy decoding writes. The end token is checked separately."""
 
 
 @dataclass
@@ -91,8 +91,8 @@ class Decoder(Family):
     def check_generation(self, task):
         if not task.answers_questions:
             raise ValueError(
-                f"a model of the task {task.name!r} with tokens in the response that are not supervised cannot write it: "
-                "there is no answer to a question and no --decode generate, choose --decode teacher_forced"
+                f"a model of the task {task.name!r} cannot write a response with tokens that are not supervised: it answers "
+                "no question and has no --decode generate, choose --decode teacher_forced"
             )
 
     def check_certifiable(self, task, model):
@@ -100,7 +100,7 @@ class Decoder(Family):
         if not model.model.position_encoding.windowed:
             raise ValueError(
                 f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
-                "what it predicts may depend on the whole input and infinitely many cases remain"
+                "its predictions may depend on the whole input and infinitely many cases remain"
             )
         if config.coupling not in task.couplings:
             legal = " or ".join(map(repr, task.couplings))
@@ -116,9 +116,10 @@ class Decoder(Family):
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
     def columns(self, task, digits, lengths, position_id_type, generator):
-        """`query_length`, how many tokens are the query; `supervised`, which tokens of the response count, if not all do.
+        """Its own columns are `query_length`, the position ids, and `supervised` if not all tokens of the response count.
 
-        `position_ids` of the task's coupling rule, or `position_ids_0`, `position_ids_1`, ... if it has several levels.
+        `query_length` is the number of tokens of the query. Position ids follow from the task's coupling rule. They are one
+        column `position_ids`, or `position_ids_0`, `position_ids_1`, ... for a rule of several levels.
         """
         examples = task.format(digits, lengths)
         tokens, query_lengths = examples.tokens, examples.query_lengths
@@ -166,7 +167,7 @@ class Decoder(Family):
         return CouplingCollator(config.coupling, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
 
     def answer(self, task, model, tokenizer, question):
-        """By greedy decoding."""
+        """Answer by greedy decoding."""
         self.check_generation(task)
         check_characters("".join(question.split()), model.config.vocab_size)
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
@@ -181,9 +182,9 @@ def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray)
     planned = torch.from_numpy(examples.tokens).long()
     if examples.same_layout:
         return plan_position_ids(coupling, planned[:1], planned.shape[1]).numpy()
-    # Operands of the same lengths make the same layout up to `=`, which is all that a rule reads: plan each layout once.
+    # A rule reads the query only, whose layout follows from the lengths of the operands: plan each layout once.
     layout = np.zeros(len(lengths), dtype=np.int64)
-    # Operand by operand: sorting whole rows takes ten times as long.
+    # Sorting operand by operand is ten times as fast as sorting whole rows.
     for operand in lengths.T:
         _, problems, layout = np.unique(layout * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
     return plan_position_ids(coupling, planned[problems], planned.shape[1]).numpy()[layout]

@@ -19,7 +19,7 @@ _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_tabl
 
 
 class LabelCollator:
-    """Makes a batch of inputs for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
+    """Makes a batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
 
     def __call__(self, examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
         """`input_ids` and `labels`, (count, columns) each; with `attention_mask` if rows differ in length."""
@@ -53,7 +53,7 @@ class Encoder(Family):
 
     def check_inputs(self, task, model, batch):
         model.model.check_inputs(batch["input_ids"])
-        # Other examples may have more text than these.
+        # Other examples may have more text than this batch.
         model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + task.most_text)
 
     def check_generation(self, task):
@@ -61,12 +61,12 @@ class Encoder(Family):
 
     def check_certifiable(self, task, model):
         raise ValueError(
-            "an encoder writes nothing token by token, so the proof's induction does not reach it, and its cascades of "
-            "carries are limited by its depth"
+            "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits the "
+            "cascades of carries"
         )
 
     def columns(self, task, digits, lengths, position_id_type, generator):
-        """`labels`, the class of each token, -100 where it is not supervised."""
+        """Its own column is `labels`: the class of each token, -100 if the token is not supervised."""
         _, field_width = task.field_widths(int(lengths[:, 0].max()))
         examples = task.write(digits, field_width, generator)
         tokens, labels = examples.tokens, examples.labels
@@ -84,7 +84,7 @@ class Encoder(Family):
         return LabelCollator()
 
     def answer(self, task, model, tokenizer, question):
-        """From one forward pass."""
+        """Answer from one forward pass."""
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
         with torch.inference_mode():
             predicted = model(**inputs).logits[0].argmax(-1).tolist()

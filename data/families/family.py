@@ -1,4 +1,4 @@
-"""What a family of models is: everything that a task leaves to the model that learns it."""
+"""What a family of models is: everything about a task's models that the task itself does not decide."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class Family(ABC):
         name: unique name.
         model_class: class of the models, with their output matrix.
         auto_class: Auto class of transformers that loads them.
-        tokens: all tokens that a text may hold, in the order of their ids.
+        tokens: all tokens that a text can hold, in the order of their ids.
         forward_options: arguments of the forward pass in evaluation, besides the inputs.
         training_arguments: dataclass of the arguments that only this family's runs take; None if there are none.
-        pipeline: the Hub's name for what the models do.
+        pipeline: the Hub's name of the models' task.
     """
 
     name: ClassVar[str]
@@ -52,7 +52,7 @@ class Family(ABC):
 
     @abstractmethod
     def check_config(self, task, config: PreTrainedConfig) -> None:
-        """Raise ValueError if a model of this configuration cannot read the task; the message continues the model's name."""
+        """Raise ValueError if a model of this configuration cannot read the task. The message follows the model's name."""
 
     @abstractmethod
     def check_inputs(self, task, model: PreTrainedModel, batch: dict[str, Any]) -> None:
@@ -105,8 +105,8 @@ class Family(ABC):
         """The model's answer to a question such as `Task.example_question`.
 
         Raises:
-            ValueError: the question holds unknown characters, is not of the task's form, or is too long for the model; or
-                the model cannot generate.
+            ValueError: the question has unknown characters, is not of the task's form, or is too long for the model; or the
+                model cannot generate.
         """
 
     def forward(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,8 +32,8 @@ _COVERING_BATCH = 10_000
 class Addition(LongestOperandLengths, DecoderTask):
     """Sums of two numbers of decimal digits.
 
-    Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. A group
-    holds the problems whose longer operand has the same length; zero-padded, they have the same layout.
+    Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. A
+    group holds the problems whose longer operand has the same length. With zero-padding they have the same layout.
     """
 
     name: ClassVar[str] = "addition"
@@ -85,7 +85,7 @@ class Addition(LongestOperandLengths, DecoderTask):
         return super().drawn_lengths(digits, lengths) if self.zero_padding else lengths
 
     def covering(self, window, layers):
-        """All problems of up to w digits, and those of w + 1 whose ones are 0 + 0 or 9 + 9, w the columns in reach.
+        """Two kinds of problems, if w columns are in reach: all of up to w digits, and of w + 1 with ones 0 + 0 or 9 + 9.
 
         From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
         layer, below = 0, above = 1 and w = 2:
@@ -95,7 +95,7 @@ class Addition(LongestOperandLengths, DecoderTask):
             B          .  a  a  9       column 1 comes from below and is set by 0 + 0 or 9 + 9
             sum           .  c  8
 
-        100**w pairs of numbers and more: cost grows a hundredfold with each column in reach.
+        There are more than 100**w problems: cost grows a hundredfold with each column in reach.
         """
         low, high = window
         below, above = layers * max(-low, 0), layers * max(high, 0)
@@ -123,19 +123,19 @@ class Addition(LongestOperandLengths, DecoderTask):
             count=sum(100**width for width in range(1, reach + 1)) + 2 * 100**reach,
             batches=batches(),
             argument=(
-                "Call the ones column 0; `+` and `=` stand in column -1, and `$` at the beginning is seen from everywhere "
-                f"and itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response "
-                f"token in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what "
-                "is right next, follow from the operands' digits in these columns, from the carry into the lowest of them, "
-                "and from which of these columns exist. Take the columns above the reach away; they are not seen. Put one "
-                "column of 0+0 or 9+9 in the place of all columns below the reach; they pass on nothing but a carry. What "
-                f"is left is a problem of at most {reach + 1} digits with the same neighbourhood and the same right next "
-                f"token, and if it has {reach + 1}, its ones are 0+0 or 9+9. All such problems are checked."
+                "Call the ones column 0; `+` and `=` stand in column -1. `$` at the beginning is seen from everywhere and "
+                f"itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response token "
+                f"in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what is "
+                "right next, follow from three things: the operands' digits in these columns, the carry into the lowest "
+                "of them, and which of these columns exist. Remove the columns above the reach; they are not seen. "
+                "Replace all columns below the reach by one column of 0+0 or 9+9; they pass on nothing but a carry. The "
+                f"result is a problem of at most {reach + 1} digits with the same neighbourhood and the same right next "
+                f"token. If it has {reach + 1} digits, its ones are 0+0 or 9+9. All such problems are checked."
             ),
         )
 
     def vary(self, generator, digits, max_length):
-        """As they are half of the time, else extended by random columns above, which those below do not see."""
+        """Extend half of the problems by random columns above; the columns below do not see them."""
         return extend_digits(generator, digits, max_length)
 
     def extra_columns(self, digits):

@@ -32,17 +32,17 @@ LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform",
 class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     """Sums of any number of numbers, by running sums.
 
-    n operands are followed by the sums of the first 0, 1, ... n of them, written with the ones digit first; the last one is
-    the answer. All numbers are zero-padded to W digits. Where the longest operand has L digits, W is L and the number of
-    digits of n - 1: that suffices, since n operands add up to less than n * 10**L, and for n <= 10**L nothing less does.
+    n operands are followed by the sums of the first 0, 1, ... n operands, written with the ones digit first. The last sum is
+    the answer. All numbers are zero-padded to W digits. If the longest operand has L digits, W is L plus the number of
+    digits of n - 1. This suffices, since n operands add up to less than n * 10**L; for n <= 10**L nothing less suffices.
 
-    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of four ways, those of the
+    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of the four ways of the
     follow-up's code (which calls the second `uniform_fixed_max` and the last `independent`):
 
         uniform                 each operand's length is uniform
-        uniform_with_longest    so are all but one, anywhere, which has the longest trained length
-        partially_uniform       with probability 1/2 as `uniform`, else all have one length, which is uniform
-        uniform_values          a length is uniform, and each operand is uniform among all numbers of up to so many digits
+        uniform_with_longest    as `uniform`, but one operand, anywhere, has the longest trained length
+        partially_uniform       with probability 1/2 as `uniform`, else all operands have one length, which is uniform
+        uniform_values          a length is uniform; each operand is uniform among all numbers of at most that length
 
     In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L; they
     have the same layout.
@@ -86,7 +86,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         return np.where(np.arange(self.max_operands) < operands, lengths, 0)
 
     def group_lengths(self, generator, lengths, count, min_length):
-        """Of one number of operands and one longest length; for `partially_uniform` all of equal lengths, or none."""
+        """One number of operands and one longest length; with `partially_uniform` all or no problems have equal lengths."""
         longest, operands = self.size(lengths)
         drawn = np.tile(lengths, (count, 1))
         own = drawn[:, :operands]
@@ -96,7 +96,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         elif self.length_sampling != "partially_uniform":
             own[:] = self._lengths_up_to(generator, own.shape, min_length, longest)
         elif own.min() < longest:
-            # How large a part of a group has equal lengths depends on the longest trained length: a batch has all or none.
+            # The share of a group with equal lengths depends on the longest trained length: a batch has all or none.
             equal = np.arange(count)
             while len(equal):
                 own[equal] = self._lengths_up_to(generator, (len(equal), operands), min_length, longest)
@@ -104,7 +104,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         return drawn
 
     def _lengths(self, quantiles: np.ndarray, shortest: int, longest: np.ndarray | int) -> np.ndarray:
-        """The lengths at these quantiles, 0 to 1, of one operand's distribution over shortest..longest."""
+        """Lengths at these quantiles, 0 to 1, of the distribution of one operand's length over shortest..longest."""
         if self.length_sampling == "uniform_values":
             excluded = _share_of_shorter(shortest, longest)
             share = np.maximum(excluded + (1 - excluded) * quantiles, np.finfo(float).tiny)
@@ -116,14 +116,14 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     def _lengths_up_to(
         self, generator: np.random.Generator, shape: tuple[int, int], shortest: int, longest: int
     ) -> np.ndarray:
-        """Lengths (count, operands), each as by `_lengths`, given that the largest of a row is `longest`."""
+        """Lengths (count, operands), distributed as in `_lengths`, given that the largest of each row is `longest`."""
         count, operands = shape
         if self.length_sampling == "uniform_values":
             excluded = _share_of_shorter(shortest, longest)
             shorter = (_share_of_shorter(longest, longest) - excluded) / (1 - excluded)
         else:
             shorter = 1 - 1 / (longest - shortest + 1)
-        # The largest of n uniform numbers is below x with probability x**n; the others are uniform below it.
+        # The largest of n uniform numbers is below x with probability x**n. The others are uniform below the largest.
         shorter **= operands
         largest = (shorter + (1 - shorter) * generator.random((count, 1))) ** (1 / operands)
         lengths = self._lengths(largest * generator.random(shape), shortest, longest)
@@ -134,7 +134,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         split = np.full(len(digits), -1, dtype=np.int8)
         most = self.partitioned_digits
         short = np.flatnonzero(lengths.sum(axis=1) <= most)
-        # Room for as many operands as a short problem can have: its split must not depend on how many there is room for.
+        # Always pad to the most operands of a short problem: its split must not depend on the width of this array.
         room = (0, max(0, most - digits.shape[1]))
         short_digits = np.pad(digits[short, :most, :most], ((0, 0), room, (0, 0)))
         split[short] = split_of(short_digits, np.pad(lengths[short, :most], ((0, 0), room)), most)
@@ -163,8 +163,10 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
 
     def covering(self, window, layers):
-        """All 6,156: the next digit x is made of the summands s and o in its column and of a carry, and the carry of the
-        token itself, t, and of the summands in its column.
+        """All 6,156 neighbourhoods, each once.
+
+        The next digit x is the sum of the summands s and o in its column and of a carry. The carry follows from the token
+        itself, t, and the summands in its column.
 
             running sum before  .  s  s  .
             operand             .  o  o  .
@@ -176,16 +178,16 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
             batches=_every_neighbourhood(self.end_token),
             argument=(
                 "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
-                "running sum j sees the digits s and o of its summands in its own column and in the next one up, and `$` "
-                "at the beginning, which itself sees nothing else. At the top, in place of a next column, it sees `=` and, "
-                "if there is an operand j+1, the `+` after operand j. (1) `=` and the digits of running sum 0 see no "
-                "digits and no `+`. What comes next is 0, but `>` at the top. (2) The `>` before running sum j sees s and "
-                "o in the column of the ones, and the `>` before running sum j-1 if j > 1; if j = 1, s is 0. What comes "
-                "next is (s + o) mod 10. (3) Any other digit is (s + o + c) mod 10 for the s and o in its column and a "
-                "carry c of 0 or 1. Below the top it also sees s and o in the next column. What comes next is their sum, "
-                "and 1 more if the digit's own s + o + c is above 9, mod 10. At the top, o is 0, and s + c is at most 9 "
-                "because the width suffices. What comes next is `>` if there is a `+`, else the end token. These are all "
-                "the cases, and they are checked for all digits s and o."
+                "running sum j sees `$` at the beginning, which itself sees nothing else, and the digits s and o of its "
+                "summands in its own column and in the next one up. At the top there is no next column: there it sees `=` "
+                "and, if there is an operand j+1, the `+` after operand j. (1) `=` and the digits of running sum 0 see no "
+                "digits and no `+`. Right next is 0, at the top `>`. (2) The `>` before running sum j sees s and o in the "
+                "column of the ones. If j > 1 it also sees the `>` before running sum j-1; if j = 1, s is 0. Right next "
+                "is (s + o) mod 10. (3) Any other digit is (s + o + c) mod 10, with s and o of its own column and a carry "
+                "c of 0 or 1. Below the top it also sees s and o in the next column. Right next is their sum, plus 1 if "
+                "the digit's own s + o + c is above 9, mod 10. At the top, o is 0, and s + c is at most 9 because the "
+                "width suffices. Right next is `>` if there is a `+`, else the end token. These are all cases. They are "
+                "checked for all digits s and o."
             ),
         )
 
@@ -201,7 +203,7 @@ def _sum_width(longest: int, operands: int) -> int:
 
 
 def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
-    """Of all numbers of up to `longest` digits, how large a part has fewer digits than `shortest`."""
+    """The share of the numbers with fewer than `shortest` digits among all numbers of up to `longest` digits."""
     return np.where(shortest > 1, 10.0 ** (shortest - 1 - longest), 0.0)
 
 

@@ -18,7 +18,7 @@ AdditionSampling = Literal[
 
 
 CLASS_SAMPLINGS = ("cascades", "carry_runs")
-"""Kinds of sampling in which every problem has a class: test sets of sums that are equally hard."""
+"""Kinds of sampling with classes: the sums of a class, as test sets, are equally hard."""
 
 
 @register_task
@@ -31,12 +31,20 @@ class EncoderAddition(EncoderTask):
         input    _ 1 2 3 + 4 0 9 5
         label    . . . . _ 4 2 1 8
 
-    Sampling is uniform below 10^length, or: `"shifted"`, uniform with zeros appended to both numbers alike, as many as fit
-    into the field (augmentation, Sec. 3.1); `"uniform_complexity"`, uniform over the lengths of the longest cascade of
-    carries, then over the sums that have it (Sec. 4); `"mixed"`, half of each; `"no_carries"`, uniform over sums without a
-    carry (App. C.2). `"cascades"` and `"carry_runs"` are for tests: sums whose longest cascade, or whose longest run of
-    columns that carry on their own, is the class given with the length (Fig. 8); `"nines"` too: sums whose every column is
-    9, so that whether the first digit carries is known from the last column only, and no digit carries.
+    Kinds of sampling for training:
+
+    - `"uniform"`: uniform below 10^length.
+    - `"shifted"`: uniform, with a random number of zeros appended to both numbers, as far as the field has room
+      (augmentation, Sec. 3.1).
+    - `"uniform_complexity"`: uniform over the lengths of the longest cascade, then over the sums with it (Sec. 4).
+    - `"mixed"`: half `"uniform"`, half `"uniform_complexity"`.
+    - `"no_carries"`: uniform over the sums without a carry (App. C.2).
+
+    Kinds of sampling for tests:
+
+    - `"cascades"`: sums whose longest cascade has the length that is given as the class (Fig. 8).
+    - `"carry_runs"`: sums whose longest run of columns that carry on their own has that length (Fig. 8).
+    - `"nines"`: sums whose every column is 9. No digit carries, but only the last column tells whether the first one does.
     """
 
     name: ClassVar[str] = "encoder_addition"

@@ -17,16 +17,16 @@ from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 class EncoderMultiplication(EncoderTask):
     """Products of a multiplier of fixed length, not padded, and a number padded on the left to its field (paper 2, Eq. 3.2).
 
-    The product's digits are read at the number, and with `spill` at the operator and all but the first digit of the
-    multiplier too:
+    The product's digits are read at the number; with `spill`, also at the operator and at all but the first digit of the
+    multiplier:
 
         input    5 6 * _ _ 4 2 9 7        input    5 6 * 4 2 9 7
         label    . . . 2 4 0 6 3 2        label    . 2 4 0 6 3 2
 
-    The number is uniform below 10^length, the multiplier among the numbers of its length, 1 to 9 for one digit. Sampling
-    `"shifted"` appends zeros to the number, as many as fit into the field (Sec. 3.2, M3); `"sparse"` makes every digit but
-    the multiplier's first a zero with a probability that is itself uniform in 0..1 for every problem, so that products of
-    few digits are learned first.
+    The number is uniform below 10^length. The multiplier is uniform among the numbers of its length, 1 to 9 for one digit.
+    Sampling `"shifted"` appends a random number of zeros to the number, as far as the field has room (Sec. 3.2, M3).
+    Sampling `"sparse"` draws a probability for every problem, uniform in 0..1. Every digit but the multiplier's first
+    becomes a zero with this probability, so that products of few digits are learned first.
     """
 
     name: ClassVar[str] = "encoder_multiplication"

@@ -1,4 +1,4 @@
-"""Tasks of the encoder: two numbers in fields of fixed width, and the answer read off their own tokens (paper 2, Sec. 3)."""
+"""Tasks of the encoder: two numbers in fields of fixed width. The answer is read at their own tokens (paper 2, Sec. 3)."""
 
 import re
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, 
 
 
 def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
-    """Removes `PAD` from inside the rows of tokens (count, columns), and their labels."""
+    """Remove `PAD` from inside the rows of tokens (count, columns), and the labels there."""
     present = tokens != PAD
     if present.all():
         return LabelledTokens(tokens, labels)
@@ -36,12 +36,12 @@ def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
 class EncoderTask(Task):
     """Base of the tasks that a PairwiseBert learns.
 
-    Numbers are uniform below 10^length, not balanced by length, in training and in tests (paper 2, Sec. 3). So `lengths`
-    are (count, 1) arrays of that bound in digits; with a second column for the kinds of sampling that have a class.
+    Numbers are uniform below 10^length, not balanced by length, in training and in tests (paper 2, Sec. 3). So `lengths` are
+    (count, 1) arrays of that bound, in digits. If the sampling has classes, the class is a second column.
 
     Attributes:
         operator: token between the numbers.
-        in_field: which of the two numbers are padded to a field.
+        in_field: the numbers, of the two, that are padded to a field.
     """
 
     family = ENCODER
@@ -50,14 +50,17 @@ class EncoderTask(Task):
     reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
-        default=None, metadata={"help": "tokens of a padded number's field; None is as wide as the longest number needs"}
+        default=None, metadata={"help": "tokens of a padded number's field; None is the width that the longest number needs"}
     )
     varied_field: bool = field(
         default=False,
-        metadata={"help": "train with fields of random width, up to field_width; evaluation has no more than is needed"},
+        metadata={
+            "help": "train with fields of random width, up to field_width; fields of evaluation are as wide as needed"
+        },
     )
     text_tokens: int = field(
-        default=0, metadata={"help": "up to so many random text tokens before, between and after the numbers"}
+        default=0,
+        metadata={"help": "most random text tokens before, between and after the numbers, at each of these places"},
     )
 
     def __post_init__(self):
@@ -106,11 +109,11 @@ class EncoderTask(Task):
 
     @abstractmethod
     def needed_field(self, length: int) -> int:
-        """Tokens that the field of the second number must have for numbers below 10^length and their answer."""
+        """Fewest tokens of the second number's field, for numbers below 10^length and their answers."""
 
     @abstractmethod
     def answer_width(self, field_width: int) -> int:
-        """Tokens at the end of the numbers at which the answer is read."""
+        """Number of tokens, at the end of the numbers, at which the answer is read."""
 
     @abstractmethod
     def first_field(self, digits: np.ndarray, field_width: int) -> np.ndarray:
@@ -131,14 +134,14 @@ class EncoderTask(Task):
         return needed if self.varied_field else widest, widest
 
     def with_field(self, width: int) -> "EncoderTask":
-        """The task with fields of this width alone."""
+        """The task whose fields all have this width."""
         return replace(self, field_width=width, varied_field=False)
 
     def examples(self, generator, lengths, split):
         fewest, most = self.field_widths(int(lengths[:, 0].max()))
         if not self.varied_field:
             return self.write(self.draw(generator, lengths, split), most, generator)
-        # Drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
+        # Operands are drawn after the width: zeros that `"shifted"` sampling appends must fit into this field.
         task = self.with_field(int(generator.integers(fewest, most + 1)))
         return task.write(task.draw(generator, lengths, split), task.field_width, generator)
 
@@ -167,7 +170,7 @@ class EncoderTask(Task):
         tokens = np.concatenate([before, first, between, operator, second, after], axis=1)
         labels = np.full(tokens.shape, IGNORED, dtype=np.int8)
         answer = write_field(self.solve(digits), self.answer_width(field_width), PAD_LABEL)
-        # The last columns that are not text, which may stand between the numbers.
+        # The answer is read at the last columns that are not text; text may stand between the numbers.
         text = np.zeros(tokens.shape[1], dtype=bool)
         text[: before.shape[1]] = text[tokens.shape[1] - after.shape[1] :] = True
         text[before.shape[1] + first.shape[1] :][: between.shape[1]] = True
@@ -200,7 +203,7 @@ class EncoderTask(Task):
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:
-    """Numbers (count, any width), ones first, as (count, width) with the most significant digit first, padded on the left.
+    """Write numbers (count, any width), ones first, as (count, width), most significant digit first, padded on the left.
 
     Raises:
         ValueError: a number is too long.

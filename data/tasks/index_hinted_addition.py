@@ -15,14 +15,14 @@ from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HI
 @register_task
 @dataclass(frozen=True)
 class IndexHintedAddition(Addition):
-    """Sums of two numbers of decimal digits, before each digit a token that tells its significance.
+    """Sums of two numbers of decimal digits. Before each digit stands a hint, a token that tells the digit's significance.
 
-    All three numbers are zero-padded to L + 1 digits, L being the longer operand's, and have the same consecutive hints, the
-    most significant digit the first of them. Hints follow significance, so they run backwards in a number written with the
-    ones first. Problems are written with the hints from the first on, as they are evaluated; in training each gets a random
-    start anew every time that it is seen, uniform among those that fit.
+    If the longer operand has L digits, all three numbers are zero-padded to L + 1 digits and have the same consecutive
+    hints. The most significant digit has the first hint, so hints run backwards in a number written with the ones first.
+    Problems are written and evaluated with the first hints of the vocabulary. In training each problem gets a new random
+    start every time that it is seen, uniform among the starts that fit.
 
-    Sampling and groups are those of `Addition`.
+    Sampling and groups are as in `Addition`.
     """
 
     name: ClassVar[str] = "index_hinted_addition"
@@ -31,7 +31,7 @@ class IndexHintedAddition(Addition):
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
 
     supervise_hints: bool = field(
-        default=True, metadata={"help": "learn the response's hints too; else they are given, and do not count"}
+        default=True, metadata={"help": "learn the response's hints too; otherwise they are given and do not count"}
     )
 
     @property
@@ -70,7 +70,7 @@ class IndexHintedAddition(Addition):
             )
 
     def augment(self, generator, examples):
-        """Moves each example's hints, written from the first on, to a random start."""
+        """Move each example's hints to a random start."""
         tokens = examples.tokens
         starts = FIRST_HINT + len(HINTS) - int(tokens.max())
         offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
@@ -78,8 +78,8 @@ class IndexHintedAddition(Addition):
 
     def covering(self, window, layers):
         raise ValueError(
-            f"the task {self.name!r} numbers its tokens one by one: digits of one significance are the farther apart the "
-            "longer the operands, and no window holds them"
+            f"the task {self.name!r} numbers its tokens one by one: the longer the operands, the farther apart are "
+            "digits of one significance, and no window holds them"
         )
 
     def prompt(self, question):

@@ -28,9 +28,11 @@ def count_mines(boards: np.ndarray) -> np.ndarray:
 def _draw_mines(
     generator: np.random.Generator, mines: np.ndarray, free: np.ndarray, last: np.ndarray | int = 0
 ) -> np.ndarray:
-    """So many mines (count,) in the free places (count, places) of each row, all choices equally likely; bool.
+    """Draw mines in the free places of each row, all choices equally likely; (count, places) bool.
 
     Args:
+        mines: (count,), how many mines to draw.
+        free: (count, places) bool, where a mine may lie.
         last: (count, places) bool, places that get a mine only when all others have one.
     """
     keys = np.where(free, generator.random(free.shape) + last, 3.0)
@@ -41,16 +43,16 @@ def _draw_mines(
 @register_task
 @dataclass(frozen=True)
 class Minesweeper(AnyNumberOfOperands, DecoderTask):
-    """Boards of cells, some of them mines, and their solutions: for every other cell the mines among its eight neighbours.
+    """Boards of cells, some of them mines. The solution gives for every other cell the mines among its eight neighbours.
 
-    A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows; the paper's text has no
+    A board is written row by row, `M` for a mine, `_` for another cell and `>` between two rows. The paper's text has no
     `>`, but then nothing tells how wide a board is. The solution is written row by row without `>`. A board's "operands"
-    are its rows, from the top, and its "digits" the cells from the left, 1 for a mine; so all lengths of a board are its
-    width, and there are as many as it has rows.
+    are its rows, from the top. Its "digits" are the cells from the left, 1 for a mine. So every length of a board is its
+    width, and it has one length for each row.
 
     Width and height are uniform and independent. The number of mines is uniform among the whole numbers from
-    `min_mine_ratio` to `max_mine_ratio` times the number of cells (if there is none, the next one below), and so are the
-    places of so many mines. A group holds the boards of one width and height.
+    `min_mine_ratio` to `max_mine_ratio` times the number of cells (if there is none, it is the next number below). All
+    places of the mines are equally likely. A group holds the boards of one width and height.
     """
 
     name: ClassVar[str] = "minesweeper"
@@ -99,14 +101,14 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return boards
 
     def _mine_range(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Fewest and most mines of boards of so many cells."""
-        # Rounded first: 0.1 * 70 is above 7.
+        """Fewest and most mines of boards with these numbers of cells (count,)."""
+        # Round first: 0.1 * 70 is above 7.
         fewest = np.ceil(np.round(self.min_mine_ratio * cells, 6)).astype(np.int64)
         most = np.floor(np.round(self.max_mine_ratio * cells, 6)).astype(np.int64)
         return np.minimum(fewest, most), most
 
     def split_of(self, digits, lengths):
-        """By a hash, for boards of every size: with few mines even large boards are not so many."""
+        """A hash decides for boards of every size: there are not many boards with few mines, even if they are large."""
         cells = lengths.sum(axis=1)
         longest = int(cells.max(initial=0))
         in_row = np.zeros((len(digits), 1, longest), dtype=np.uint8)
@@ -129,10 +131,10 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return lay_out(parts, query_parts=2)
 
     def covering(self, window, layers):
-        """All boards of up to 4 x 4 cells, but of 4 x 4 only those without mines in four of the cells; 13,514 in all.
+        """All boards of up to 4 x 4 cells; of 4 x 4 only the boards without mines in four of the cells. 13,514 in all.
 
-        Which cells matter where `x` comes next: its own 3 x 3, which are seen (`s`), and those that the token itself, the
-        solution of the cell before, was made from (`t`; `b` is both). On the right `x` begins a row:
+        Cells that matter if `x` comes next: its own 3 x 3, which are seen (`s`), and the cells that decided the token
+        itself, the solution of the cell before (`t`; `b` is both). On the right `x` begins a row:
 
             . . . . . . .        . . . . . t t
             . t b b s . .        s s . . . t t
@@ -142,7 +144,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         self.check_window(window, layers)
         sizes = list(product(range(1, 5), repeat=2))
         free = {(height, width): np.arange(height * width) for height, width in sizes}
-        # 4 x 4 cells take part in the right one of the drawings alone.
+        # 4 x 4 cells occur in the right drawing only.
         free[4, 4] = np.arange(2, 14)
 
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -157,31 +159,31 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             count=sum(2 ** len(cells) for cells in free.values()),
             batches=batches(),
             argument=(
-                "Say that a token of the response, or `=`, stands before x, the cell that comes next; after the last "
-                "cell, x is the place below the first cell of the last row. The token sees the cells of the board among "
-                "the 3 x 3 around x, and `$` at the beginning, which itself sees nothing else; `>` and the response are "
-                "not seen. What is right next follows from that: the end token if there is no cell at x, `M` if x is a "
-                "mine, else the number of mines seen. The token itself is `=`, or else the solution of the cell before "
-                "x, which follows from the 3 x 3 around that cell. (1) After `=`, x is the first cell: keep the first "
-                "two rows and columns. (2) If x is in row r and column c, not the first column, keep the rows r-1 to r+1 "
-                "and the columns c-2 to c+1. (3) If x is in the first column of row r, not the first row, the cell "
-                "before it is the last of row r-1: keep the rows r-2 to r+1, the first two columns and the last two. "
-                "Keep of these what the board has, and take all other rows and columns away. Around x and around the "
-                "cell before it the same cells exist as before, with the same mines, and x still comes right after that "
-                "cell. So what is left is a board of at most 4 x 4 cells with the same token, the same neighbourhood and "
-                "the same right next token. If it has 4 x 4 cells, this is case (3) and x begins its third row; then the "
-                "first two cells of the first row and the last two of the last row are neither around x nor around the "
-                "cell before it, and a mine there may be taken away. All boards that can be left are checked."
+                "Let x be the cell that comes next after a token of the response, or after `=`; after the last cell, x is "
+                "the place below the first cell of the last row. The token sees `$` at the beginning, which itself sees "
+                "nothing else, and the cells of the board among the 3 x 3 around x; `>` and the response are not seen. "
+                "What is right next follows from that: the end token if there is no cell at x, `M` if x is a mine, else "
+                "the number of mines seen. The token itself is `=`, or the solution of the cell before x, which follows "
+                "from the 3 x 3 around that cell. (1) After `=`, x is the first cell: keep the first two rows and "
+                "columns. (2) If x is in row r and column c, not the first column, keep the rows r-1 to r+1 and the "
+                "columns c-2 to c+1. (3) If x is in the first column of row r, not the first row, the cell before it is "
+                "the last of row r-1: keep the rows r-2 to r+1, the first two columns and the last two. Keep of these "
+                "what the board has, and remove all other rows and columns. Around x and around the cell before it the "
+                "same cells exist as before, with the same mines, and x still comes right after that cell. So the result "
+                "is a board of at most 4 x 4 cells with the same token, the same neighbourhood and the same right next "
+                "token. If it has 4 x 4 cells, this is case (3) and x begins its third row. Then the first two cells of "
+                "the first row and the last two of the last row are neither around x nor around the cell before it, and a "
+                "mine there may be removed. All boards that can result are checked."
             ),
         )
 
     def vary(self, generator, digits, max_length):
-        """Each board as part of one of `max_length` rows and columns with a number of mines that is drawn for these.
+        """Make each board a part of a board of `max_length` rows and columns, whose number of mines is drawn anew.
 
-        Its rows come to lie at the top or at the bottom, its columns on the left, on the right or, if there are 4, half on
-        either side: each neighbourhood in its place in one of these, unless it is that of a single row or column. Other
-        mines come to lie around one more cell as long as there is room. Boards that are larger, or have too many mines, are
-        left out.
+        The rows come to lie at the top or at the bottom. The columns come to lie on the left, on the right or, if there are
+        4, half on either side. In one of these each neighbourhood is in its place, unless the board is a single row or
+        column. Further mines lie around one more cell as long as there is room. Boards that are larger, or have too many
+        mines, are left out.
         """
         _, height, width = digits.shape
         fewest, most = self._mine_range(np.array(max_length**2))
@@ -207,7 +209,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return boards
 
     def prompt(self, question):
-        """Rows may be parted by `>`, spaces or line breaks."""
+        """Rows may be separated by `>`, spaces or line breaks."""
         question_text = re.sub(r"\s*=\s*$", "", question.strip(), flags=re.ASCII)
         rows = re.split(r"\s*>\s*|\s+", question_text, flags=re.ASCII)
         if not all(re.fullmatch("[M_]+", row) for row in rows):

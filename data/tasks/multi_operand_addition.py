@@ -28,9 +28,10 @@ _COVERING_BATCH = 10_000
 class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     """Sums of `operands` numbers of decimal digits.
 
-    Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length. Where the
-    longest operand has L digits, all are zero-padded to the L + 1 digits that no sum of up to ten exceeds, and the sum,
-    written with the ones digit first, is too. A group holds the problems of one L; they have the same layout.
+    Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. If
+    the longest operand has L digits, all operands and the sum are zero-padded to L + 1 digits, which no sum of up to ten
+    operands exceeds. The sum is written with the ones digit first. A group holds the problems of one L; they have the same
+    layout.
     """
 
     name: ClassVar[str] = "multi_operand_addition"
@@ -52,8 +53,8 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
 
     def group_lengths(self, generator, lengths, count, min_length):
-        # Uniform over the tuples with this maximum. Those where operand j is the first to reach it number
-        # shorter^j (shorter + 1)^(operands - 1 - j): operands before j are shorter, those after it need not be.
+        # Uniform over the tuples with this maximum. Operand j is the first to reach the maximum in
+        # shorter^j (shorter + 1)^(operands - 1 - j) tuples: operands before j are shorter, operands after it need not be.
         longest = int(lengths.max())
         shorter = longest - min_length
         place = np.arange(self.operands)
@@ -75,10 +76,10 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
 
     def covering(self, window, layers):
-        """All problems of one digit, and those of three whose ones make one of the carries that there are.
+        """All problems of one digit, and of three digits for each carry that the ones can make.
 
-        A token sees digits in any order, so that one order of the digits in a column is enough: with n operands there are
-        C(n + 9, 9) columns. With n = 3:
+        A token sees the digits of a column in any order, so one order is enough: with n operands there are C(n + 9, 9)
+        columns. With n = 3:
 
             column     3  2  1  0
             A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry
@@ -109,21 +110,21 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
             batches=batches(),
             argument=(
                 "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees `$`, "
-                "its own digit and the operands' in columns j and j+1; `=` sees `$`, the signs and the ones. The "
-                "operands' digits of one column stand in one relation, so that by locality their order does not matter "
-                "and one order of each column is enough. What is right next follows from what is seen and from whether "
-                f"column j+1 exists: the own digit tells the carry c into column j, which is at most {self.operands - 1}."
-                " If column j+1 exists, take the columns above it away; they are not seen. Put one column in the place "
-                "of those below j, which pass on nothing but the carry: zeros if c is 0, else c+1 nines and zeros. What "
-                "is left is a problem of three digits. If j is the top, its digits are zeros, since all operands are "
-                "padded to where no carry goes out, and the own digit is c: so it is in a problem of three digits with c"
-                " in its top column. `=` sees the same in a problem of one digit. The neighbourhoods and the right next "
-                "tokens are the same. All such problems, with one order of each column, are checked."
+                "its own digit, and the operands' digits in columns j and j+1; `=` sees `$`, the signs and the ones. The "
+                "operands' digits of one column stand in one relation. By locality their order does not matter, and one "
+                "order of each column is enough. What is right next follows from what is seen and from whether column j+1 "
+                f"exists: the own digit tells the carry c into column j, which is at most {self.operands - 1}. If column "
+                "j+1 exists, remove the columns above it; they are not seen. Replace the columns below j by one column; "
+                "they pass on nothing but the carry: zeros if c is 0, else c+1 nines and zeros. The result is a problem "
+                "of three digits. If j is the top, its digits are zeros, since the padding leaves no carry out, and the "
+                "own digit is c: so it is in a problem of three digits with c in its top column. `=` sees the same in a "
+                "problem of one digit. The neighbourhoods and the right next tokens are the same. All such problems, with "
+                "one order of each column, are checked."
             ),
         )
 
     def vary(self, generator, digits, max_length):
-        """In another order in every column; half of the time also extended by random columns above."""
+        """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""
         return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
 
     def prompt(self, question):

@@ -23,14 +23,14 @@ from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 class Multiplication(DecoderTask):
     """Products of a number of any length and one of `multiplier_length` digits.
 
-    Both operands are written with the most significant digit first, the first one without padding, the second one padded to
-    `multiplier_length` digits; the product is written with the ones digit first, padded to as many digits as both operands
-    have together. The first operand's length is uniform, then it is uniform among the numbers of its length; the second is
-    uniform among all numbers of up to `multiplier_length` digits. A group holds the problems whose first operand has one
-    length.
+    Both operands are written with the most significant digit first. The first operand is not padded, the second is padded to
+    `multiplier_length` digits. The product is written with the ones digit first, padded to the number of digits of both
+    operands together. The first operand's length is uniform, then the operand is uniform among the numbers of its length.
+    The second operand is uniform among all numbers of up to `multiplier_length` digits. A group holds the problems whose
+    first operand has one length.
 
-    Splits share no problem within one format. Of two formats they may: to a `multiplier_length` of 2, 3*1 is 3*01, another
-    text, whose split is another one.
+    Splits share no problem within one format. Splits of two formats may: with a `multiplier_length` of 2, 3*1 is written
+    3*01, and may belong to another split.
     """
 
     name: ClassVar[str] = "multiplication"
@@ -77,7 +77,7 @@ class Multiplication(DecoderTask):
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All 124,740 for a multiplier of one digit, all 1,720,300 for one of two; for any number of layers.
+        """All 124,740 neighbourhoods for a multiplier of one digit, all 1,720,300 for one of two; for any number of layers.
 
         The token d sees four digits x of A and both of B, y and z; n comes next:
 
@@ -95,24 +95,24 @@ class Multiplication(DecoderTask):
             count={1: 124_740, 2: 1_720_300}[self.multiplier_length],
             batches=_batches(self.multiplier_length, self.end_token),
             argument=(
-                f"Call the ones column 0; A has the columns 0 to N-1, B 0 to M-1 with M = {self.multiplier_length}, the "
-                "product 0 to N+M-1. A token of the response in column i, or `=` as column -1, sees A's digits in columns "
-                "i-2 to i+1, B's digits, and `$` at the beginning. `$`, `*` and the digits of A and B see `$` alone, so "
-                "nothing else enters through any number of layers. Let S_j be the sum of the products of digits that meet "
-                "in column j and c_j the carry into it, at most 17. What is right next is the end token if i = N+M-1, "
+                f"Call the ones column 0. A has the columns 0 to N-1, B has 0 to M-1 with M = {self.multiplier_length}, "
+                "the product has 0 to N+M-1. A token of the response in column i, with `=` as column -1, sees A's digits "
+                "in columns i-2 to i+1, B's digits, and `$` at the beginning. `$`, `*` and the digits of A and B see `$` "
+                "alone, so nothing else enters through any number of layers. Let S_j be the sum of the products of digits "
+                "that meet in column j, and c_j the carry into it, at most 17. Right next is the end token if i = N+M-1, "
                 "else (S_(i+1) + c_(i+1)) mod 10, where c_(i+1) is S_i + c_i without its last digit. S_(i+1), S_i and "
-                "S_(i-1) are made of digits in sight. The token's own digit, (S_i + c_i) mod 10, tells c_i modulo 10, and "
-                "c_i is S_(i-1) + c_(i-1) without its last digit, one of three numbers in succession at most. So the "
-                "neighbourhood decides. Listed for each B, `=` with every digit of column 0; otherwise the digits of "
-                "columns i-2 and i-1 with each c_i that can come with them, found by adding column after column until "
-                "there is no new carry, for two or more columns of A below i, for one and for none; and every digit of "
-                "columns i and i+1. A ends in column i+1 or above, in column i, i-1, or (M = 2) i-2; its top digit is 0 "
-                "in A = 0 alone."
+                "S_(i-1) are made of digits in sight. The token's own digit, (S_i + c_i) mod 10, tells c_i modulo 10. c_i "
+                "is S_(i-1) + c_(i-1) without its last digit, one of three numbers in succession at most. So the "
+                "neighbourhood decides. The list holds for each B: `=` with every digit of column 0; otherwise the digits "
+                "of columns i-2 and i-1 with each c_i that can come with them, and every digit of columns i and i+1. The "
+                "c_i are found by adding column after column until there is no new carry, for two or more columns of A "
+                "below i, for one and for none. A ends in column i+1 or above, in column i, i-1, or (M = 2) i-2. Its top "
+                "digit is 0 in A = 0 only."
             ),
         )
 
     def prompt(self, question):
-        """Zeros before the first operand are left out; a shorter second one is zero-padded to `multiplier_length`."""
+        """Leading zeros of the first operand are removed; the second operand is zero-padded to `multiplier_length`."""
         first, second = read_numbers(question, "*", self.example_question)
         if len(second) > self.multiplier_length:
             raise ValueError(

@@ -26,12 +26,12 @@ from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 @register_task
 @dataclass(frozen=True)
 class MultiplicationScratchpad(DecoderTask):
-    """Products of two numbers, by partial products and running sums, every one of them with the ones digit first.
+    """Products of two numbers, by partial products and running sums, all written with the ones digit first.
 
-    For operands of N and M digits: M partial products of N + 1 digits, of the first operand and each digit of the second,
-    ones first; then the M running sums of the partial products, each shifted to its place, of N + M digits. The last running
-    sum is the answer. Lengths are uniform, then each operand is uniform among the numbers of its length. A group holds the
-    problems of one N and M.
+    Let the operands have N and M digits. First come M partial products of N + 1 digits: the first operand times each digit
+    of the second, from the ones on. Then come the M running sums of the partial products, each shifted to its place, of
+    N + M digits. The last running sum is the answer. Lengths are uniform, then each operand is uniform among the numbers of
+    its length. A group holds the problems of one N and M.
     """
 
     name: ClassVar[str] = "multiplication_scratchpad"
@@ -70,32 +70,32 @@ class MultiplicationScratchpad(DecoderTask):
         return lay_out([*parts, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All of them, each once, 98,487; `_partial_products` and `_running_sums` list what can stand around a token."""
+        """All 98,487 neighbourhoods, each once; `_partial_products` and `_running_sums` list them."""
         self.check_window(window, layers)
         parts = chain(_partial_products(), _running_sums(self.end_token))
         return CoveringNeighbourhoods(
             count=98_487,
             batches=(batch for part in parts for batch in part.batches(_COVERING_BATCH)),
             argument=(
-                "Let the operands have N and M digits; columns count from 0, the ones, and rows from 0: row j is partial "
-                "product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees nothing else, "
-                "and of each relation at most one key. (1) The separator before a partial product sees the first "
-                "operand's ones and b, the second operand's digit of its row. (2) In the column of a digit a of the first "
-                "operand, a partial product's digit d sees a, the first operand's next digit (absent at the top), b, and "
-                "the second operand's next digit (absent in the last row). The carry c into the column is below b, or 0 "
-                "if b is 0, and follows from d = (a * b + c) mod 10. Right next is the next column's digit, or at the top "
-                "the carry out. There a is 0 only in the number 0, and then c is 0. (3) A partial product's top digit is "
-                "that carry; it sees b and the second operand's next digit. Right next is `=` if the latter is absent, "
-                "else `+`. (4) A running sum and its separator, below its ones, see the row above and their partial "
-                "product, each in the token's column and the next as far as they reach, and the `+` of the row below, "
-                "absent in the last row. (5) Row 0 copies its partial product from column 0 to N; further up it is 0. (6) "
-                "In row j > 0 the columns below j copy the row above. In columns j to j+N-1 the digit is (x + p + c) mod "
-                "10, x of the row above and p of the partial product, and the carry c of 0 or 1 follows from it. Running "
-                "sum j is less than 10**(N+j+1): so in column j+N the row above is 0, the digit is p + c with p a last "
-                "carry of 0 to 8, nothing is carried out, and all digits further up are 0. (7) In the top column of the "
-                "product, N+M-1, a running sum sees `*` and no next column; in the last row this is the partial product's "
-                "top, in others it lies above it. Right next is `>` if there is a row below, else the end token. All of "
-                "these cases are checked with all digits and carries that they leave."
+                "Let the operands have N and M digits. Columns count from 0, the ones. Rows count from 0: row j is "
+                "partial product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees "
+                "nothing else, and at most one key of each relation. (1) The separator before a partial product sees the "
+                "first operand's ones and b, the second operand's digit of its row. (2) In the column of a digit a of the "
+                "first operand, a partial product's digit d sees a, the first operand's next digit (absent at the top), "
+                "b, and the second operand's next digit (absent in the last row). The carry c into the column is below b, "
+                "or 0 if b is 0, and follows from d = (a * b + c) mod 10. Right next is the next column's digit, or at "
+                "the top the carry out. At the top, a is 0 only in the number 0, and then c is 0. (3) A partial product's "
+                "top digit is that carry; it sees b and the second operand's next digit. Right next is `=` if the latter "
+                "is absent, else `+`. (4) A running sum and its separator, below its ones, see the row above and their "
+                "partial product, each in the token's column and the next as far as they reach. They also see the `+` of "
+                "the row below, absent in the last row. (5) Row 0 copies its partial product from column 0 to N; further "
+                "up it is 0. (6) In row j > 0 the columns below j copy the row above. In columns j to j+N-1 the digit is "
+                "(x + p + c) mod 10, with x of the row above and p of the partial product, and the carry c of 0 or 1 "
+                "follows from it. Running sum j is less than 10**(N+j+1). So in column j+N the row above is 0, the digit "
+                "is p + c with p a last carry of 0 to 8, nothing is carried out, and all digits further up are 0. (7) In "
+                "the top column of the product, N+M-1, a running sum sees `*` and no next column. In the last row this "
+                "column is the partial product's top; in other rows it lies above it. Right next is `>` if there is a row "
+                "below, else the end token. All these cases are checked with all digits and carries that they leave open."
             ),
         )
 

@@ -15,8 +15,8 @@ from longhand.data.tasks.strings import StringTask
 class Parity(StringTask):
     """Whether a string of bits has an odd number of ones.
 
-    With a scratchpad the response is the parity of the string's first bit, of its first two, and so on: the last one is the
-    answer. Without, the response is the answer alone, which no token of a window can know.
+    With a scratchpad, the response is the parity of the string's first bit, of its first two bits, and so on; the last
+    parity is the answer. Without a scratchpad, the response is the answer alone, which no windowed model can know.
     """
 
     name: ClassVar[str] = "parity"
@@ -25,7 +25,9 @@ class Parity(StringTask):
     partitioned_digits: ClassVar[int] = 60
     reader: ClassVar[AnswerReader] = AnswerReader(last=1)
 
-    scratchpad: bool = field(default=True, metadata={"help": "respond with the running parities, not the last one alone"})
+    scratchpad: bool = field(
+        default=True, metadata={"help": "respond with the running parities, not with the last one alone"}
+    )
 
     @property
     def coupling(self) -> str:

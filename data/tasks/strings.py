@@ -17,9 +17,9 @@ from longhand.modeling.vocabulary import BOS, EQUALS
 
 @dataclass(frozen=True)
 class StringTask(DecoderTask):
-    """Base of the tasks about one string, of lengths that are uniform, all strings of a length alike.
+    """Base of the tasks about one string. Its length is uniform, and the string is uniform among the strings of its length.
 
-    A string is an operand whose "ones" are its first symbol. A group holds the strings of one length.
+    A string is an operand whose "ones digit" is its first symbol. A group holds the strings of one length.
     """
 
     operands: ClassVar[int] = 1
@@ -56,9 +56,10 @@ class StringTask(DecoderTask):
                 for width in widths
             ),
             argument=(
-                "A token of the response, and `=`, sees the one symbol of the query that comes next, which is absent at the "
-                "end, and `$`. What is right next follows from that symbol and the token itself. A token and the symbol "
-                "after it occur in the string of these two symbols, and `=` and the last token in a string of one."
+                "A token of the response, and `=`, sees `$` and the one symbol of the query that comes next, which is "
+                "absent at the end. What is right next follows from that symbol and the token itself. A token and the "
+                "symbol after it occur in the string of these two symbols; `=` and the last token occur in a string of "
+                "one symbol."
             ),
         )
 

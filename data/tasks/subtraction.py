@@ -22,9 +22,9 @@ from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 class Subtraction(LongestOperandLengths, DecoderTask):
     """Differences A - B of decimal numbers with A >= B, so that every digit follows from its column and a borrow.
 
-    Lengths are balanced: each operand's is uniform, then the operand is uniform among the numbers of that length; the larger
-    number is then the first. Both are zero-padded to the longer one's L digits; the difference has L digits, the ones first.
-    A group holds the problems of one L.
+    Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. The
+    larger number is written first. Both are zero-padded to the L digits of the longer one. The difference has L digits, the
+    ones first. A group holds the problems of one L.
     """
 
     name: ClassVar[str] = "subtraction"
@@ -46,7 +46,7 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         return np.sort(super().sample_lengths(generator, count, min_length, max_length), axis=1)[:, ::-1]
 
     def group_lengths(self, generator, lengths, count, min_length):
-        # Of the pairs with this maximum, (max, max) is one, and every shorter length makes two.
+        # (max, max) is one of the pairs with this maximum; every shorter length is in two of them.
         longest = int(lengths.max())
         choice = generator.integers(0, 2 * (longest - min_length) + 1, size=count)
         return np.stack([np.full(count, longest), min_length + choice // 2], axis=1)
@@ -63,9 +63,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         return lay_out([BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS, difference, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All problems of one and two digits, and those of four whose ones are 0-0 or 0-9 and whose top column is 1-0.
+        """All problems of one and two digits, and all of four digits with ones 0-0 or 0-9 and top column 1-0.
 
-        What the columns below and above those in sight do takes one column each:
+        One column is enough for the effect of all columns below those in sight, and one for all columns above:
 
             column     3  2  1  0
             A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
@@ -89,21 +89,20 @@ class Subtraction(LongestOperandLengths, DecoderTask):
             count=55 + 5050 + 20_000,
             batches=batches(),
             argument=(
-                "Call the ones column 0; `-` and `=` stand in column -1. A response token in column j sees `$` and the "
-                "digits of both operands, told apart, in columns j and j+1; `=` sees `$`, `-` and the ones. What is "
-                "right next follows from these, from its own digit, and from whether column j+1 exists: the own digit "
-                "tells whether column j was borrowed from. Put one column in the place of those below j, which pass on "
-                "nothing but a borrow: 0-9 if there is one, else 0-0. If column j+1 exists, put 1-0 in the place of the "
-                "columns above it, which are not seen, so that the first operand stays the larger one: a problem of four"
-                " digits. If j is the top, what is left has two digits, and the first operand is not smaller, since "
-                "nothing is borrowed from above. For `=`, put 1-0 in the place of the columns above the ones: two "
-                "digits, or one if there were none. The neighbourhoods and the right next tokens are the same. All these"
-                " problems are checked."
+                "Call the ones column 0; `-` and `=` stand in column -1. A response token in column j sees `$` and, told "
+                "apart, the digits of both operands in columns j and j+1; `=` sees `$`, `-` and the ones. What is right "
+                "next follows from these, from the token's own digit, and from whether column j+1 exists: the own digit "
+                "tells whether column j was borrowed from. Replace the columns below j by one column; they pass on "
+                "nothing but a borrow: 0-9 if there is one, else 0-0. If column j+1 exists, replace the columns above it, "
+                "which are not seen, by 1-0, so that the first operand stays the larger one: a problem of four digits. If "
+                "j is the top, the result has two digits, and the first operand is not smaller, since nothing is borrowed "
+                "from above. For `=`, replace the columns above the ones by 1-0: two digits, or one if there were none. "
+                "The neighbourhoods and the right next tokens are the same. All these problems are checked."
             ),
         )
 
     def vary(self, generator, digits, max_length):
-        """As they are half of the time, else extended by random columns above, the larger number first."""
+        """Extend half of the problems by random columns above, in which the first number is not smaller."""
         width = digits.shape[2]
         digits = extend_digits(generator, digits, max_length)
         digits[:, :, width:] = _larger_first(digits[:, :, width:])
@@ -119,6 +118,6 @@ class Subtraction(LongestOperandLengths, DecoderTask):
 
 
 def _larger_first(digits: np.ndarray) -> np.ndarray:
-    """Pairs of numbers (count, 2, width), swapped where the first is smaller."""
+    """Pairs of numbers (count, 2, width), the larger number of each first."""
     swapped = numbers_below(digits[:, 0], digits[:, 1])
     return np.where(swapped[:, None, None], digits[:, ::-1], digits)
