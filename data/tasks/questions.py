@@ -9,16 +9,17 @@ def read_numbers(question: str, sign: str, example: str, count: int | None = 2) 
     """The numbers of a question such as `653+49`, as text; spaces and a `=` at the end are legal.
 
     Args:
-        sign: `+`, `-` or `*`.
+        sign: a sign of the vocabulary such as `+`.
         example: a legal question, for the message.
         count: how many numbers there must be; None for two or more.
 
     Raises:
         ValueError: the question is not of this form.
     """
+    noun = _NOUNS.get(sign, f"two numbers with {sign!r} between them")
     form = rf"\s*[0-9]+\s*({re.escape(sign)}\s*[0-9]+\s*)+=?\s*"
     numbers = re.findall("[0-9]+", question) if re.fullmatch(form, question, flags=re.ASCII) else []
     if not numbers or count not in (None, len(numbers)):
         quantity = {2: "", None: " of two or more numbers"}.get(count, f" of {count} numbers")
-        raise ValueError(f"the question {question!r} is not {_NOUNS[sign]}{quantity} such as {example!r}")
+        raise ValueError(f"the question {question!r} is not {noun}{quantity} such as {example!r}")
     return numbers

@@ -1,53 +1,44 @@
-"""A task of a user's own: the larger of two numbers, `$35>17=35$`."""
+"""A task of a user's own: the larger of two numbers, `$653>049=653$`."""
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import numbers_below
-from longhand.data.formatting import lay_out
+from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
+from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.questions import read_numbers
+from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
 
 @register_task
 @dataclass(frozen=True)
-class Maximum(DecoderTask):
-    """The larger of two numbers that have the same number of digits.
-
-    Attributes:
-        reverse: write the answer with the ones digit first.
-    """
+class Maximum(LongestOperandLengths, DecoderTask):
+    """The larger of two numbers, all three zero-padded to the length of the longer one."""
 
     name: ClassVar[str] = "maximum"
     operands: ClassVar[int] = 2
-    example_question: ClassVar[str] = "35>17"
-    coupling = "sequential"
+    example_question: ClassVar[str] = "653>49"
+    coupling: ClassVar[str] = "sequential"
 
-    reverse: bool = False
+    reverse: bool = field(default=False, metadata={"help": "write the answer with the ones digit first"})
 
-    def sample_lengths(self, generator, count, min_length, max_length):
-        return np.repeat(generator.integers(min_length, max_length + 1, size=(count, 1)), 2, axis=1)
-
-    def group(self, lengths):
-        return lengths[:, 0]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        return np.tile(lengths, (count, 1))
+    @property
+    def reader(self):
+        return AnswerReader(ones_first=self.reverse, leading_zeros=False)
 
     def format(self, digits, lengths):
-        first, second = digits[:, 0, ::-1], digits[:, 1, ::-1]
-        larger = np.where(numbers_below(digits[:, 0], digits[:, 1])[:, None], second, first)
-        larger = larger[:, ::-1] if self.reverse else larger
-        return lay_out([BOS, first, GREATER, second, EQUALS, larger, self.end_token], query_parts=5)
+        check_longest(digits, lengths)
+        first, second = digits[:, 0], digits[:, 1]
+        larger = np.where(numbers_below(first, second)[:, None], second, first)
+        answer = larger if self.reverse else larger[:, ::-1]
+        return lay_out([BOS, first[:, ::-1], GREATER, second[:, ::-1], EQUALS, answer, self.end_token], query_parts=5)
 
     def prompt(self, question):
-        if not re.fullmatch("[0-9]+>[0-9]+", question):
-            raise ValueError(f"a question looks like {self.example_question!r}, got {question!r}")
-        return f"{question}="
-
-    def read_answer(self, response):
-        return response[::-1] if self.reverse else response
+        first, second = read_numbers(question, ">", self.example_question)
+        width = max(len(first), len(second))
+        return f"{first.zfill(width)}>{second.zfill(width)}="
