@@ -82,9 +82,9 @@ def update_card(
     Args:
         target: a checkpoint's folder, or a repository `user/name` on the Hub, which is changed in one commit.
         rows: results of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of a dataset of the task; default: the one that the card names. With it, a file in `.eval_results`
-            lists the results under that dataset too. Each entry says that its problems were drawn, not taken from the
-            dataset's rows.
+        dataset: Hub id of a dataset of the task; default: the dataset that the card names. With it, a file in
+            `.eval_results` lists the results under that dataset too. Each entry says that its problems were drawn, not taken
+            from the dataset's rows.
         revision: branch on the Hub.
 
     Returns:
@@ -130,7 +130,7 @@ def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
 
 
 def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = None) -> PushedResults:
-    """The results that a branch holds. For a branch that does not exist yet, those of `main`, from which it will start.
+    """The results that a branch holds. A branch that does not exist yet starts from `main` and has its results.
 
     Raises:
         ValueError: a file of results is not readable.
