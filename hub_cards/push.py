@@ -107,7 +107,7 @@ def add_metric(content) -> None:
 
 
 def add_destination(destination) -> None:
-    """Add the arguments that every kind has: where to push, and whether to."""
+    """Add the arguments that every kind has."""
     add = destination.add_argument
     add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
     add("--yes", action="store_true", help="push; without it the files and the card are only shown")

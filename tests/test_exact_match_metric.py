@@ -207,8 +207,8 @@ def test_a_space_whose_creation_was_cut_off_is_filled_all_the_same(hub, fault):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("user/counting", "cannot be that of the metric"),
-        ("user/exact.match", "cannot be that of the metric"),
+        ("user/counting", "cannot be the metric's"),
+        ("user/exact.match", "cannot be the metric's"),
         ("exact_match", "must be of the form USER/NAME"),
         ("other/exact_match", "may write to user only"),
         ("user/game", "holds something else already"),

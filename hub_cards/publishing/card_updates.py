@@ -19,6 +19,7 @@ from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push,
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.files import write_atomically
 
 EVALUATION_FOLDER = ".eval_results"
 
@@ -82,9 +83,9 @@ def update_card(
     Args:
         target: a checkpoint's folder, or a repository `user/name` on the Hub, which is changed in one commit.
         rows: results of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of a dataset of the task; default: the one that the card names. With it, a file in `.eval_results`
-            lists the results under that dataset too. Each entry says that its problems were drawn, not taken from the
-            dataset's rows.
+        dataset: Hub id of a dataset of the task; default: the dataset that the card names. With it, a file in
+            `.eval_results` lists the results under that dataset too. Each entry says that its problems were drawn, not taken
+            from the dataset's rows.
         revision: branch on the Hub.
 
     Returns:
@@ -104,10 +105,8 @@ def update_card(
     if Path(target).is_dir():
         folder = Path(target)
         for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
-            partial = folder / f".{Path(path).name}.partial"
-            partial.write_bytes(content)
             (folder / path).parent.mkdir(exist_ok=True)
-            partial.replace(folder / path)
+            write_atomically(folder / path, content)
         return folder / CARD_FILE
     repo_id = str(target)
     check_repo_id(repo_id)
@@ -130,7 +129,7 @@ def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
 
 
 def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = None) -> PushedResults:
-    """The results that a branch holds. For a branch that does not exist yet, those of `main`, from which it will start.
+    """The results that a branch holds. A branch that does not exist yet starts from `main` and has its results.
 
     Raises:
         ValueError: a file of results is not readable.

@@ -55,7 +55,7 @@ class CannotPush(ValueError):
 
 
 class BranchMoved(CannotPush):
-    """The branch has a newer commit than the one that the push was prepared from."""
+    """The branch has a newer commit than the commit that the push was prepared from."""
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ def commit_files(
         kind: one of `KINDS`.
         is_ours: whether a push of this kind writes such a path. The commit removes a path of ours that is not in `files`;
             other paths stay.
-        private: make a new repository private, and refuse one that is public.
+        private: make a new repository private, and refuse a public one.
         revision: branch; made if it does not exist; default `main`.
         create: whether to make the repository if it does not exist.
         onto: sha of the only commit that the files may be added to, if they were made from it.
-        api: the Hub and its token, if not those of the environment.
+        api: the Hub and its token, if not taken from the environment.
 
     Raises:
         BranchMoved: the branch is no longer at `onto`; nothing was changed.
@@ -355,7 +355,7 @@ def _open(
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
-        # A static Space: its files run where they are loaded, never on the Hub.
+        # A static Space: users load its files and run them; the Hub does not.
         sdk = "static" if kind == "space" else None
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
         main = _read_info(api, repo_id, kind)

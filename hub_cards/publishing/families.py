@@ -37,7 +37,7 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """Tags of the papers' ideas. A baseline has none.
 
         Args:
-            config: of the model; without it, the tags are those of a dataset.
+            config: of the model; without it, the tags are for a dataset.
         """
 
     @abstractmethod
@@ -45,7 +45,7 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """A problem as an indented block: its tokens, and below them what the model adds to them or answers.
 
         Args:
-            config: of the model; without it, the drawing is that of a dataset.
+            config: of the model; without it, the drawing is for a dataset.
         """
 
     @abstractmethod
@@ -124,7 +124,7 @@ class DecoderCard(FamilyCard[DecoderTask]):
         return ["position-coupling"] if self._is_coupled(task, config) else []
 
     def _is_coupled(self, task: DecoderTask, config: PreTrainedConfig | None = None) -> bool:
-        """Whether the position ids that a model reads, or without one those of a dataset, are coupled."""
+        """Whether the position ids are coupled: the ids that a model reads or, without a configuration, a dataset's ids."""
         if config is None:
             return task.coupling != "sequential"
         return config.position_encoding != "none" and config.coupling != "sequential"

@@ -72,10 +72,10 @@ class PushOptions(TypedDict, total=False):
     """Options of every push.
 
     Attributes:
-        private: make a new repository private, and refuse one that is public; default False.
+        private: make a new repository private, and refuse a public one; default False.
         revision: branch; made if it does not exist; default `main`.
         commit_message: title of the commit; default `Push NAME`.
-        api: the Hub and its token; default: those of the environment.
+        api: the Hub and its token; default: taken from the environment.
     """
 
     private: bool
@@ -230,7 +230,7 @@ def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files
 
 
 def is_model_file(path: str) -> bool:
-    """Whether a path in a repository is one that pushing a model writes."""
+    """Whether a path in a repository is written by a push of a model."""
     folder, _, name = path.rpartition("/")
     if folder == EVALUATION_FOLDER:
         # Files of other datasets there may be anybody's.
@@ -297,7 +297,7 @@ def dataset_publication(
 
 
 def is_dataset_file(path: str) -> bool:
-    """Whether a path in a repository is one that pushing a dataset writes."""
+    """Whether a path in a repository is written by a push of a dataset."""
     return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
 
 
@@ -346,8 +346,8 @@ def metric_files(repo_id: str) -> Files:
     found = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
     if not re.fullmatch(r"[\w-]+", name) or (given in found and given != own):
         raise ValueError(
-            f"repository name {repo_id!r} cannot be that of the metric, whose file is named after it: take one of letters, "
-            f"digits, `_` and `-`, such as {METRIC_FOLDER.name}"
+            f"repository name {repo_id!r} cannot be the metric's, whose file is named after it: use only letters, "
+            f"digits, `_` and `-`, for instance {METRIC_FOLDER.name}"
         )
     card = found[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     found[given] = found.pop(own)
@@ -355,5 +355,5 @@ def metric_files(repo_id: str) -> Files:
 
 
 def is_metric_file(path: str) -> bool:
-    """Whether a path in a repository is one that pushing the metric writes."""
+    """Whether a path in a repository is written by a push of the metric."""
     return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))
