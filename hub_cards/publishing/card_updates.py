@@ -19,6 +19,7 @@ from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push,
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.files import write_atomically
 
 EVALUATION_FOLDER = ".eval_results"
 
@@ -104,10 +105,8 @@ def update_card(
     if Path(target).is_dir():
         folder = Path(target)
         for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
-            partial = folder / f".{Path(path).name}.partial"
-            partial.write_bytes(content)
             (folder / path).parent.mkdir(exist_ok=True)
-            partial.replace(folder / path)
+            write_atomically(folder / path, content)
         return folder / CARD_FILE
     repo_id = str(target)
     check_repo_id(repo_id)

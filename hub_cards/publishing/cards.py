@@ -13,7 +13,8 @@ from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.reports.results import Row, describe_length, wilson_interval
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, replace_file
+from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.recipes import RECIPE_FILE
 
 CARD_FILE = "README.md"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
@@ -40,7 +41,7 @@ TRAINED_ON = (
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
     """Write the card of a checkpoint's folder into the folder; see `render_model_card`."""
     text = render_model_card(folder, repo_id, dataset)
-    replace_file(folder / CARD_FILE, text)
+    write_atomically(folder / CARD_FILE, text)
     return folder / CARD_FILE
 
 

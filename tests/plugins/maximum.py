@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data import register_task
 from longhand.data.digits import numbers_below
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.task import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
 
