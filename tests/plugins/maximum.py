@@ -10,6 +10,7 @@ from longhand.data import register_task
 from longhand.data.digits import numbers_below
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.reader import AS_WRITTEN, ONES_FIRST
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
 
 
@@ -49,5 +50,6 @@ class Maximum(DecoderTask):
             raise ValueError(f"a question looks like {self.example_question!r}, got {question!r}")
         return f"{question}="
 
-    def read_answer(self, response):
-        return response[::-1] if self.reverse else response
+    @property
+    def reader(self):
+        return ONES_FIRST if self.reverse else AS_WRITTEN
