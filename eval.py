@@ -140,14 +140,19 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
-    if options.update_card:
-        given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
-        if conflicts := [option for option, is_given in given.items() if is_given]:
-            raise ValueError(f"--update_card adds accuracy on the task's own problems to a card: leave out {conflicts[0]}")
     if options.dataset is not None:
         if not options.update_card:
             raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
         check_repo_id(options.dataset)
+    if options.update_card:
+        given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
+        if conflicts := [option for option, is_given in given.items() if is_given]:
+            raise ValueError(f"--update_card adds accuracy on the task's own problems to a card: leave out {conflicts[0]}")
+    check_output(options)
+
+
+def check_output(options: argparse.Namespace) -> None:
+    """Raise ValueError if results could not be told apart, or would replace the results of a checkpoint."""
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")

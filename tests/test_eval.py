@@ -259,3 +259,39 @@ def test_task_of_a_checkpoint_without_recipe_must_be_named(main_job, tmp_path, c
     assert "--task" in refusal(capsys, folder, "--ask", "1+1")
     evaluation.main([str(folder), "--task", "addition", "--ask", "1+1"])
     assert capsys.readouterr().out.strip() == "2"
+
+
+@pytest.mark.parametrize("question", ["M__>__M", "M__ __M=", "M__\n__M"])
+def test_an_answered_board_is_shown_row_by_row(question):
+    assert TASKS["minesweeper"]().show_answer(question, "M2112M") == "M21\n12M"
+    # What a model writes may be too short or too long.
+    assert TASKS["minesweeper"]().show_answer(question, "M2112M0") == "M21\n12M\n0"
+
+
+def test_ask_prints_a_board_in_rows(tmp_path, capsys):
+    task, folder = TASKS["minesweeper"](), tmp_path / "miner"
+    torch.manual_seed(0)
+    config = CoupledGPTConfig(coupling=task.coupling, relation_range=None)
+    CoupledGPTForCausalLM(config).save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
+    answer = evaluation.load_checkpoint(str(folder), task="minesweeper").answer("M__>__M")
+    evaluation.main([str(folder), "--task", "minesweeper", "--ask", "M__>__M"])
+    assert capsys.readouterr().out == f"{task.show_answer('M__>__M', answer)}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--lengths", "ten"], "lengths 'ten'"),
+        (["--lengths", "3", "--lengths_b", "x"], "lengths 'x'"),
+        (["--num_samples", "0"], "--num_samples must be at least 1, got 0"),
+        (["--certify", "--ask", "1+1"], "ask one at a time"),
+        (["--dataset", "user/sums"], "is for --update_card"),
+        (["--update_card", "--sampling", "cascades"], "leave out --sampling"),
+        (["--plugin", "missing.py"], "missing.py cannot be read"),
+    ],
+    ids=str,
+)
+def test_options_are_checked_before_anything_is_loaded(options, expected, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "load_checkpoint", None)
+    assert expected in refusal(capsys, "user/name", *options)

@@ -24,7 +24,8 @@ from longhand.hub_cards.reports.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, replace_file
+from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"
@@ -193,6 +194,6 @@ def main() -> None:
     if check:
         sys.exit(before != after)
     for file, text in after.items():
-        replace_file(file, text)
+        write_atomically(file, text)
     draw_overview()
     draw_comparisons()

@@ -4,7 +4,7 @@ Every picture is as wide as a page shows it, has a solid white background, so th
 names its lines at their ends, and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
 """
 
-import os
+import io
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from longhand.hub_cards.reports.results import Row, group_cost, median_interval, wilson_interval
+from longhand.hub_cards.runs.files import write_atomically
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
@@ -75,9 +76,9 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -
 
 def save_figure(figure: Figure, file: Path) -> None:
     """Write a figure; the file appears only when it is complete."""
-    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
-    figure.savefig(partial)
-    os.replace(partial, file)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file.suffix[1:])
+    write_atomically(file, drawn.getvalue())
 
 
 def merge_equal(lines: Iterable[Line]) -> list[Line]:

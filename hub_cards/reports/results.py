@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
-from longhand.hub_cards.runs.recipes import replace_file
+from longhand.hub_cards.runs.files import write_atomically
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
@@ -42,7 +42,7 @@ def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, 
 
 def write_results(rows: list[Row], file: Path) -> None:
     """Write one JSON object a line; the file is replaced only when all are written."""
-    replace_file(file, "".join(json.dumps(row) + "\n" for row in rows))
+    write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_results(file: Path) -> list[Row]:

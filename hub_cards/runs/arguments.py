@@ -360,15 +360,20 @@ def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
     return publishing
 
 
+def _check_bounds(arguments: Any) -> None:
+    """Raise ValueError if an argument is below the bound that its dataclass declares, or is infinite or NaN."""
+    for option in fields(arguments):
+        value, least = getattr(arguments, option.name), option.metadata.get("least")
+        numbers = value if isinstance(value, list) else [] if value is None else [value]
+        if least is not None and not all(least <= number < float("inf") for number in numbers):
+            raise ValueError(f"{option.name} must be at least {least}, got {value}")
+
+
 def _check_values(data: DataArguments, training: RunArguments) -> None:
     if not 1 <= data.min_length <= data.max_length:
         raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
-    for arguments in (data, training):
-        for option in fields(arguments):
-            value, least = getattr(arguments, option.name), option.metadata.get("least")
-            numbers = value if isinstance(value, list) else [] if value is None else [value]
-            if least is not None and not all(least <= number < float("inf") for number in numbers):
-                raise ValueError(f"{option.name} must be at least {least}, got {value}")
+    _check_bounds(data)
+    _check_bounds(training)
     for name in ("validation_lengths", "test_lengths"):
         if not getattr(data, name):
             raise ValueError(f"{name} must be one length or more, got none")

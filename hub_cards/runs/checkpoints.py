@@ -347,7 +347,7 @@ def check_pickles(folder: Path) -> None:
 
 def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    classes = (config.auto_map or {}).values()
+    classes = (getattr(config, "auto_map", None) or {}).values()
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
     if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
         raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")

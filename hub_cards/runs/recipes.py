@@ -11,8 +11,6 @@ from longhand.hub_cards.runs.files import write_atomically
 MODELS_FOLDER = Path(__file__).parents[1] / "models"
 RECIPE_FILE = "recipe.yaml"
 
-replace_file = write_atomically
-
 
 def list_recipes() -> dict[str, str]:
     """Return name and description of every recipe of the package."""

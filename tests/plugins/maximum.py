@@ -1,4 +1,4 @@
-"""A task of a user's own: the larger of two numbers, `$653>049=653$`."""
+"""A task of a user's own: the larger of two numbers, `$35>17=35$`."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -22,7 +22,7 @@ class Maximum(LongestOperandLengths, DecoderTask):
 
     name: ClassVar[str] = "maximum"
     operands: ClassVar[int] = 2
-    example_question: ClassVar[str] = "653>49"
+    example_question: ClassVar[str] = "35>17"
     coupling: ClassVar[str] = "sequential"
 
     reverse: bool = field(default=False, metadata={"help": "write the answer with the ones digit first"})

@@ -16,8 +16,8 @@ OMP_NUM_THREADS=1 python -m longhand.hub_cards.studies nope_ceiling outputs/nope
 """
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +29,9 @@ from longhand.data.metrics import response_matches
 from longhand.data.tasks.addition import Addition
 from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
+from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
 from longhand.modeling import CoupledGPTForCausalLM
 
@@ -62,20 +63,18 @@ def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
     """
     if missing := [name for name in ("config.json", RECIPE_FILE, RESULTS_FILE) if not (folder / name).is_file()]:
         raise ValueError(f"{folder} is not a finished run: it has no {missing[0]}")
-    recipe = read_recipe(folder / RECIPE_FILE)
-    lengths = recipe.get("min_length"), recipe.get("max_length")
-    if recipe.get("task") != "addition" or lengths[0] != lengths[1] or lengths[0] not in range(1, MAX_DIGITS + 1):
+    checkpoint = load_checkpoint(str(folder))
+    task, (shortest, longest) = checkpoint.task, checkpoint.trained_lengths or (0, 0)
+    if not isinstance(task, Addition) or shortest != longest or longest not in range(1, MAX_DIGITS + 1):
         raise ValueError(
             f"{folder} must be trained on addition of one length of 1 to {MAX_DIGITS} digits, "
-            f"got {recipe.get('task')!r} of {lengths[0]} to {lengths[1]}"
+            f"got {task.name!r} of {shortest} to {longest}"
         )
-    model = CoupledGPTForCausalLM.from_pretrained(folder).eval()
+    model: Any = checkpoint.model
     layers, encoding = model.config.num_hidden_layers, model.config.position_encoding
     if (layers, encoding) != (1, "none"):
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
-    format_fields = {field.name for field in fields(Addition)}
-    task = Addition(**{name: value for name, value in recipe.items() if name in format_fields})
-    return model, task, recipe["min_length"]
+    return model, task, longest
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
