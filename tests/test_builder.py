@@ -445,3 +445,8 @@ def test_bad_arguments_are_named_before_anything_is_made(arguments, message, tmp
     with pytest.raises(ValueError, match=message):
         load(**arguments, cache_dir=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_an_unknown_family_are_not_taken_for_a_decoders():
+    with pytest.raises(ValueError, match="rows must have the column labels or query_length, got tokens, answer"):
+        collate_rows([{"tokens": [1, 2], "answer": "3"}])

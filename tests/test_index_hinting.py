@@ -447,7 +447,7 @@ def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):
         assert "choose --decode teacher_forced" in refusal(capsys, *arguments)
         assert not output.exists()
     checkpoint = evaluation.load_checkpoint(str(folder))
-    with pytest.raises(ValueError, match="tokens in the response that are not supervised cannot write it"):
+    with pytest.raises(ValueError, match="cannot write a response with tokens that are not supervised"):
         evaluation.evaluate_lengths(checkpoint.model, checkpoint.task, [(2, 2)], name="x", decode="generate")
     evaluation.main(list(map(str, common)))
     assert (output / "results.jsonl").exists()
