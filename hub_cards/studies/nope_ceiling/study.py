@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from longhand.data import Addition, CouplingCollator, make_generator
+from longhand.data import CouplingCollator, make_generator
 from longhand.data.digits import uniform_digits
 from longhand.data.metrics import response_matches
+from longhand.data.tasks.addition import Addition
 from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
