@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> None:
     if show_help(arguments):
         return
     logging.disable_progress_bar()
-    # The other types are how libraries refuse arguments: those of a schedule, a reporter, a folder.
+    # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
     with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
         run = parse_run(arguments)
         checkpoint = claim_folder(run)

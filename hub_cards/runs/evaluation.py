@@ -3,6 +3,7 @@
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,9 @@ def _measure_accuracy(
     one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
     batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
     batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
-    measure = generated_matches if decode == "generate" else task.family.forward_matches
+    measure: Callable[..., torch.Tensor] = task.family.forward_matches
+    if decode == "generate":
+        measure = generated_matches
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
         matches = torch.cat([measure(model, batches[index], answer_length) for index in range(len(batches))]).numpy()
