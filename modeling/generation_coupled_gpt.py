@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationMixin
 
@@ -18,7 +18,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     config: CoupledGPTConfig
     model: Any
 
-    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+    def generate(self, inputs: Tensor | None = None, *args, **kwargs):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
 
         Raises:
@@ -37,7 +37,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _response_length(self, input_ids: torch.Tensor) -> int:
+    def _response_length(self, input_ids: Tensor) -> int:
         """Return the number of tokens of the longest response that the coupling rule plans for."""
         return COUPLING_RULES[self.config.coupling].plan(input_ids, 1).response_length
 
@@ -68,7 +68,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             model_kwargs["present_plan"] = self._plan_present(input_ids, plan=model_kwargs["position_plan"], **model_kwargs)
         return input_ids, model_kwargs
 
-    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> torch.Tensor:
+    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> Tensor:
         """Return a mask (batch, columns), 0 for padding and, under a window, for tokens after the longest response.
 
         These tokens have no id, so without the mask they would all see each other.

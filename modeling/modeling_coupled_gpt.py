@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
@@ -32,7 +32,7 @@ from .pair_maps import Neighbours
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .windowed_cache import WindowedCache
 
-Tokens = slice | torch.Tensor
+Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -43,14 +43,8 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 
 
 def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **kwargs
+) -> tuple[Tensor, Tensor]:
     """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
@@ -59,7 +53,7 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
-def expand_rows(rows: torch.Tensor, row_index: torch.Tensor) -> torch.Tensor:
+def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
     """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
     return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
@@ -94,18 +88,18 @@ class CoupledGPTAttention(nn.Module):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
-        bias: torch.Tensor,
-        visible_keys: torch.Tensor,
+        hidden_states: Tensor,
+        bias: Tensor,
+        visible_keys: Tensor,
         position_encoding: PositionEncoding | None = None,
-        position_ids: torch.Tensor | None = None,
+        position_ids: Tensor | None = None,
         kept: Tokens = slice(None),
-        row_index: torch.Tensor | None = None,
+        row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend in one of three forms: to all keys, to the `neighbours` among the keys, or in `neighbourhoods` of rows.
 
         Args:
@@ -137,39 +131,39 @@ class CoupledGPTAttention(nn.Module):
         )
         return self.o_proj(output.flatten(2)), weights
 
-    def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[torch.Tensor, ...]:
+    def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:
         """Return the kept queries, all keys and all values, (batch, heads, tokens, head_dim) each."""
 
-        def project(projection: nn.Linear, tokens: Tokens, length: torch.Tensor | float | None = None):
+        def project(projection: nn.Linear, tokens: Tokens, length: Tensor | float | None = None):
             if row_index is None:
                 return self._project(projection, hidden_states[:, tokens], length)
             return expand_rows(self._project(projection, hidden_states, length), row_index[:, tokens])
 
         query = project(self.q_proj, kept, self._query_length())
         length_scale = self._length_scale(visible_keys, hidden_states.dtype)
-        if isinstance(length_scale, torch.Tensor):
+        if isinstance(length_scale, Tensor):
             query = query * length_scale.transpose(-1, -2)
         key, value = project(self.k_proj, slice(None), self._key_length()), project(self.v_proj, slice(None))
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
-    def _project(self, projection: nn.Linear, states: torch.Tensor, length: torch.Tensor | float | None = None):
+    def _project(self, projection: nn.Linear, states: Tensor, length: Tensor | float | None = None):
         """Project (..., hidden) to (..., heads, head_dim), scaled to a length if it is given."""
         states = projection(states).unflatten(-1, (-1, self.head_dim))
         return states if length is None else nn.functional.normalize(states, dim=-1) * length
 
-    def _query_length(self) -> torch.Tensor | None:
+    def _query_length(self) -> Tensor | None:
         return self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
 
     def _key_length(self) -> float | None:
         return 1.0 if self.config.qk_norm else None
 
-    def _length_scale(self, visible_keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
+    def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor | float:
         """Return the factor of the scores for queries that see `visible_keys` (...) keys: (..., 1, heads), or 1."""
         if self.config.attention_scale != "log_length":
             return 1.0
         return visible_keys.clamp(min=1).log().to(dtype)[..., None, None] * self.log_length_factor
 
-    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> torch.Tensor:
+    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
         """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
         query = self._project(self.q_proj, hidden_states, self._query_length())
         key = self._project(self.k_proj, hidden_states, self._key_length())
@@ -179,7 +173,7 @@ class CoupledGPTAttention(nn.Module):
         if len(hidden_states) <= FEW_ROWS:
             return attend_by_table(query, key, value, neighbourhoods, bias, scaling)
 
-        def gather(queries: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        def gather(queries: slice) -> tuple[Tensor, Tensor]:
             return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
 
         return attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
@@ -197,7 +191,7 @@ class CoupledGPTMLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self.activation = ACT2FN[config.hidden_act]
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         hidden = self.activation(self.up_proj(hidden_states))
         if self.gated:
             hidden = hidden * self.gate_proj(hidden_states)
@@ -218,7 +212,7 @@ class ResidualNorms(nn.Module):
         self.output = norm("sandwich")
         self.sum = norm("post", "pre_post")
 
-    def add(self, residual: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    def add(self, residual: Tensor, output: Tensor) -> Tensor:
         """Return the residual sum of a sublayer's input and its output."""
         return self.sum(residual + self.output(output))
 
@@ -235,12 +229,12 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
+        hidden_states: Tensor,
         kept: Tokens = slice(None),
-        row_index: torch.Tensor | None = None,
+        row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         **kwargs: Any,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the states of the kept tokens (batch, kept, hidden), or a row for each neighbourhood (distinct, hidden)."""
         attention_output, _ = self.self_attn(
             hidden_states=self.attention_norms.input(hidden_states),
@@ -308,19 +302,19 @@ class ForwardInputs:
         neighbours: the neighbours of the queries, or None.
     """
 
-    hidden_states: torch.Tensor
-    row_index: torch.Tensor | None
-    position_ids: torch.Tensor | None
-    attention_mask: torch.Tensor | None
+    hidden_states: Tensor
+    row_index: Tensor | None
+    position_ids: Tensor | None
+    attention_mask: Tensor | None
     past_key_values: Cache | None
     past_length: int
     tokens: int
     kept: Tokens
     queries: Tokens
-    pair_map: torch.Tensor | None = None
+    pair_map: Tensor | None = None
     neighbours: Neighbours | None = None
 
-    def query_columns(self) -> torch.Tensor:
+    def query_columns(self) -> Tensor:
         """Return the columns of the queries among the keys, (queries,)."""
         columns = torch.arange(self.past_length, self.past_length + self.tokens, device=self.hidden_states.device)
         return columns[self.queries]
@@ -338,7 +332,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def plan_position_ids(self, input_ids: torch.Tensor, columns: int) -> torch.Tensor:
+    def plan_position_ids(self, input_ids: Tensor, columns: int) -> Tensor:
         """Return the position ids (batch, levels, columns) of query and response by the configured coupling rule.
 
         With `randomized_positions` they are spread evenly over 1..max_position_ids.
@@ -350,15 +344,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
         if use_cache and past_key_values is None:
@@ -406,7 +400,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         else:
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
-        kept = logits_to_keep if isinstance(logits_to_keep, torch.Tensor) else slice(-logits_to_keep or None, None)
+        kept = logits_to_keep if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
         queries = kept if len(self.layers) == 1 else slice(None)
         return ForwardInputs(
             hidden_states, row_index, position_ids, attention_mask, past_key_values, past_length, tokens, kept, queries
@@ -451,7 +445,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             }
             yield index, layer, inputs.kept if index == last > 0 else slice(None), arguments
 
-    def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> torch.Tensor:
+    def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> Tensor:
         """Apply all layers with scores of every query and key; return the kept states (batch, kept, hidden)."""
         hidden_states, visible, pair_map = inputs.hidden_states, self._visible_keys(inputs), inputs.pair_map
         for index, layer, queries, arguments in self._steps(inputs):
@@ -460,7 +454,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments, **kwargs)
         return hidden_states
 
-    def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
+    def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
         """Apply all layers with scores of neighbours, whose keys are in a cache; return (batch, kept, hidden)."""
         hidden_states = inputs.hidden_states
         for index, layer, queries, arguments in self._steps(inputs):
@@ -470,7 +464,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbours=neighbours, **arguments)
         return hidden_states
 
-    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
+    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
         """Apply all layers to distinct neighbourhoods; return the kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
@@ -489,9 +483,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             row_index = neighbourhoods.index
         return expand_rows(hidden_states, row_index)
 
-    def neighbours(
-        self, position_ids: torch.Tensor, query_columns: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> Neighbours:
+    def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.
 
         Args:
@@ -510,7 +502,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
-    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.Tensor | None:
+    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> Tensor | None:
         """Return the ids as (batch or 1, levels, tokens), derived if omitted; None if the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
@@ -533,7 +525,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     def _embed(self, token_embeddings, position_ids):
         return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)
 
-    def _distinct_inputs(self, input_ids, position_ids) -> tuple[torch.Tensor, torch.Tensor]:
+    def _distinct_inputs(self, input_ids, position_ids) -> tuple[Tensor, Tensor]:
         """Return the distinct inputs of the first layer, (distinct, hidden), and the index of each token's, (batch, tokens).
 
         A token's input depends only on the token and its ids. A batch holds few such pairs (at most vocabulary times
@@ -550,7 +542,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         levels = torch.stack(ids).unsqueeze(0) if ids else None
         return self._embed(self.embed_tokens(tokens).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, inputs: ForwardInputs) -> torch.Tensor:
+    def _visible_keys(self, inputs: ForwardInputs) -> Tensor:
         """Return which keys each query sees, (batch or 1, queries, keys).
 
         Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
@@ -563,7 +555,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             visible = visible & (inputs.pair_map >= 0)
         return visible
 
-    def _attention_bias(self, visible, relations, layer, dtype) -> torch.Tensor:
+    def _attention_bias(self, visible, relations, layer, dtype) -> Tensor:
         """Return the additive bias (*visible.shape, heads or 1): the encoding's bias for visible keys.
 
         Hidden keys have the lowest value, whose weight after softmax is exactly zero.
@@ -596,16 +588,16 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         r"""
@@ -649,7 +641,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         loss = None
         if labels is not None:
             next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-            if isinstance(logits_to_keep, torch.Tensor):
+            if isinstance(logits_to_keep, Tensor):
                 next_labels = next_labels[:, logits_to_keep]
             elif logits_to_keep:
                 next_labels = next_labels[:, -logits_to_keep:]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -32,14 +32,14 @@ def hiding_bias(dtype: torch.dtype) -> float:
 
 def eager_attention_forward(
     module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
     **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
@@ -60,7 +60,7 @@ class RelationVectors(nn.Module):
         tables = 1 if config.share_over_heads else len(self.heads)
         self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
 
-    def scores(self, query: torch.Tensor) -> torch.Tensor:
+    def scores(self, query: Tensor) -> Tensor:
         """Return the products of queries (batch, heads, queries, head_dim) with all vectors: (..., queries, relations + 1).
 
         The last column is 0, for keys that are not related: the index `NOT_RELATED`, -1, points to it.
@@ -97,12 +97,12 @@ class PairwiseBertAttention(nn.Module):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
-        pair_maps: dict[str, torch.Tensor],
-        attention_mask: torch.Tensor | None,
+        hidden_states: Tensor,
+        pair_maps: dict[str, Tensor],
+        attention_mask: Tensor | None,
         neighbours: Neighbours | None = None,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend from every token to all keys, or only to its `neighbours`.
 
         Args:
@@ -172,7 +172,7 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
         attention_output, _ = self.self_attn(hidden_states, **kwargs)
         hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
         output = self.down_proj(self.activation(self.up_proj(hidden_states)))
@@ -188,7 +188,7 @@ class PairwiseBertModelOutput(BaseModelOutput):
         num_loops: number of times that the layers were applied.
     """
 
-    last_change: torch.Tensor | None = None
+    last_change: Tensor | None = None
     num_loops: int | None = None
 
 
@@ -254,11 +254,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
@@ -278,7 +278,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
         return self._loop(embeddings, hidden, **attention, **kwargs)
 
-    def _loop(self, embeddings: torch.Tensor, hidden: torch.Tensor | None, **kwargs) -> PairwiseBertModelOutput:
+    def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
 
         Args:
@@ -312,7 +312,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
-    def _check_pair_map(self, pair_map: torch.Tensor, names: list[str], tokens: int) -> None:
+    def _check_pair_map(self, pair_map: Tensor, names: list[str], tokens: int) -> None:
         """Raise ValueError unless a given map is the map of the only rule, for this number of tokens."""
         if len(names) > 1:
             raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
@@ -342,7 +342,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return {"pair_maps": pair_maps, "attention_mask": mask}
         return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
 
-    def check_inputs(self, input_ids: torch.Tensor) -> None:
+    def check_inputs(self, input_ids: Tensor) -> None:
         """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
         self._pair_maps(input_ids, None, None, input_ids.shape[1])
         self.check_tokens(input_ids.shape[1])
@@ -353,7 +353,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.Tensor | None) -> torch.Tensor:
+    def _add_positions(self, embeddings: Tensor, input_ids: Tensor | None) -> Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
         self.check_tokens(embeddings.shape[1])
@@ -371,7 +371,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return int(torch.randint((most + 1) // 2, most + 1, ()))
         return most if self.config.settle_tolerance is None else tokens + most
 
-    def _settled(self, change: torch.Tensor) -> bool:
+    def _settled(self, change: Tensor) -> bool:
         tolerance = self.config.settle_tolerance
         return not self.training and tolerance is not None and bool((change.abs() <= tolerance).all())
 
@@ -390,12 +390,12 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         r"""
@@ -434,7 +434,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def _share_of_step(self, labels: torch.Tensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
+    def _share_of_step(self, labels: Tensor, num_items_in_batch=None, **kwargs) -> Tensor | float:
         """Return this batch's share of an optimizer step; Trainer gives the number of labels of all accumulated batches."""
         return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
 

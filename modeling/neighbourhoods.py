@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .packing import distinct_rows
 from .pair_maps import NOT_RELATED, Neighbours
@@ -30,15 +30,13 @@ class Neighbourhoods(NamedTuple):
         index: (batch, queries) the neighbourhood of each token.
     """
 
-    queries: torch.Tensor
-    keys: torch.Tensor
-    relations: torch.Tensor
-    index: torch.Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    queries: Tensor
+    keys: Tensor
+    relations: Tensor
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
 
 
-def distinct_neighbourhoods(
-    row_index: torch.Tensor, queries: slice | torch.Tensor, neighbours: Neighbours
-) -> Neighbourhoods:
+def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbours: Neighbours) -> Neighbourhoods:
     """Find the distinct neighbourhoods of the tokens in the columns `queries`; the order of the keys does not count.
 
     The cost is the cost of sorting (queries times neighbours) numbers.
@@ -68,7 +66,7 @@ def distinct_neighbourhoods(
     )
 
 
-def _weights(scores: torch.Tensor, bias: torch.Tensor, scaling: float | torch.Tensor, chunk: slice) -> torch.Tensor:
+def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice) -> Tensor:
     """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
     scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
     precise = torch.promote_types(scores.dtype, torch.float32)
@@ -76,13 +74,8 @@ def _weights(scores: torch.Tensor, bias: torch.Tensor, scaling: float | torch.Te
 
 
 def attend_by_table(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    neighbourhoods: Neighbourhoods,
-    bias: torch.Tensor,
-    scaling: float | torch.Tensor,
-) -> torch.Tensor:
+    query: Tensor, key: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, bias: Tensor, scaling: float | Tensor
+) -> Tensor:
     """Compute what `attend_to_gathered` does, for few distinct inputs, without a copy of states for each neighbour.
 
     Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
@@ -110,11 +103,8 @@ def attend_by_table(
 
 
 def attend_to_gathered(
-    query: torch.Tensor,
-    gather: Callable[[slice], tuple[torch.Tensor, torch.Tensor]],
-    bias: torch.Tensor,
-    scaling: float | torch.Tensor,
-) -> torch.Tensor:
+    query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float | Tensor
+) -> Tensor:
     """Attend from every query to its own keys, `CHUNK` queries at a time.
 
     Args:
@@ -135,14 +125,7 @@ def attend_to_gathered(
     return torch.cat(outputs)
 
 
-def attend_to_columns(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    columns: torch.Tensor,
-    bias: torch.Tensor,
-    scaling: float,
-) -> torch.Tensor:
+def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor, bias: Tensor, scaling: float) -> Tensor:
     """Attend from every query to the keys in a few columns of its example.
 
     Args:
@@ -161,7 +144,7 @@ def attend_to_columns(
     example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
     key, value = key.transpose(1, 2), value.transpose(1, 2)
 
-    def gather(chunk: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(chunk: slice) -> tuple[Tensor, Tensor]:
         return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
 
     return attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))

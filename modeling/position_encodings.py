@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
@@ -66,32 +66,26 @@ class PositionEncoding(nn.Module):
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
 
-    def check(self, position_ids: torch.Tensor) -> None:
+    def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent."""
 
-    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
         return token_embeddings
 
-    def rotate(self, states: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def rotate(self, states: Tensor, position_ids: Tensor) -> Tensor:
         """Return queries or keys (batch, heads, tokens, head_dim) rotated by their ids (batch or 1, levels, tokens)."""
         return states
 
-    def pair_map(self, query_ids: torch.Tensor, key_ids: torch.Tensor) -> torch.Tensor | None:
+    def pair_map(self, query_ids: Tensor, key_ids: Tensor) -> Tensor | None:
         """Return the relations (batch or 1, queries, keys) for `bias`, or None; ids are (batch or 1, levels, tokens)."""
         return None
 
-    def neighbours(
-        self,
-        query_ids: torch.Tensor,
-        key_ids: torch.Tensor,
-        query_columns: torch.Tensor,
-        present: torch.Tensor | None,
-    ) -> Neighbours:
+    def neighbours(self, query_ids: Tensor, key_ids: Tensor, query_columns: Tensor, present: Tensor | None) -> Neighbours:
         """Return the keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
         raise NotImplementedError
 
-    def bias(self, relations: torch.Tensor, layer: int) -> torch.Tensor | None:
+    def bias(self, relations: Tensor, layer: int) -> Tensor | None:
         """Return a bias (*relations.shape, heads) for the scaled scores, or None."""
         return None
 
@@ -357,7 +351,7 @@ class FireBias(TokenDistanceBias):
         precise = torch.promote_types(self.scale.dtype, torch.float32)
         scale, threshold = self.scale[layer].to(precise).abs(), (self.threshold_factor[layer] * self.first_threshold).abs()
 
-        def psi(x: torch.Tensor) -> torch.Tensor:
+        def psi(x: Tensor) -> Tensor:
             return torch.log(scale * x + 1)
 
         query_ids, distance = (part.to(precise) for part in (relations // FIRE_IDS, relations % FIRE_IDS))
