@@ -18,6 +18,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
+from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
 from .neighbourhoods import (
     FEW_ROWS,
@@ -42,20 +43,14 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def eager_attention_forward(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **kwargs
-) -> tuple[Tensor, Tensor]:
-    """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
 def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
     """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
     return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
+
+
+def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
+    """Return the last tokens if a number of them is given, all for 0, else the tokens of the given indices."""
+    return logits_to_keep if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
 
 
 class CoupledGPTAttention(nn.Module):
@@ -131,45 +126,38 @@ class CoupledGPTAttention(nn.Module):
         )
         return self.o_proj(output.flatten(2)), weights
 
+    def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
+        query, key, value = (
+            projection(states).unflatten(-1, (-1, self.head_dim))
+            for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states), (self.v_proj, key_states))
+        )
+        if self.config.qk_norm:
+            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
+            key = nn.functional.normalize(key, dim=-1)
+        return query, key, value
+
     def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:
         """Return the kept queries, all keys and all values, (batch, heads, tokens, head_dim) each."""
-
-        def project(projection: nn.Linear, tokens: Tokens, length: Tensor | float | None = None):
-            if row_index is None:
-                return self._project(projection, hidden_states[:, tokens], length)
-            return expand_rows(self._project(projection, hidden_states, length), row_index[:, tokens])
-
-        query = project(self.q_proj, kept, self._query_length())
-        length_scale = self._length_scale(visible_keys, hidden_states.dtype)
-        if isinstance(length_scale, Tensor):
-            query = query * length_scale.transpose(-1, -2)
-        key, value = project(self.k_proj, slice(None), self._key_length()), project(self.v_proj, slice(None))
+        if row_index is None:
+            query, key, value = self._project(hidden_states[:, kept], hidden_states)
+        else:
+            rows = zip(self._project(hidden_states, hidden_states), (row_index[:, kept], row_index, row_index), strict=True)
+            query, key, value = (expand_rows(states, index) for states, index in rows)
+        if self.config.attention_scale == "log_length":
+            query = query * self._length_scale(visible_keys, hidden_states.dtype).unsqueeze(-1)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
-    def _project(self, projection: nn.Linear, states: Tensor, length: Tensor | float | None = None):
-        """Project (..., hidden) to (..., heads, head_dim), scaled to a length if it is given."""
-        states = projection(states).unflatten(-1, (-1, self.head_dim))
-        return states if length is None else nn.functional.normalize(states, dim=-1) * length
-
-    def _query_length(self) -> Tensor | None:
-        return self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
-
-    def _key_length(self) -> float | None:
-        return 1.0 if self.config.qk_norm else None
-
-    def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor | float:
-        """Return the factor of the scores for queries that see `visible_keys` (...) keys: (..., 1, heads), or 1."""
-        if self.config.attention_scale != "log_length":
-            return 1.0
-        return visible_keys.clamp(min=1).log().to(dtype)[..., None, None] * self.log_length_factor
+    def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the learned factor of the scores (..., heads) for queries that see `visible_keys` (...) keys."""
+        return visible_keys.clamp(min=1).log().to(dtype).unsqueeze(-1) * self.log_length_factor
 
     def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
         """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
-        query = self._project(self.q_proj, hidden_states, self._query_length())
-        key = self._project(self.k_proj, hidden_states, self._key_length())
-        value = self._project(self.v_proj, hidden_states)
-        bias = bias.to(query.dtype)
-        scaling = self.scaling * self._length_scale(visible_keys, query.dtype)
+        query, key, value = self._project(hidden_states, hidden_states)
+        bias, scaling = bias.to(query.dtype), self.scaling
+        if self.config.attention_scale == "log_length":
+            scaling = scaling * self._length_scale(visible_keys, query.dtype).unsqueeze(1)
         if len(hidden_states) <= FEW_ROWS:
             return attend_by_table(query, key, value, neighbourhoods, bias, scaling)
 
@@ -261,11 +249,7 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    _can_compile_fullgraph = False
-    _can_record_outputs = {  # noqa: RUF012
-        "hidden_states": CoupledGPTDecoderLayer,
-        "attentions": CoupledGPTAttention,
-    }
+    _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -276,11 +260,8 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=getattr(module, "initial_std", module.in_features**-0.5))
         elif isinstance(module, nn.Embedding):
             init.normal_(module.weight)
-        elif isinstance(module, nn.RMSNorm):
-            init.ones_(module.weight)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
+        else:
+            super()._init_weights(module)
 
 
 @dataclass
@@ -357,11 +338,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        recorded = {
-            name: kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}"))
-            for name in ("hidden_states", "attentions")
-        }
-        every_token = recorded["hidden_states"]
+        every_token, every_pair = (
+            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
+        )
         inputs = self._resolve_inputs(
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
@@ -370,7 +349,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         elif neighbours is not None:
             inputs.neighbours = neighbours.select(inputs.queries)
         else:
-            self._derive_relations(inputs, all_pairs=any(recorded.values()))
+            self._derive_relations(inputs, all_pairs=every_token or every_pair)
 
         if inputs.neighbours is None:
             hidden_states = self._forward_all_pairs(inputs, **kwargs)
@@ -390,7 +369,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        past_length = self._past_length(past_key_values)
+        if past_key_values is not None and past_key_values.is_compileable:
+            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
         if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens):
             raise ValueError(f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}")
@@ -400,19 +381,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         else:
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
-        kept = logits_to_keep if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
+        kept = kept_tokens(logits_to_keep)
         queries = kept if len(self.layers) == 1 else slice(None)
         return ForwardInputs(
             hidden_states, row_index, position_ids, attention_mask, past_key_values, past_length, tokens, kept, queries
         )
-
-    def _past_length(self, past_key_values: Cache | None) -> int:
-        """Return the number of tokens in the cache."""
-        if past_key_values is None:
-            return 0
-        if past_key_values.is_compileable:
-            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
-        return past_key_values.get_seq_length()
 
     def _derive_relations(self, inputs: ForwardInputs, all_pairs: bool) -> None:
         """Derive the pair map or the neighbours from the position ids, if the encoding reads relations.
@@ -592,11 +565,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         pair_map: Tensor | None = None,
-        neighbours: Neighbours | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
@@ -609,11 +578,12 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             pair_map: relations (batch or 1, tokens, past + tokens), for a position encoding that reads them; derived from
                 `position_ids` if omitted, which is not possible if `past_key_values` hold tokens. If given, all pairs are
                 scored, under a window too.
-            neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
-                encoding with a window; derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
             logits_to_keep: number of last tokens, or the indices of tokens, for which the last layer, the final norm and
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
+            kwargs: `inputs_embeds`, `past_key_values` and `use_cache` as in transformers, and `neighbours`: the keys that
+                each token may attend to, in place of a pair map and of `attention_mask`, for an encoding with a window;
+                derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested.
@@ -623,42 +593,16 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 learned table; ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            pair_map=pair_map,
-            neighbours=neighbours,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            logits_to_keep=logits_to_keep,
-            **kwargs,
+            input_ids, attention_mask, position_ids, pair_map, logits_to_keep=logits_to_keep, **kwargs
         )
         hidden_states = outputs.last_hidden_state
         if self.config.tie_word_embeddings:
             hidden_states = hidden_states * self.config.hidden_size**-0.5
-        logits = self.lm_head(hidden_states)
-        loss = None
+        logits, loss = self.lm_head(hidden_states), None
         if labels is not None:
-            next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-            if isinstance(logits_to_keep, Tensor):
-                next_labels = next_labels[:, logits_to_keep]
-            elif logits_to_keep:
-                next_labels = next_labels[:, -logits_to_keep:]
-            loss = self.loss_function(
-                logits=logits,
-                labels=labels,
-                shift_labels=next_labels.contiguous(),
-                vocab_size=self.config.vocab_size,
-                **kwargs,
-            )
-        return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+            next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
+            loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
+        return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
 
 
 CoupledGPTModel.register_for_auto_class("AutoModel")
