@@ -210,5 +210,3 @@ class CoupledGPTConfig(PreTrainedConfig):
 
 
 CoupledGPTConfig.register_for_auto_class()
-
-__all__ = ["CoupledGPTConfig"]

@@ -158,5 +158,3 @@ class PairwiseBertConfig(PreTrainedConfig):
 
 
 PairwiseBertConfig.register_for_auto_class()
-
-__all__ = ["PairwiseBertConfig"]

@@ -13,11 +13,13 @@ def _two_numbers(input_ids: Tensor, columns: int, sign: int, operands_reversed: 
     """Return ids by significance: digit k (ones are 0) has the id `last - k`, where `last` is the id of the ones.
 
     A response of R digits has the ids `last - R + 1` to `last`. Operands of A and B digits have a sum of R = max(A, B) + 1
-    digits and a product of R = A + B. A marker sits one id above `last`; it is never coupled to the response's top digit.
+    digits, a difference of R = max(A, B) and a product of R = A + B. A marker sits one id above `last`; it is never coupled
+    to the response's top digit.
     """
     begin, middle, equals = two_number_markers(input_ids, sign).split(1, dim=1)
     first_length, second_length = middle - begin - 1, equals - middle - 1
-    digits = torch.maximum(first_length, second_length) + 1 if sign == PLUS else first_length + second_length
+    longest = torch.maximum(first_length, second_length)
+    digits = {PLUS: longest + 1, MINUS: longest, TIMES: first_length + second_length}[sign]
     response_length = int(digits.max()) + 1
 
     column = torch.arange(columns, device=input_ids.device)
@@ -187,15 +189,11 @@ def subtraction(input_ids: Tensor, columns: int) -> Plan:
     Raises:
         ValueError: a row is not of the form `$A-B=`.
     """
-    begin, middle, equals = two_number_markers(input_ids, MINUS).split(1, dim=1)
-    digits = torch.maximum(middle - begin, equals - middle) - 1
+    plan = _two_numbers(input_ids, columns, MINUS, operands_reversed=False, response_reversed=True)
+    middle, equals = two_number_markers(input_ids, MINUS)[:, 1:].split(1, dim=1)
     column = torch.arange(columns, device=input_ids.device)
-    significance = torch.where(column <= middle, middle - 1 - column, equals - 1 - column)
-    significance = torch.where(column > equals, column - equals - 1, significance)
-    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3))
-    planned = (column > begin) & (column <= equals + digits)
-    ids = torch.stack(torch.broadcast_tensors(digits - significance, operand), dim=1)
-    return Plan(torch.where(planned.unsqueeze(1), ids, 0), int(digits.max()) + 1)
+    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3)).unsqueeze(1)
+    return Plan(torch.cat([plan.position_ids, torch.where(plan.position_ids > 0, operand, 0)], dim=1), plan.response_length)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 1} digits in all")

@@ -29,7 +29,7 @@ from .neighbourhoods import (
     distinct_neighbourhoods,
 )
 from .packing import distinct_rows
-from .pair_maps import Neighbours
+from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .windowed_cache import WindowedCache
 
@@ -99,7 +99,7 @@ class CoupledGPTAttention(nn.Module):
 
         Args:
             hidden_states: (batch, tokens, hidden); rows (distinct, hidden) with `row_index` or `neighbourhoods`.
-            bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all keys, else (batch or 1, kept,
+            bias: added to the scaled scores; (batch or 1, kept, keys, heads or 1) for all keys, else (batch or 1, kept,
                 neighbours, heads) or (distinct, neighbours, heads).
             visible_keys: (batch or 1, kept) or (distinct,), the number of keys that a query sees.
             row_index: (batch, tokens), the row of every token.
@@ -121,9 +121,8 @@ class CoupledGPTAttention(nn.Module):
                 columns = past_key_values.slots(columns, self.layer_idx)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        output, weights = attention(
-            self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
-        )
+        bias = bias.permute(0, 3, 1, 2).to(query.dtype)
+        output, weights = attention(self, query, key, value, bias, scaling=self.scaling, is_causal=False, **kwargs)
         return self.o_proj(output.flatten(2)), weights
 
     def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,20 +223,15 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
         **kwargs: Any,
     ) -> Tensor:
         """Return the states of the kept tokens (batch, kept, hidden), or a row for each neighbourhood (distinct, hidden)."""
-        attention_output, _ = self.self_attn(
-            hidden_states=self.attention_norms.input(hidden_states),
-            kept=kept,
-            row_index=row_index,
-            neighbourhoods=neighbourhoods,
-            **kwargs,
-        )
+        states = self.attention_norms.input(hidden_states)
+        output, _ = self.self_attn(states, kept=kept, row_index=row_index, neighbourhoods=neighbourhoods, **kwargs)
         if neighbourhoods is not None:
             residual = expand_rows(hidden_states, neighbourhoods.queries)
         elif row_index is not None:
             residual = expand_rows(hidden_states, row_index[:, kept])
         else:
             residual = hidden_states[:, kept]
-        hidden_states = self.attention_norms.add(residual, attention_output)
+        hidden_states = self.attention_norms.add(residual, output)
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
 
@@ -405,10 +399,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             queries = inputs.position_ids[..., inputs.queries]
             inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
 
-    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, nn.Module, Tokens, dict[str, Any]]]:
-        """Yield the number of every layer, the layer, the choice among the queries so far, and its arguments."""
+    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, Tokens, dict[str, Any]]]:
+        """Yield the number of every layer, the choice among the queries so far, and the layer's arguments."""
         last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
+        for index in range(len(self.layers)):
             arguments = {
                 "kept": inputs.kept if index == last else slice(None),
                 "row_index": inputs.row_index if index == 0 else None,
@@ -416,25 +410,24 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 "position_encoding": self.position_encoding,
                 "past_key_values": inputs.past_key_values,
             }
-            yield index, layer, inputs.kept if index == last > 0 else slice(None), arguments
+            yield index, inputs.kept if index == last > 0 else slice(None), arguments
 
     def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> Tensor:
         """Apply all layers with scores of every query and key; return the kept states (batch, kept, hidden)."""
         hidden_states, visible, pair_map = inputs.hidden_states, self._visible_keys(inputs), inputs.pair_map
-        for index, layer, queries, arguments in self._steps(inputs):
+        for index, queries, arguments in self._steps(inputs):
             visible, pair_map = visible[:, queries], None if pair_map is None else pair_map[:, queries]
-            bias = self._attention_bias(visible, pair_map, index, hidden_states.dtype).permute(0, 3, 1, 2)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments, **kwargs)
+            hidden_states = self._run_layer(index, hidden_states, visible, pair_map, **arguments, **kwargs)
         return hidden_states
 
     def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
         """Apply all layers with scores of neighbours, whose keys are in a cache; return (batch, kept, hidden)."""
         hidden_states = inputs.hidden_states
-        for index, layer, queries, arguments in self._steps(inputs):
+        for index, queries, arguments in self._steps(inputs):
             neighbours = neighbours.select(queries)
             visible = neighbours.relations >= 0
-            bias = self._attention_bias(visible, neighbours.relations, index, hidden_states.dtype)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbours=neighbours, **arguments)
+            arguments["neighbours"] = neighbours
+            hidden_states = self._run_layer(index, hidden_states, visible, neighbours.relations, **arguments)
         return hidden_states
 
     def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
@@ -447,13 +440,11 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             batch, tokens, _ = hidden_states.shape
             row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
             hidden_states = hidden_states.flatten(0, 1)
-        for index, layer, queries, arguments in self._steps(inputs):
+        for index, queries, arguments in self._steps(inputs):
             neighbours = neighbours.select(queries)
             neighbourhoods = distinct_neighbourhoods(row_index, arguments["kept"], neighbours)
-            visible = neighbourhoods.relations >= 0
-            bias = self._attention_bias(visible, neighbourhoods.relations, index, hidden_states.dtype)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbourhoods=neighbourhoods)
-            row_index = neighbourhoods.index
+            relations, row_index = neighbourhoods.relations, neighbourhoods.index
+            hidden_states = self._run_layer(index, hidden_states, relations >= 0, relations, neighbourhoods=neighbourhoods)
         return expand_rows(hidden_states, row_index)
 
     def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
@@ -486,9 +477,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                     f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
                 )
             position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
-        levels = self.config.position_levels
-        if position_ids.ndim == 2:
-            position_ids = position_ids.unsqueeze(1)
+        levels, position_ids = self.config.position_levels, with_levels(position_ids)
         if position_ids.shape[1:] != (levels, tokens):
             raise ValueError(
                 f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {tuple(position_ids.shape)}"
@@ -528,16 +517,20 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             visible = visible & (inputs.pair_map >= 0)
         return visible
 
-    def _attention_bias(self, visible, relations, layer, dtype) -> Tensor:
-        """Return the additive bias (*visible.shape, heads or 1): the encoding's bias for visible keys.
+    def _run_layer(self, index: int, hidden_states, visible, relations, **arguments) -> Tensor:
+        """Apply one layer, with the encoding's bias for visible keys.
 
-        Hidden keys have the lowest value, whose weight after softmax is exactly zero.
+        Hidden keys have the lowest bias, whose weight after softmax is exactly zero.
+
+        Args:
+            visible: whether a query sees a key, (batch or 1, queries, keys) or as `relations` of neighbours.
+            relations: of this shape, or None.
         """
-        lowest = torch.finfo(dtype).min
-        bias = None if relations is None else self.position_encoding.bias(relations, layer)
+        bias = None if relations is None else self.position_encoding.bias(relations, index)
         if bias is None:
-            bias = torch.zeros((), dtype=dtype, device=visible.device)
-        return torch.where(visible.unsqueeze(-1), bias.to(dtype), lowest)
+            bias = hidden_states.new_zeros(())
+        bias = torch.where(visible.unsqueeze(-1), bias.to(hidden_states.dtype), torch.finfo(hidden_states.dtype).min)
+        return self.layers[index](hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments)
 
 
 class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin):
@@ -607,5 +600,3 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
 CoupledGPTModel.register_for_auto_class("AutoModel")
 CoupledGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-
-__all__ = ["CoupledGPTForCausalLM", "CoupledGPTModel", "CoupledGPTPreTrainedModel"]

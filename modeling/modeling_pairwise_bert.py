@@ -397,5 +397,3 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
 PairwiseBertModel.register_for_auto_class("AutoModel")
 PairwiseBertForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
-
-__all__ = ["PairwiseBertForTokenClassification", "PairwiseBertModel", "PairwiseBertPreTrainedModel"]

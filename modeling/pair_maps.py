@@ -78,20 +78,20 @@ def coupled_pair_map(query_ids: Tensor, key_ids: Tensor, window: Window, windowe
     Returns:
         (batch or 1, query length, key length) int32.
     """
-    query_ids, key_ids = _with_levels(query_ids), _with_levels(key_ids)
+    query_ids, key_ids = (with_levels(ids).to(torch.int32) for ids in (query_ids, key_ids))
     query_ids, key_ids = query_ids.unsqueeze(-1), key_ids.unsqueeze(-2)
     if is_listed(window):
         return _listed_relations(query_ids, key_ids, window)
     return _relations(query_ids, key_ids, level_ranges(window, query_ids.shape[1]), windowed)
 
 
-def _with_levels(ids: Tensor) -> Tensor:
+def with_levels(ids: Tensor) -> Tensor:
+    """Return ids (batch or 1, levels, tokens), of one level if they are given as (batch or 1, tokens)."""
     return ids.unsqueeze(1) if ids.ndim == 2 else ids
 
 
 def _relations(query_ids, key_ids, ranges, windowed: bool) -> Tensor:
     """Return the relations for a range; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
-    query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     combined, any_shared, any_outside = query_ids.new_zeros(()), False, False
     for level, (low, high) in enumerate(ranges):
         difference = query_ids[:, level] - key_ids[:, level]
@@ -112,7 +112,6 @@ def _relations(query_ids, key_ids, ranges, windowed: bool) -> Tensor:
 
 def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> Tensor:
     """Return the relations for a list; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
-    query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     difference, query_none, key_none = query_ids - key_ids, query_ids == 0, key_ids == 0
     entries = {ONLY_KEY: query_none & ~key_none, ONLY_QUERY: key_none & ~query_none, NEITHER: query_none & key_none}
     shared = ~(query_none | key_none)

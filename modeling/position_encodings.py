@@ -327,12 +327,8 @@ class FireBias(TokenDistanceBias):
         """Draw the MLP as torch draws an `nn.Linear`."""
         init.constant_(self.scale, self.first_scale)
         init.ones_(self.threshold_factor)
-        for parameter, inputs in (
-            (self.hidden_weight, 1),
-            (self.hidden_bias, 1),
-            (self.output_weight, self.hidden_units),
-            (self.output_bias, self.hidden_units),
-        ):
+        parameters = (self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias)
+        for parameter, inputs in zip(parameters, (1, 1, self.hidden_units, self.hidden_units), strict=True):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
     def check(self, position_ids):
