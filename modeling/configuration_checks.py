@@ -22,7 +22,6 @@ def check_activation(config: PreTrainedConfig) -> None:
 
 def check_heads(config: PreTrainedConfig, hint: str = "") -> None:
     """Raise ValueError, with a hint, if the heads do not divide `hidden_size`."""
-    if config.num_attention_heads < 1 or config.hidden_size % config.num_attention_heads:
-        raise ValueError(
-            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}{hint}"
-        )
+    size, heads = config.hidden_size, config.num_attention_heads
+    if heads < 1 or size % heads:
+        raise ValueError(f"hidden_size {size} is not a multiple of num_attention_heads {heads}{hint}")

@@ -174,9 +174,7 @@ class CoupledGPTConfig(PreTrainedConfig):
             )
         levels = COUPLING_RULES[self.coupling].levels
         if self.position_levels != levels:
-            raise ValueError(
-                f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
-            )
+            raise ValueError(f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}")
 
     def _check_relation_range(self):
         if self.relation_range is None:

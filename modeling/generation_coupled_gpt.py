@@ -72,23 +72,19 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
         if has_default_max_length and generation_config.max_new_tokens is None:
             generation_config.max_new_tokens = self._response_length(kwargs["inputs_tensor"])
-        return super()._prepare_generated_length(
-            generation_config=generation_config, has_default_max_length=has_default_max_length, **kwargs
-        )
+        return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
-    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
-        position_ids, is_derived = model_kwargs.pop("position_ids", None), model_kwargs.pop("plan_is_derived", False)
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(
-            expand_size, is_encoder_decoder, input_ids, **model_kwargs
-        )
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
+        position_ids, is_derived = kwargs.pop("position_ids", None), kwargs.pop("plan_is_derived", False)
+        input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
         if position_ids is not None:
             position_ids = with_levels(position_ids)
             if len(position_ids) > 1:
                 position_ids = position_ids.repeat_interleave(expand_size, dim=0)
-            present = self._present(input_ids, position_ids, model_kwargs.get("attention_mask"))
+            present = self._present(input_ids, position_ids, kwargs.get("attention_mask"))
             # Not named position_ids, because transformers extends these by itself and cuts them for chunked prefill.
-            model_kwargs["plan"] = GenerationPlan(position_ids, present, is_derived)
-        return input_ids, model_kwargs
+            kwargs["plan"] = GenerationPlan(position_ids, present, is_derived)
+        return input_ids, kwargs
 
     def _present(self, input_ids: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return `GenerationPlan.present` of prompts."""
@@ -126,18 +122,16 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
         if plan is not None:
-            position_ids, beyond = plan.position_ids, max(0, length - plan.position_ids.shape[-1])
+            beyond = max(0, length - plan.position_ids.shape[-1])
             if beyond and plan.is_derived:
-                position_ids = self.model.plan_position_ids(input_ids, length)
+                planned = self.model.plan_position_ids(input_ids, length)
             else:
-                position_ids = nn.functional.pad(position_ids, (0, beyond))
-            inputs["position_ids"] = position_ids[..., past_length:length]
+                planned = nn.functional.pad(plan.position_ids, (0, beyond))
+            inputs["position_ids"] = position_ids = planned[..., past_length:length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
             if isinstance(past_key_values, WindowedCache):
                 inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
             else:
-                inputs["pair_map"] = self.model.position_encoding.pair_map(
-                    inputs["position_ids"], position_ids[..., :length]
-                )
+                inputs["pair_map"] = self.model.position_encoding.pair_map(position_ids, planned[..., :length])
         return inputs

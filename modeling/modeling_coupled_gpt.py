@@ -268,11 +268,11 @@ class ForwardInputs:
         position_ids: (batch or 1, levels, tokens); None if the encoding reads none.
         attention_mask: (batch, keys), 0 for padding, or None; the keys are the tokens of the cache and of this pass.
         past_key_values: the cache, or None.
-        past_length: number of tokens in the cache.
-        tokens: number of tokens of this pass.
+        num_keys: number of tokens of the cache and of this pass.
         kept: the tokens whose output is needed.
         queries: the tokens that attend in the first layer: all, unless it is also the last layer. Below the last layer,
             every token is needed as a key of the next layer.
+        query_columns: columns of the queries among the keys, (queries,).
         pair_map: (batch or 1, queries, keys) relations of all pairs, or None.
         neighbours: the neighbours of the queries, or None.
     """
@@ -282,17 +282,12 @@ class ForwardInputs:
     position_ids: Tensor | None
     attention_mask: Tensor | None
     past_key_values: Cache | None
-    past_length: int
-    tokens: int
+    num_keys: int
     kept: Tokens
     queries: Tokens
+    query_columns: Tensor
     pair_map: Tensor | None = None
     neighbours: Neighbours | None = None
-
-    def query_columns(self) -> Tensor:
-        """Return the columns of the queries among the keys, (queries,)."""
-        columns = torch.arange(self.past_length, self.past_length + self.tokens, device=self.hidden_states.device)
-        return columns[self.queries]
 
 
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
@@ -345,12 +340,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         else:
             self._derive_relations(inputs, all_pairs=every_token or every_pair)
 
-        if inputs.neighbours is None:
-            hidden_states = self._forward_all_pairs(inputs, **kwargs)
-        elif past_key_values is None:
-            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
+        if inputs.neighbours is None or past_key_values is not None:
+            hidden_states = self._forward_tokens(inputs, **kwargs)
         else:
-            hidden_states = self._forward_cached(inputs, inputs.neighbours)
+            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
     def _resolve_inputs(
@@ -377,8 +370,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
         kept = kept_tokens(logits_to_keep)
         queries = kept if len(self.layers) == 1 else slice(None)
+        keys = past_length + tokens
+        columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
         return ForwardInputs(
-            hidden_states, row_index, position_ids, attention_mask, past_key_values, past_length, tokens, kept, queries
+            hidden_states, row_index, position_ids, attention_mask, past_key_values, keys, kept, queries, columns
         )
 
     def _derive_relations(self, inputs: ForwardInputs, all_pairs: bool) -> None:
@@ -391,10 +386,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         if inputs.position_ids is None or not self.position_encoding.uses_pair_map:
             return
-        if inputs.past_length:
+        if inputs.num_keys > inputs.position_ids.shape[-1]:
             raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
         if self.position_encoding.windowed and not all_pairs:
-            inputs.neighbours = self.neighbours(inputs.position_ids, inputs.query_columns(), inputs.attention_mask)
+            inputs.neighbours = self.neighbours(inputs.position_ids, inputs.query_columns, inputs.attention_mask)
         else:
             queries = inputs.position_ids[..., inputs.queries]
             inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
@@ -412,22 +407,17 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             }
             yield index, inputs.kept if index == last > 0 else slice(None), arguments
 
-    def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> Tensor:
-        """Apply all layers with scores of every query and key; return the kept states (batch, kept, hidden)."""
-        hidden_states, visible, pair_map = inputs.hidden_states, self._visible_keys(inputs), inputs.pair_map
+    def _forward_tokens(self, inputs: ForwardInputs, **kwargs) -> Tensor:
+        """Apply all layers to every token, with scores of all keys or of neighbours; return (batch, kept, hidden)."""
+        hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
+        if neighbours is None:
+            visible, relations = self._visible_keys(inputs), inputs.pair_map
+        else:
+            visible, relations = neighbours.relations >= 0, neighbours.relations
         for index, queries, arguments in self._steps(inputs):
-            visible, pair_map = visible[:, queries], None if pair_map is None else pair_map[:, queries]
-            hidden_states = self._run_layer(index, hidden_states, visible, pair_map, **arguments, **kwargs)
-        return hidden_states
-
-    def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
-        """Apply all layers with scores of neighbours, whose keys are in a cache; return (batch, kept, hidden)."""
-        hidden_states = inputs.hidden_states
-        for index, queries, arguments in self._steps(inputs):
-            neighbours = neighbours.select(queries)
-            visible = neighbours.relations >= 0
-            arguments["neighbours"] = neighbours
-            hidden_states = self._run_layer(index, hidden_states, visible, neighbours.relations, **arguments)
+            visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
+            arguments["neighbours"] = neighbours = None if neighbours is None else neighbours.select(queries)
+            hidden_states = self._run_layer(index, hidden_states, visible, relations, **arguments, **kwargs)
         return hidden_states
 
     def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
@@ -478,10 +468,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 )
             position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
         levels, position_ids = self.config.position_levels, with_levels(position_ids)
-        if position_ids.shape[1:] != (levels, tokens):
-            raise ValueError(
-                f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {tuple(position_ids.shape)}"
-            )
+        if (shape := tuple(position_ids.shape))[1:] != (levels, tokens):
+            raise ValueError(f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {shape}")
         return position_ids
 
     def _embed(self, token_embeddings, position_ids):
@@ -509,8 +497,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
         Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
         """
-        keys = torch.arange(inputs.past_length + inputs.tokens, device=inputs.hidden_states.device)
-        visible = (keys <= inputs.query_columns().unsqueeze(1)).unsqueeze(0)
+        keys = torch.arange(inputs.num_keys, device=inputs.hidden_states.device)
+        visible = (keys <= inputs.query_columns.unsqueeze(1)).unsqueeze(0)
         if inputs.attention_mask is not None:
             visible = visible & inputs.attention_mask[:, None, :].bool()
         if inputs.pair_map is not None and self.position_encoding.windowed:

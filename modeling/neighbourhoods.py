@@ -47,10 +47,8 @@ def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbou
     """
     own = row_index[:, queries]
     columns = neighbours.columns.clamp(min=0)
-    if len(columns) == 1:  # noqa: SIM108
-        rows = row_index[:, columns[0]]
-    else:
-        rows = row_index.gather(1, columns.flatten(1)).view(columns.shape)
+    examples = len(row_index)
+    rows = row_index.gather(1, columns.flatten(1).expand(examples, -1)).view(examples, *columns.shape[1:])
     # A key's row and relation as one number above 0; 0 fills up.
     relations = int(neighbours.relations.max()) + 1 if neighbours.relations.numel() else 1
     num_rows = int(row_index.max()) + 1

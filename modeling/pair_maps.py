@@ -179,9 +179,8 @@ def coupled_neighbours(
     columns = key.new_full((rows * queries, most), -1)
     columns[query, slot] = key % keys
     relations = columns.new_full(columns.shape, NOT_RELATED, dtype=torch.int32)
-    relations[query, slot] = coupled_pair_map(
-        query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True
-    ).flatten()
+    matched = coupled_pair_map(query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True)
+    relations[query, slot] = matched.flatten()
     return Neighbours(columns.unflatten(0, (rows, queries)), relations.unflatten(0, (rows, queries)))
 
 

@@ -43,9 +43,7 @@ def save_plugins(modules: list[str], folder: Path) -> None:
     Raises:
         ValueError: a plugin's code is not in a file, or imports `longhand.modeling` in another way.
     """
-    names = []
     for module in modules:
-        name = f"plugin_{plugin_name(module)}"
         try:
             text = inspect.getsource(sys.modules[module])
         except (KeyError, OSError, TypeError) as error:
@@ -56,7 +54,6 @@ def save_plugins(modules: list[str], folder: Path) -> None:
                 f"the plugin {module} cannot be saved with a model: it has the line {found[0].strip()!r}; import from the "
                 "module that defines the name, such as `from longhand.modeling.coupling import Plan`"
             )
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-        names.append(name)
-    plugins = "\n".join(f"from .{name} import *" for name in names)
+        (folder / f"plugin_{plugin_name(module)}.py").write_text(text, encoding="utf-8")
+    plugins = "\n".join(f"from .plugin_{plugin_name(module)} import *" for module in modules)
     (folder / f"{ENTRY}.py").write_text(_ENTRY_TEXT.format(plugins=plugins), encoding="utf-8")

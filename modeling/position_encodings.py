@@ -175,11 +175,8 @@ class RotaryEncoding(PositionEncoding):
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
 
     def rotate(self, states, position_ids):
-        rotated = [
-            self._rotate_level(part, ids)
-            for part, ids in zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
-        ]
-        return torch.cat(rotated, dim=-1)
+        levels = zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
+        return torch.cat([self._rotate_level(part, ids) for part, ids in levels], dim=-1)
 
     def _rotate_level(self, states, ids):
         half = states.shape[-1] // 2
