@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable
 
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
-
-from .registry import check_known
 
 
 def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:
@@ -13,11 +10,6 @@ def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:
     for name in names:
         if (value := getattr(config, name)) is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-
-
-def check_activation(config: PreTrainedConfig) -> None:
-    """Raise ValueError if transformers does not know `hidden_act`."""
-    check_known("hidden_act", config.hidden_act, ACT2FN)
 
 
 def check_heads(config: PreTrainedConfig, hint: str = "") -> None:

@@ -40,11 +40,10 @@ def operator_index(input_ids: Tensor, indices: Tensor) -> Tensor:
         ValueError: a row has no operator, or several.
     """
     operator = (input_ids == PLUS) | (input_ids == TIMES)
-    if (operator.sum(1) != 1).any():
-        row = int((operator.sum(1) != 1).nonzero()[0, 0])
-        raise ValueError(
-            f"row {row} of input_ids must have one '+' or '*' between two numbers, got {int(operator[row].sum())}"
-        )
+    operators = operator.sum(1)
+    if (operators != 1).any():
+        row = int((operators != 1).nonzero()[0, 0])
+        raise ValueError(f"row {row} of input_ids must have one '+' or '*' between two numbers, got {int(operators[row])}")
     return indices.masked_fill(~operator, 0).amax(1, keepdim=True)
 
 

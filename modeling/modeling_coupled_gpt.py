@@ -20,14 +20,7 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
 from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
-from .neighbourhoods import (
-    FEW_ROWS,
-    Neighbourhoods,
-    attend_by_table,
-    attend_to_columns,
-    attend_to_gathered,
-    distinct_neighbourhoods,
-)
+from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .packing import distinct_rows
 from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
@@ -41,11 +34,6 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
     "layer": nn.LayerNorm,
     "none": lambda size, eps: nn.Identity(),
 }
-
-
-def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
-    """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
-    return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
 
 def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
@@ -157,13 +145,7 @@ class CoupledGPTAttention(nn.Module):
         bias, scaling = bias.to(query.dtype), self.scaling
         if self.config.attention_scale == "log_length":
             scaling = scaling * self._length_scale(visible_keys, query.dtype).unsqueeze(1)
-        if len(hidden_states) <= FEW_ROWS:
-            return attend_by_table(query, key, value, neighbourhoods, bias, scaling)
-
-        def gather(queries: slice) -> tuple[Tensor, Tensor]:
-            return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
-
-        return attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
+        return attend_to_rows(query, key, value, neighbourhoods, bias, scaling)
 
 
 class CoupledGPTMLP(nn.Module):

@@ -42,7 +42,7 @@ class RelationVectors(nn.Module):
         tables = 1 if config.share_over_heads else len(self.heads)
         self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
 
-    def scores(self, query: Tensor, relations: Tensor) -> Tensor:
+    def forward(self, query: Tensor, relations: Tensor) -> Tensor:
         """Return the product of each query with the vector of each key, 0 for keys that are not related.
 
         Args:
@@ -107,7 +107,9 @@ class PairwiseBertAttention(nn.Module):
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         if neighbours is not None:
-            bias = self._bias_of_neighbours(query * self.scaling, neighbours.relations)
+            (vectors,) = self.relations
+            bias = vectors(query * self.scaling, neighbours.relations)
+            bias = bias.masked_fill((neighbours.relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
@@ -124,18 +126,12 @@ class PairwiseBertAttention(nn.Module):
             return attention_mask
         batch, heads, tokens, _ = query.shape
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
-            bias = self.relations[0].scores(query, pair_maps[self.relations[0].name])
+            bias = self.relations[0](query, pair_maps[self.relations[0].name])
         else:
             bias = query.new_zeros(batch, heads, tokens, tokens)
             for relations in self.relations:
-                bias[:, relations.heads] = relations.scores(query[:, relations.heads], pair_maps[relations.name])
+                bias[:, relations.heads] = relations(query[:, relations.heads], pair_maps[relations.name])
         return bias if attention_mask is None else bias + attention_mask
-
-    def _bias_of_neighbours(self, query, relations):
-        """Return the bias of neighbours (batch, queries, neighbours, heads), `hiding_bias` for missing ones."""
-        (vectors,) = self.relations
-        bias = vectors.scores(query, relations).masked_fill((relations < 0).unsqueeze(1), hiding_bias(query.dtype))
-        return bias.permute(0, 2, 3, 1)
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):

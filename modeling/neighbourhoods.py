@@ -64,19 +64,15 @@ def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbou
     )
 
 
-def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice) -> Tensor:
-    """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
-    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
+    """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
+    return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
 
-def attend_by_table(
+def attend_to_rows(
     query: Tensor, key: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, bias: Tensor, scaling: float | Tensor
 ) -> Tensor:
-    """Compute what `attend_to_gathered` does, for few distinct inputs, without a copy of states for each neighbour.
-
-    Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
+    """Attend in each distinct neighbourhood of rows.
 
     Args:
         query, key, value: (rows, heads, head_dim).
@@ -85,6 +81,27 @@ def attend_by_table(
 
     Returns:
         (distinct, heads, head_dim).
+    """
+    if len(key) <= FEW_ROWS:
+        return _attend_by_table(query, key, value, neighbourhoods, bias, scaling)
+
+    def gather(queries: slice) -> tuple[Tensor, Tensor]:
+        return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
+
+    return _attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
+
+
+def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice) -> Tensor:
+    """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
+    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+
+
+def _attend_by_table(query, key, value, neighbourhoods, bias, scaling) -> Tensor:
+    """Compute `attend_to_rows` for few distinct inputs, without a copy of states for each neighbour.
+
+    Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
     """
     rows, heads, _ = key.shape
     table = torch.einsum("qhd,khd->qkh", query, key).flatten(0, 1)
@@ -100,7 +117,7 @@ def attend_by_table(
     return torch.cat(outputs)
 
 
-def attend_to_gathered(
+def _attend_to_gathered(
     query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float | Tensor
 ) -> Tensor:
     """Attend from every query to its own keys, `CHUNK` queries at a time.
@@ -145,4 +162,4 @@ def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor
     def gather(chunk: slice) -> tuple[Tensor, Tensor]:
         return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
 
-    return attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))
+    return _attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))

@@ -217,11 +217,10 @@ def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., T
     named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
     shift = max(0, *named)
     base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
-    sizes = [rows, *[base] * key_ids.shape[1]]
+    levels = key_ids.shape[1]
+    sizes = [rows, *[base] * levels]
     if not fits_in_one_number(sizes):
-        raise ValueError(
-            f"a batch of {rows} rows with ids up to {base} on {key_ids.shape[1]} levels is too large: use fewer rows"
-        )
+        raise ValueError(f"a batch of {rows} rows with ids up to {base} on {levels} levels is too large: use fewer rows")
 
     def number(row: Tensor, ids: Tensor, differences: tuple[int, ...]) -> Tensor:
         moved = [level - difference + shift for level, difference in zip(ids.unbind(1), differences, strict=True)]

@@ -67,7 +67,9 @@ class PositionEncoding(nn.Module):
         """Draw the initial values of the parameters that the encoding itself owns."""
 
     def check(self, position_ids: Tensor) -> None:
-        """Raise ValueError for ids that the encoding cannot represent."""
+        """Raise ValueError for ids that the encoding cannot represent: negative ids, and others in some encodings."""
+        if (smallest := int(position_ids.min())) < 0:
+            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
@@ -126,10 +128,8 @@ class LearnedTable(PositionEncoding):
         self.tables = nn.ModuleList(PositionTable(config) for _ in range(self.num_tables))
 
     def check(self, position_ids):
-        smallest, largest = (int(value) for value in position_ids.aminmax())
-        if smallest < 0:
-            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
-        limit = self.config.max_position_ids
+        super().check(position_ids)
+        largest, limit = int(position_ids.max()), self.config.max_position_ids
         if largest > limit:
             longest = COUPLING_RULES[self.config.coupling].capacity(limit)
             raise ValueError(
@@ -154,10 +154,6 @@ class SinusoidalEncoding(PositionEncoding):
     uses_position_ids = True
     embeds_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
-
-    def check(self, position_ids):
-        if (smallest := int(position_ids.min())) < 0:
-            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
 
     def embed(self, token_embeddings, position_ids):
         half = token_embeddings.shape[-1] // 2
