@@ -100,5 +100,10 @@ def test_no_run_of_six_lines_stands_twice():
 
 
 def is_interface(run: tuple[str, ...]) -> bool:
-    """Whether lines are arguments handed on by name, which transformers makes every model file repeat."""
-    return all(line.endswith(",") and ("=" in line or ": " in line) for line in run)
+    """Whether lines are arguments by name, or a `forward` with them, which transformers makes every model file repeat.
+
+    Trainer and generate() read the arguments off the signature of the class with a head, and the class without a head is a
+    model of its own, so both must name them.
+    """
+    arguments = [line for line in run if line not in ("def forward(", "self,")]
+    return all(line.endswith(",") and ("=" in line or ": " in line) for line in arguments)
