@@ -11,27 +11,26 @@ from transformers.utils import logging
 from longhand.data.certificates import CannotCertify, covering
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
-from longhand.hub_cards.publishing.commits import check_repo_id
+from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
-from longhand.hub_cards.reports.results import (
-    CERTIFICATES_FILE,
-    Row,
-    format_places,
-    format_position_maps,
-    write_results,
-)
 from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_certificate
 from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
     check_lengths,
     check_position_maps,
-    draw_attention,
     evaluate_lengths,
     measure_places,
     measure_position_maps,
     position_maps,
-    report,
+)
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.results import (
+    CERTIFICATES_FILE,
+    Row,
+    format_places,
+    format_position_maps,
+    write_results,
 )
 
 PLACES_FILE = "places.jsonl"

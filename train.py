@@ -13,11 +13,12 @@ from longhand.data.certificates import CannotCertify, covering
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.push import push_command, push_model
+from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.evaluation import evaluate_lengths, report
+from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import claim_folder, relocate_best, remove_checkpoints, save_final, start_folder
 from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
 from longhand.hub_cards.runs.recipes import list_recipes

@@ -11,9 +11,9 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
 from longhand.hub_cards.runs.plugins import named_plugins
+from longhand.hub_cards.runs.results import read_results
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",

@@ -26,11 +26,12 @@ from longhand.hub_cards.publishing.card_updates import (
     retry_if_branch_moved,
 )
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
-from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.reports.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
 MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
