@@ -17,6 +17,7 @@ from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_ce
 from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
+    check_attentions,
     check_lengths,
     check_position_maps,
     evaluate_lengths,
@@ -25,6 +26,7 @@ from longhand.hub_cards.runs.evaluation import (
     position_maps,
 )
 from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     Row,
@@ -119,9 +121,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
-    group.add_argument(
-        "--plugin", nargs="+", type=Path, default=[], metavar="FILE", help="Python files that the checkpoints were made with"
-    )
+    add_plugin_option(group)
     group.add_argument(
         "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
     )
@@ -172,6 +172,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             checkpoint = resample(checkpoint, options.sampling)
         if options.position_maps:
             check_position_maps(checkpoint)
+        if options.attentions:
+            check_attentions(checkpoint)
         warn_of_certificate(Path(source), checkpoint.model)
         checkpoints.append(checkpoint)
     return checkpoints

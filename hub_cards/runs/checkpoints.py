@@ -279,7 +279,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     if not (folder / RECIPE_FILE).is_file():
         raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
     recipe = read_recipe(folder / RECIPE_FILE)
-    _load_plugins(recipe, str(folder), None, trust_remote_code=False)
+    require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
     task = _read_task(recipe, folder / RECIPE_FILE)
     model = _load_published(folder, task)
     name = name or folder.resolve().name

@@ -125,6 +125,12 @@ def check_position_maps(checkpoint: Checkpoint) -> None:
         raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
 
 
+def check_attentions(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model records no attention weights."""
+    if "attentions" not in checkpoint.model.can_record_outputs:
+        raise ValueError(f"--attentions: {checkpoint.name} has no attention")
+
+
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
     """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row."""
     return [
