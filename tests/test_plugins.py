@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from plugin_state import forget_plugins
 
 from longhand import eval as evaluation
 from longhand import train
@@ -23,16 +24,6 @@ SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "Fal
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
          "--eval_steps", "2"]  # fmt: skip
-
-
-def forget_plugins():
-    """Bring back the state of a new process."""
-    for name in [name for name in sys.modules if name.startswith("longhand_plugins")]:
-        del sys.modules[name]
-    PLUGINS.clear()
-    for registry in REGISTRIES.values():
-        for name in [name for name, entry in registry.items() if getattr(entry, "__module__", "").startswith("longhand_pl")]:
-            del registry[name]
 
 
 @pytest.fixture(autouse=True)

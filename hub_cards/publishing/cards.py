@@ -14,6 +14,7 @@ from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.plugins import named_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import Row, describe_length, wilson_interval
 
@@ -231,7 +232,8 @@ def _reproduce(checkpoint: CheckpointFolder) -> str | None:
     if "base_model" in checkpoint.recipe:
         return None
     if checkpoint.trained_lengths is not None:
-        return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"
+        plugins = "".join(f" --plugin {name}" for name in named_plugins(checkpoint.recipe))
+        return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}{plugins}"
     # The recipe of a construction states its command, unless it was written before this field existed.
     return checkpoint.recipe.get("command", "python -m longhand.hub_cards.studies constructions --help")
 

@@ -251,7 +251,7 @@ def read_arguments(arguments: list[str]) -> Given:
         source, *arguments = arguments
     # These two decide which other arguments there are.
     first = Parser((), allow_abbrev=False, add_help=False)
-    first.add_argument("--plugin", nargs="+")
+    first.add_argument("--plugin", nargs="+", action="extend")
     first.add_argument("--task")
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in getattr(chosen, "plugin", ())]

@@ -12,7 +12,7 @@ from longhand.hub_cards.runs.files import write_atomically
 def add_plugin_option(parser: argparse._ActionsContainer) -> None:
     """Add `--plugin`, the plugins that a command is given, for `load_plugin`."""
     described = "Python files that the model was made with"
-    parser.add_argument("--plugin", nargs="+", type=Path, default=[], metavar="FILE", help=described)
+    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=described)
 
 
 def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:
