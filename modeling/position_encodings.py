@@ -59,6 +59,9 @@ class PositionEncoding(nn.Module):
     position_samplings: tuple[str, ...] = ("fixed",)
     """Legal ways to vary position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
 
+    options: tuple[str, ...] = ()
+    """Fields of the configuration that only some encodings read, this one among them."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
@@ -121,6 +124,7 @@ class LearnedTable(PositionEncoding):
     uses_position_ids = True
     embeds_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "randomized")
+    options = ("max_position_ids", "share_level_tables", "position_init")
 
     def __init__(self, config):
         super().__init__(config)
@@ -169,6 +173,7 @@ class RotaryEncoding(PositionEncoding):
 
     uses_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
+    options = ("rotary_base",)
 
     def rotate(self, states, position_ids):
         levels = zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
@@ -195,6 +200,7 @@ class PairwiseBias(PositionEncoding):
 
     uses_position_ids = True
     uses_pair_map = True
+    options = ("relation_range", "relation_init", "windowed")
 
     def __init__(self, config):
         super().__init__(config)
@@ -266,6 +272,8 @@ class T5Bias(TokenDistanceBias):
     The relation is the bucket. Half of the buckets hold one distance each. The others grow logarithmically up to
     `config.relative_attention_max_distance`, and the last bucket holds all larger distances.
     """
+
+    options = ("relative_attention_num_buckets", "relative_attention_max_distance")
 
     def __init__(self, config):
         super().__init__(config)

@@ -27,9 +27,9 @@ from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels
 from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.reports.results import read_results, write_results
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
+from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES

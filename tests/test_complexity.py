@@ -11,7 +11,7 @@ import pytest
 from longhand.data import complexity
 from longhand.data.complexity import carry_run_lengths, cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.splits import make_generator
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.complexity import study as command
 from longhand.hub_cards.studies.complexity.distributions import (
     cascade_distribution,

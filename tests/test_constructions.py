@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
 from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.recipes import read_recipe
+from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.constructions import study as construct
 from longhand.hub_cards.studies.constructions.constructions import (
     CONSTRUCTIONS,

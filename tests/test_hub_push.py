@@ -21,7 +21,7 @@ from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import card_updates, commits, push
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
-from longhand.hub_cards.reports.results import read_results, write_results
+from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.studies.constructions.study import construct
 from longhand.modeling import CoupledGPTForCausalLM
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.ring import study as command
 from longhand.hub_cards.studies.ring.linear_attention import (
     AbsoluteLinearAttention,

@@ -10,8 +10,8 @@ import torch
 
 from longhand import train
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
+from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.nope_ceiling import study as command
 from longhand.hub_cards.studies.nope_ceiling.ceiling import nope_ceiling
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

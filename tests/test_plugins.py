@@ -1,35 +1,29 @@
 """Tasks from files of a user's own: trained, resumed, evaluated, asked, and refused without the file."""
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from plugin_state import forget_plugins
 
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards import cards, push
+from longhand.hub_cards.publishing.push import push_command
 from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
 from longhand.hub_cards.runs.plugins import named_plugins
+from longhand.hub_cards.runs.results import read_results
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
          "--eval_steps", "2"]  # fmt: skip
-
-
-def forget_plugins():
-    """Bring back the state of a new process."""
-    for name in [name for name in sys.modules if name.startswith("longhand_plugins")]:
-        del sys.modules[name]
-    PLUGINS.clear()
-    for registry in REGISTRIES.values():
-        for name in [name for name, entry in registry.items() if getattr(entry, "__module__", "").startswith("longhand_pl")]:
-            del registry[name]
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +73,27 @@ def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, 
     assert capsys.readouterr().out
     assert "35>17" in refusal(capsys, evaluation.main, trained, "--plugin", MAXIMUM, "--ask", "35+17")
     assert read_checkpoint(trained).task.describe() == {"task": "maximum", "separate_eos": False, "reverse": True}
+
+
+@pytest.mark.parametrize("name", ["cards", "push"])
+def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, name):
+    command, arguments = {"cards": (cards.main, [trained]), "push": (push.main, ["model", trained, "user/maximum"])}[name]
+    message = refusal(capsys, command, *arguments)
+    assert message == (
+        f"error: {trained} was made with the plugin maximum.py, which is code: read it, then pass --plugin "
+        f"{trained / 'maximum.py'}"
+    )
+    before = (trained / "README.md").read_text()
+    command([str(argument) for argument in [*arguments, "--plugin", MAXIMUM]])
+    assert "maximum.py" in before and (trained / "README.md").read_text() == before
+    assert name != "push" or "  maximum.py\n" in capsys.readouterr().out
+
+
+def test_the_command_that_pushes_a_run_names_its_plugins(trained, capsys):
+    words = shlex.split(push_command(trained, "user/maximum", private=True, plugins=["maximum.py"]))
+    assert words[:3] == ["python", "-m", "longhand.hub_cards.push"]
+    push.main([word for word in words[3:] if word != "--yes"])
+    assert "nothing was pushed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", ["", "best"])

@@ -16,8 +16,8 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, make_generator
 from longhand.data.complexity import cascade_lengths
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 SMALL = [

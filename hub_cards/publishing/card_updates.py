@@ -15,11 +15,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 
 from longhand.data import TASKS
 from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
-from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, retry
+from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
 EVALUATION_FOLDER = ".eval_results"
 

@@ -8,13 +8,15 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from longhand.data import Task
-from longhand.hub_cards.publishing.commits import TAG, check_repo_id
+from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.wording import format_fields, sentence
-from longhand.hub_cards.reports.results import Row, describe_length, wilson_interval
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.plugins import named_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import Row, describe_length, wilson_interval
 
 CARD_FILE = "README.md"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
@@ -230,7 +232,8 @@ def _reproduce(checkpoint: CheckpointFolder) -> str | None:
     if "base_model" in checkpoint.recipe:
         return None
     if checkpoint.trained_lengths is not None:
-        return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"
+        plugins = "".join(f" --plugin {name}" for name in named_plugins(checkpoint.recipe))
+        return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}{plugins}"
     # The recipe of a construction states its command, unless it was written before this field existed.
     return checkpoint.recipe.get("command", "python -m longhand.hub_cards.studies constructions --help")
 

@@ -19,14 +19,15 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetIn
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
-    HFValidationError,
     HTTPError,  # of the HTTP client that huggingface_hub is built on; the base of all lost connections
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import parse_ratelimit_headers, validate_repo_id
+from huggingface_hub.utils import parse_ratelimit_headers
+
+from longhand.hub_cards.runs.hub import check_repo_id, check_revision, is_passing
 
 TAG = "longhand"
 """Tag on every card of this package. A push replaces only a repository whose card has it."""
@@ -78,26 +79,6 @@ class Push:
         if not self.changed and not self.removed:
             return f"{self.url}: holds all this already, nothing was changed"
         return f"{self.url}: wrote {len(self.changed)} files and removed {len(self.removed)} in one commit"
-
-
-def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError if a repository cannot have this name."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
-    if repo_id.count("/") != 1:
-        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
-
-
-def check_revision(revision: str | None) -> None:
-    """Raise ValueError if a branch cannot have this name by git's rules, or if it is a full reference or a commit."""
-    if revision is None:
-        return
-    parts = revision.split("/")
-    legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
-    if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
-        raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
 
 
 def own_repo_id(name: str, api: HfApi) -> str:
@@ -229,11 +210,6 @@ def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
             delay = max(wait, asked)
         print(f"{reason}: trying again in {delay:.0f} seconds", file=sys.stderr)
         time.sleep(delay)
-
-
-def is_passing(status: int) -> bool:
-    """Whether an HTTP status reports a failure that may be temporary."""
-    return status in (408, 412, 429) or status >= 500
 
 
 def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:

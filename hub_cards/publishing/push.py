@@ -6,7 +6,7 @@ All three take one path: a `Publication` says what is pushed, its files are made
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,11 +26,12 @@ from longhand.hub_cards.publishing.card_updates import (
     retry_if_branch_moved,
 )
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
-from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.reports.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
 MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
@@ -193,10 +194,13 @@ def preview(publication: Publication) -> str:
         return f"{describe_files(files)}\n\n{CARD_FILE}:\n\n{text}"
 
 
-def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
-    """The command that pushes a checkpoint's folder."""
+def push_command(
+    folder: Path, repo_id: str, private: bool = False, revision: str | None = None, plugins: Iterable[str] = ()
+) -> str:
+    """The command that pushes a checkpoint's folder, which holds the given plugins."""
     words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
-    words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
+    words += ["--private"] * private + (["--revision", revision] if revision else [])
+    words += [word for name in plugins for word in ("--plugin", str(folder / name))] + ["--yes"]
     return shlex.join(words)
 
 

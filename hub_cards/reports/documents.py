@@ -13,7 +13,9 @@ from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
 from longhand.hub_cards.reports.overview import PANELS, plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_comparison, plot_cost, plot_grid
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
+from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
@@ -24,8 +26,6 @@ from longhand.hub_cards.reports.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"

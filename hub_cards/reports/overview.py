@@ -24,8 +24,8 @@ from longhand.hub_cards.reports.plots import (
     scale_lengths,
     shade_trained,
 )
-from longhand.hub_cards.reports.results import Row
 from longhand.hub_cards.reports.tables import PUBLISHED_REACH
+from longhand.hub_cards.runs.results import Row
 
 
 class Panel(NamedTuple):

@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from longhand.hub_cards.reports.results import Row, group_cost, median_interval, wilson_interval
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.results import Row, group_cost, median_interval, wilson_interval
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS

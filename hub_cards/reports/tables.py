@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.recipes import load_recipe
+from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
@@ -22,7 +23,6 @@ from longhand.hub_cards.reports.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.runs.recipes import load_recipe
 
 WINDOWED_RECIPES = {
     "addition": ["addition-short"],

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from longhand.hub_cards.reports.plots import BLUE, ORANGE, house_style, new_figure, save_figure
-from longhand.hub_cards.reports.results import Row, read_results, write_results
+from longhand.hub_cards.runs.results import Row, read_results, write_results
 from longhand.hub_cards.studies.complexity.distributions import cascade_distribution, dependency_distribution
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")

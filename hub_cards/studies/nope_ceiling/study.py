@@ -28,10 +28,10 @@ from longhand.data.digits import uniform_digits
 from longhand.data.metrics import response_matches
 from longhand.data.tasks.addition import Addition
 from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
 from longhand.modeling import CoupledGPTForCausalLM
 

@@ -20,8 +20,8 @@ from tqdm.auto import tqdm
 
 from longhand.data import make_generator
 from longhand.hub_cards.reports import plots
-from longhand.hub_cards.reports.results import Row, group_by, read_results, write_results
 from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.results import Row, group_by, read_results, write_results
 from longhand.hub_cards.studies.ring.linear_attention import (
     AbsoluteLinearAttention,
     FactoredLinearAttention,
