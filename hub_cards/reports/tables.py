@@ -80,7 +80,7 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
 
 
 def fill_table(rows: Iterable[Row], columns: Mapping[str, str], note: str = "") -> str:
-    """Return a table with a line for each row.
+    """Return a line for each row.
 
     Args:
         columns: by heading, a format string that is filled with the fields of the row.
@@ -117,14 +117,14 @@ def benchmark_table(rows: list[Row]) -> str:
 
 
 def generation_table(rows: list[Row]) -> str:
-    """Return a table with a line for each recipe: examples a second, and their ratio to what is promised."""
+    """Return a line for each recipe: examples a second, and their ratio to what is promised."""
     rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]
     rates = {"examples a second": "{longhand:,.0f}", "promised": "{baseline:,}", "ratio": "**{ratio:.1f}**"}
     return fill_table(rows, {"task of the recipe": "`{recipe}`", **rates}, f"{rows[0]['hardware']}.")
 
 
 def certificate_table(rows: list[Row]) -> str:
-    """Return a table with a line for each run: the result of the check of all its neighbourhoods."""
+    """Return a line for each run: the result of the check of all its neighbourhoods."""
     lines = [
         {
             "run": row["model"],
@@ -142,7 +142,7 @@ def certificate_table(rows: list[Row]) -> str:
 
 
 def certified_table(recipes: list[str], models_folder: Path) -> str:
-    """Return a table with a line for each recipe: the checks of its runs, and the exact match of the runs on larger problems.
+    """Return a line for each recipe: the checks of its runs, and the exact match of the runs on larger problems.
 
     Args:
         models_folder: holds a folder of results for each recipe.
@@ -168,7 +168,7 @@ def certified_table(recipes: list[str], models_folder: Path) -> str:
 
 
 def cost_table(rows: list[Row]) -> str:
-    """Return a table with a line for each form of attention and kind of work: how time and memory grow with the digits."""
+    """Return a line for each form of attention and kind of work: how time and memory grow with the digits."""
     lines = [
         {
             "attention": form,
@@ -185,7 +185,7 @@ def cost_table(rows: list[Row]) -> str:
 
 
 def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
-    """Return a table with a line for each variant: medians, generalizable length, certificates."""
+    """Return a line for each variant: medians, generalizable length, certificates."""
     variants, verdicts = group_variants(rows), group_variants(certificates)
     lines = []
     for variant, own in variants.items():
@@ -197,7 +197,7 @@ def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
 
 
 def ceiling_table(rows: list[Row]) -> str:
-    """Return a table with a line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
+    """Return a line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
     runs = group_by([row for row in rows if "right" not in row], itemgetter("length"))
     reached = {length: ", ".join(f"{row['exact_match']:.5f}" for row in own) for length, own in runs.items()}
     ceilings = [{**row, "reached": reached.get(row["length"], "")} for row in rows if "right" in row]
@@ -206,7 +206,7 @@ def ceiling_table(rows: list[Row]) -> str:
 
 
 def long_table(rows: list[Row]) -> str:
-    """Return a table with a line for each evaluation of very long problems."""
+    """Return a line for each evaluation of very long problems."""
     columns = {
         "run": "{model}",
         "digits": "{digits}",
@@ -221,7 +221,7 @@ def long_table(rows: list[Row]) -> str:
 
 
 def variants_table(rows: list[Row]) -> str:
-    """Return a table with a line for each variant: medians of the last checkpoints, generalizable lengths of the last and the best ones."""
+    """Return a line for each variant: medians of the last checkpoints, generalizable lengths of last and best ones."""
     last, best = group_variants(last_rows(rows)), group_variants(best_rows(rows))
     lengths = {row["length"] for row in rows} & {2, 5, 10, 20, 30, 40, 60, 100, 200}
     lines = [
@@ -244,7 +244,7 @@ def describe_seeds(variants: Mapping[str, list[Row]]) -> str:
 
 
 def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
-    """Return a table with a line for each variant of an encoder: a measure by length, or by class if sums of one length were tested so."""
+    """Return a line for each variant of an encoder: a measure by length, or by class if one length was tested by class."""
     classes, digits = has_classes(rows), rows[0]["length"]
     variants = group_variants(rows := by_class(rows))
     shown = sorted({row["length"] for row in rows})
@@ -258,7 +258,7 @@ def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
 
 
 def places_table(rows: list[Row]) -> str:
-    """Return a table with a line for each model and length: the accuracy of every output place, the last place of the answer first.
+    """Return a line for each model and length: the accuracy of every output place, the last place of the answer first.
 
     Shorter answers have no cells at the places that they lack.
     """
@@ -272,7 +272,7 @@ def places_table(rows: list[Row]) -> str:
 
 
 def positions_table(rows: list[Row]) -> str:
-    """Return a table with a line for each variant: how dispersed the relative vectors of every layer are, means over seeds."""
+    """Return a line for each variant: how dispersed the relative vectors of every layer are, means over seeds."""
     lines = []
     for variant, own in group_variants(rows).items():
         layers = group_by(own, itemgetter("layer"))
@@ -284,7 +284,7 @@ def positions_table(rows: list[Row]) -> str:
 
 
 def ring_table(rows: list[Row]) -> str:
-    """Return a table with a line for each setting and method of linear attention on the ring: losses, and what theory predicts."""
+    """Return a line for each setting and method of linear attention on the ring: losses, and what theory predicts."""
     lines = []
     for (window, neighbours, method), own in group_by(rows, itemgetter("window", "neighbours", "model")).items():
         inside, outside = (
@@ -307,7 +307,7 @@ def ring_table(rows: list[Row]) -> str:
 
 
 def complexity_table(rows: list[Row]) -> str:
-    """Return a table with a line for each distribution: the probabilities of the first lengths, and of all up to 4."""
+    """Return a line for each distribution: the probabilities of the first lengths, and of all up to 4."""
     lines = []
     for row in rows:
         shares = [*row["probabilities"], *[0.0] * 7]
@@ -317,7 +317,7 @@ def complexity_table(rows: list[Row]) -> str:
 
 
 def tasks_table(rows: list[Row], addition_rows: list[Row], models_folder: Path) -> str:
-    """Return a table with a line for each task, a column for each encoding: certificates of the window, generalizable lengths of the others.
+    """Return a line for each task, a column for each encoding: certificates of the window, else generalizable lengths.
 
     Args:
         rows: of runs named TASK--ENCODING-seedN, TASK a name of `TASKS`.

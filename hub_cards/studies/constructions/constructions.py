@@ -28,6 +28,7 @@ from typing import Literal
 
 import torch
 
+from longhand.data.checks import check_integer
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
@@ -42,8 +43,7 @@ def _sufficient_logit_scale(tokens: int, leak: float) -> float:
 
 
 def _check(bits: int, logit_scale: float | None) -> None:
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= MAX_BITS:
-        raise ValueError(f"bits must be an integer from 2 to {MAX_BITS}, got {bits!r}")
+    check_integer("bits", bits, 2, MAX_BITS)
     if logit_scale is not None and not logit_scale > 0:
         raise ValueError(f"logit_scale must be above 0, got {logit_scale!r}")
 
@@ -257,8 +257,7 @@ def construct_multi_operand_addition(
         ValueError: an argument is not legal.
     """
     _check(bits, logit_scale)
-    if isinstance(operands, bool) or not isinstance(operands, int) or not 2 <= operands <= 10:
-        raise ValueError(f"operands must be an integer from 2 to 10, got {operands!r}")
+    check_integer("operands", operands, 2, 10)
     error = 0.02
     if logit_scale is None:
         amplification = 9 * (operands + 1) + 0.9 * (operands + 2)
