@@ -13,7 +13,7 @@ from pathlib import Path
 from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
 from longhand.hub_cards.reports.overview import PANELS, plot_addition, plot_tasks
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_comparison, plot_cost, plot_grid
+from longhand.hub_cards.reports.plots import OPERANDS, plot_accuracy, plot_comparison, plot_cost, plot_grid
 from longhand.hub_cards.reports.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
@@ -35,13 +35,13 @@ ENCODERS = HUB_CARDS / "ENCODERS.md"
 STUDIES = HUB_CARDS / "studies"
 FOLDER = HUB_CARDS / "results"
 
-SUMS, CASCADES = "digits of both operands", "columns of the longest cascade of carries"
+CASCADES = "columns of the longest cascade of carries"
 COMPARED = {
-    "ablation": ((1, 30), SUMS),
-    "comparisons/encodings": ((1, 30), SUMS),
-    "comparisons/formats": ((1, 30), SUMS),
-    "comparisons/trained-lengths": (None, SUMS),
-    "comparisons/depth": ((1, 10), SUMS),
+    "ablation": ((1, 30), OPERANDS),
+    "comparisons/encodings": ((1, 30), OPERANDS),
+    "comparisons/formats": ((1, 30), OPERANDS),
+    "comparisons/trained-lengths": (None, OPERANDS),
+    "comparisons/depth": ((1, 10), OPERANDS),
     "encoders/addition": ((1, 5), "digits"),
     "encoders/coupled": ((1, 5), "digits"),
     "encoders/multiplication-1": ((1, 5), "digits"),

@@ -26,7 +26,7 @@ from longhand.data import make_generator
 from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
 from longhand.data.tasks.addition import Addition
-from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
+from longhand.hub_cards.reports.plots import BLACK, BLUE, OPERANDS, house_style, label_ends, new_figure, save_figure
 from longhand.hub_cards.reports.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
 from longhand.hub_cards.reports.tables import ceiling_table
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
@@ -125,7 +125,7 @@ def interval(row: Row) -> tuple[float, float]:
 def plot_ceiling(rows: list[Row], file: Path) -> None:
     """Draw the ceiling against the digits as a line, runs as points with their intervals, on a logarithmic axis."""
     figure, ((axes,),) = new_figure(3.7)
-    axes.set(xlabel="digits of both operands", ylabel="exact match", title="one layer, no position encoding")
+    axes.set(xlabel=OPERANDS, ylabel="exact match", title="one layer, no position encoding")
     axes.set(yscale="log", xlim=(0.8, MAX_DIGITS + 0.2), ylim=(3e-5, 2), xticks=range(1, MAX_DIGITS + 1))
     ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
     axes.plot(list(ceiling), list(ceiling.values()), color=BLACK, marker="_", markersize=14)
