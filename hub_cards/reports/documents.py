@@ -12,7 +12,7 @@ from pathlib import Path
 
 from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
-from longhand.hub_cards.reports.overview import PANELS, plot_addition, plot_tasks
+from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import OPERANDS, plot_accuracy, plot_comparison, plot_cost, plot_grid
 from longhand.hub_cards.reports.results import (
     CERTIFICATES_FILE,
@@ -159,7 +159,7 @@ def draw_overview() -> None:
     plot_addition(certified, results["addition-absolute"], rivals, trained_sizes("addition"), FOLDER / "accuracy.png")
     variants = group_variants(best_rows(read_rows("comparisons/tasks")))
     absolute = {name.removesuffix("--coupled"): rows for name, rows in variants.items() if name.endswith("--coupled")}
-    sizes = {panel.recipe: trained_sizes(panel.recipe) for panel in PANELS}
+    sizes = {panel.recipe: trained_sizes(panel.recipe) for panel in tables.PANELS}
     plot_tasks(results, certified_recipes(), absolute, sizes, FOLDER / "tasks.png")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,29 +9,7 @@ from matplotlib.figure import Figure
 from longhand.hub_cards.reports import plots
 from longhand.hub_cards.reports.plots import BLACK, BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
 from longhand.hub_cards.reports.results import Row
-from longhand.hub_cards.reports.tables import PUBLISHED_REACH
-
-
-class Panel(NamedTuple):
-    """A small panel: a recipe with a window, and the task whose other results stand beside it, if there are any."""
-
-    title: str
-    recipe: str
-    task: str | None
-
-
-PANELS = (
-    Panel("subtraction", "subtraction", "subtraction"),
-    Panel("sum of 3 numbers", "three-summands", "multi_operand_addition"),
-    Panel("sum of n numbers", "addition-scratchpad", "addition_scratchpad"),
-    Panel("product N x 1", "multiplication-1", None),
-    Panel("product N x 2", "multiplication-2", "multiplication"),
-    Panel("product N x M", "multiplication-scratchpad", "multiplication_scratchpad"),
-    Panel("copy", "copy", "copy"),
-    Panel("reverse", "reverse", "reverse"),
-    Panel("parity", "parity", "parity"),
-    Panel("minesweeper N x N", "minesweeper", "minesweeper"),
-)
+from longhand.hub_cards.reports.tables import PANELS, PUBLISHED_REACH
 
 LONGEST_OF_TASKS = 2000
 
@@ -93,9 +70,9 @@ def plot_tasks(
         axes.set_title(title, fontsize=SMALL)
         axes.tick_params(labelsize=SMALL)
         plots.shade_trained(axes, sizes[recipe], "")
-        if task is not None and task in tables:
+        if task in tables:
             _draw(axes, median_line("", tables[task]), ORANGE, "s", size=2.5)
-        if task is not None and task in PUBLISHED_REACH:
+        if task in PUBLISHED_REACH:
             axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:

@@ -235,10 +235,7 @@ def median_line(label: str, rows: list[Row]) -> Line:
 
 @house_style
 def plot_comparison(
-    results: dict[str, list[Row]],
-    file: Path,
-    trained_lengths: tuple[int, int] | None,
-    xlabel: str = OPERANDS,
+    results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None, xlabel: str = OPERANDS
 ) -> None:
     """Draw the median exact match over seeds against length, a line for each variant."""
     figure, axes = _accuracy_axes(chain(*results.values()), len(results), trained_lengths, xlabel)

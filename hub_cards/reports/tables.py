@@ -25,19 +25,27 @@ from longhand.hub_cards.reports.results import (
 )
 from longhand.hub_cards.runs.recipes import load_recipe
 
-WINDOWED_RECIPES = {
-    "addition": ["addition-short"],
-    "multi_operand_addition": ["three-summands"],
-    "addition_scratchpad": ["addition-scratchpad"],
-    "subtraction": ["subtraction"],
-    "multiplication": ["multiplication-1", "multiplication-2"],
-    "multiplication_scratchpad": ["multiplication-scratchpad"],
-    "copy": ["copy"],
-    "reverse": ["reverse"],
-    "parity": ["parity"],
-    "minesweeper": ["minesweeper"],
-}
-"""The recipes with a window for each task."""
+
+class Panel(NamedTuple):
+    """A recipe with a window that has a small picture, and the task whose other results stand beside it; "" if none do."""
+
+    title: str
+    recipe: str
+    task: str
+
+
+PANELS = (
+    Panel("subtraction", "subtraction", "subtraction"),
+    Panel("sum of 3 numbers", "three-summands", "multi_operand_addition"),
+    Panel("sum of n numbers", "addition-scratchpad", "addition_scratchpad"),
+    Panel("product N x 1", "multiplication-1", ""),
+    Panel("product N x 2", "multiplication-2", "multiplication"),
+    Panel("product N x M", "multiplication-scratchpad", "multiplication_scratchpad"),
+    Panel("copy", "copy", "copy"),
+    Panel("reverse", "reverse", "reverse"),
+    Panel("parity", "parity", "parity"),
+    Panel("minesweeper N x N", "minesweeper", "minesweeper"),
+)
 
 
 class Reach(NamedTuple):
@@ -327,14 +335,17 @@ def tasks_table(rows: list[Row], addition_rows: list[Row], models_folder: Path) 
     encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
     rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
     reach = {name: describe_reach(own) for name, own in group_variants(best_rows(rows)).items()}
+    windows: dict[str, list[str]] = {}
+    for recipe in ("addition-short", *(panel.recipe for panel in PANELS)):
+        windows.setdefault(load_recipe(recipe)["task"], []).append(window_cell(recipe, models_folder))
     lines = [
         {
             "task": task,
-            "window": "; ".join(window_cell(recipe, models_folder) for recipe in recipes),
+            "window": "; ".join(cells),
             **{encoding: reach.get(f"{task}--{encoding}", "") for encoding in encodings},
             "the papers' learned table": PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else "",
         }
-        for task, recipes in WINDOWED_RECIPES.items()
+        for task, cells in windows.items()
     ]
     return render_table(lines, f"Best checkpoints, one seed, {describe_samples(rows, 'problems per size')}.")
 

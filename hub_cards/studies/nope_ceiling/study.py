@@ -45,8 +45,8 @@ def ceiling_row(digits: int) -> Row:
     return {**row, "right": right, "num_pairs": pairs, "exact_match": right / pairs}
 
 
-def load_run(folder: Path) -> tuple[Checkpoint, int]:
-    """Return the checkpoint of a finished run and the digits that it was trained on.
+def load_run(folder: Path) -> tuple[Checkpoint, Addition, int]:
+    """Return the checkpoint of a finished run, its task, and the digits that it was trained on.
 
     Raises:
         ValueError: the folder is not a finished run, Prop. 5.2 does not hold for its model, or its lengths have no ceiling.
@@ -63,7 +63,7 @@ def load_run(folder: Path) -> tuple[Checkpoint, int]:
     layers, encoding = checkpoint.model.config.num_hidden_layers, checkpoint.model.config.position_encoding
     if (layers, encoding) != (1, "none"):
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
-    return checkpoint, longest
+    return checkpoint, task, longest
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
@@ -90,8 +90,8 @@ def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
 
     `all_pairs` of the row says whether all pairs were tried, so that the share has no sampling error.
     """
-    checkpoint, digits = load_run(folder)
-    task, model = checkpoint.task, checkpoint.model
+    checkpoint, task, digits = load_run(folder)
+    model = checkpoint.model
     pairs = operand_pairs(digits, num_samples, seed)
     collator = task.family.collator(model.config)
     batches = (task.format(part, np.full((len(part), 2), digits)) for part in np.split(pairs, range(1000, len(pairs), 1000)))
