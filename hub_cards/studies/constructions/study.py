@@ -6,20 +6,10 @@ python -m longhand.hub_cards.studies constructions addition --max_length 10000 -
 import argparse
 from pathlib import Path
 
-from longhand.data import build_tokenizer
+from longhand.data import build_tokenizer, task_from_recipe
 from longhand.data.checks import check_integer
-from longhand.data.tasks.addition import Addition
-from longhand.data.tasks.multi_operand_addition import MultiOperandAddition
-from longhand.data.tasks.multiplication import Multiplication
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.studies.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
-
-
-def construction_task(name: str, operands: int | None) -> Addition | MultiOperandAddition | Multiplication:
-    """The task that a construction solves; only the sum of several numbers has `operands`."""
-    if operands is not None:
-        return MultiOperandAddition(operands=operands)
-    return Addition() if name == "addition" else Multiplication()
 
 
 def run(name: str, max_length: int, folder: Path | None = None, operands: int | None = None) -> None:
@@ -38,13 +28,13 @@ def run(name: str, max_length: int, folder: Path | None = None, operands: int | 
     check_integer("--max_length", max_length, 1, construction.capacity(MAX_BITS))
     options = {}
     if name == "multi-operand-addition":
-        options["operands"] = operands = 3 if operands is None else operands
+        options["operands"] = 3 if operands is None else operands
     elif operands is not None:
         raise ValueError(f"--operands is an option of multi-operand-addition only, got {operands} for {name}")
-    task = construction_task(name, operands)
     bits = construction.bits(max_length)
-    model = construction.build(bits, **options)
-    capacity = construction.capacity(bits)
+    model, capacity = construction.build(bits, **options), construction.capacity(bits)
+    # The rule of every construction has the name of its task.
+    task = task_from_recipe({"task": model.config.coupling, **options})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
