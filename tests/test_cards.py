@@ -30,7 +30,7 @@ from longhand.hub_cards.publishing.push import push_model
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
-from longhand.hub_cards.studies.constructions.study import construct
+from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 

@@ -22,7 +22,7 @@ from longhand.hub_cards.publishing import card_updates, commits, push
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
 from longhand.hub_cards.runs.results import read_results, write_results
-from longhand.hub_cards.studies.constructions.study import construct
+from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
