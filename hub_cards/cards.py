@@ -12,6 +12,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.runs.console import refusing_in_one_line
 
@@ -24,9 +25,13 @@ def main(arguments: list[str] | None = None) -> None:
     add("folder", type=Path, help="folder of a checkpoint; its README.md is replaced")
     add("--repo_id", metavar="USER/NAME", help="repository that the card's code loads from (default: the folder)")
     add("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata (default: none)")
+    described = "Python files that the checkpoint was made with"
+    add("--plugin", nargs="+", type=Path, default=[], metavar="FILE", help=described)
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
     with refusing_in_one_line():
+        for file in options.plugin:
+            load_plugin(file)
         print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
 
 
