@@ -98,9 +98,7 @@ class DecoderCard(FamilyCard):
 
     def _is_coupled(self, task, config: PreTrainedConfig | None = None) -> bool:
         """Whether the position ids are coupled: the ids that a model reads or, without a configuration, a dataset's ids."""
-        if config is None:
-            return task.coupling != "sequential"
-        return config.position_encoding != "none" and config.coupling != "sequential"
+        return (config or task).coupling != "sequential" and (config is None or config.position_encoding != "none")
 
     def draw(self, task, config=None):
         return draw_ids(task, (config or task).coupling)

@@ -156,9 +156,7 @@ def publish(publication: Publication, show: Callable[[Files], None] | None = Non
     check_push(repo_id, kind, **place)
 
     def attempt() -> Push:
-        pushed = PushedResults()
-        if kind == "model":
-            pushed = read_pushed(repo_id, options.get("revision"), options.get("api"))
+        pushed = read_pushed(repo_id, options.get("revision"), options.get("api")) if kind == "model" else PushedResults()
         with tempfile.TemporaryDirectory() as folder:
             files = publication.make_files(Path(folder), pushed)
             if show is not None:
