@@ -127,7 +127,7 @@ def publish(run: Run, place: Publishing) -> None:
 
 def by_hand(run: Run, place: Publishing) -> str:
     """Return the command that pushes the finished run."""
-    return push_command(run.folder, place.name, place.private, place.revision, [plugin.name for plugin in run.plugins])
+    return push_command(run.folder, place.name, place.private, place.revision)
 
 
 def show_help(arguments: list[str]) -> bool:

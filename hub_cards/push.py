@@ -132,11 +132,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options of the command line."""
-    return make_parser().parse_args(arguments)
-
-
 def read_publication(options: argparse.Namespace) -> Publication:
     """What the options say to push, checked. Nothing is generated, and the Hub is not asked.
 
@@ -171,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
-    options = parse_arguments(arguments)
+    options = make_parser().parse_args(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
     with refusing_in_one_line():

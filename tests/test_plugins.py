@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +25,19 @@ SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "Fal
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
          "--eval_steps", "2"]  # fmt: skip
+
+FAMILY = """
+import re
+import sys
+
+from longhand import train
+
+plugin, folder = sys.argv[1:]
+train.main([plugin.replace("_family.py", ".yaml"), "--plugin", plugin, "--output_dir", folder])
+with open(f"{folder}/README.md") as file:
+    exec(re.search("```python\\n(.*?)```", file.read(), re.DOTALL)[1])
+"""
+"""Train a model of a family from a plugin, and run the code on its card."""
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +104,7 @@ def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, 
 
 
 def test_the_command_that_pushes_a_run_names_its_plugins(trained, capsys):
-    words = shlex.split(push_command(trained, "user/maximum", private=True, plugins=["maximum.py"]))
+    words = shlex.split(push_command(trained, "user/maximum", private=True))
     assert words[:3] == ["python", "-m", "longhand.hub_cards.push"]
     push.main([word for word in words[3:] if word != "--yes"])
     assert "nothing was pushed" in capsys.readouterr().out
@@ -118,6 +132,17 @@ def test_the_copy_beside_a_checkpoint_is_run_if_it_is_trusted(trained, tmp_path,
     assert "has changed" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
     (changed / "maximum.py").unlink()
     assert "cannot be read" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
+
+
+def test_the_commands_that_publish_take_the_plugin(trained, tmp_path, capsys):
+    folder = shutil.copytree(trained, tmp_path / "maximum")
+    for main, words in ((cards.main, [str(folder)]), (push.main, ["model", str(folder), "user/maximum"])):
+        forget_plugins()
+        assert "which is code" in refusal(capsys, main, *words)
+        main([*words, "--plugin", str(MAXIMUM)])
+    assert "longhand.train recipe.yaml --plugin maximum.py --output_dir" in (folder / "README.md").read_text()
+    assert "  maximum.py\n" in capsys.readouterr().out
+    assert push_command(folder, "user/maximum").endswith(f" --plugin {folder / 'maximum.py'}")
 
 
 def test_another_plugin_of_the_same_name_is_refused_with_both_hashes(trained, tmp_path, capsys):
@@ -208,3 +233,14 @@ def test_recipes_name_plugins_with_or_without_hash():
     for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
         with pytest.raises(ValueError, match="plugin must name Python files"):
             named_plugins({"plugin": illegal})
+
+
+@pytest.mark.slow
+def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package(tmp_path):
+    plugin, folder = MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent"
+    command = [sys.executable, "-c", FAMILY, plugin, folder]
+    done = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines()[-1].isdecimal()
+    card = (folder / "README.md").read_text()
+    # Nothing beside the weights is code that transformers could run by itself.
+    assert "custom_code" not in card and "AutoModel" not in card and "A recurrent network of 14,891 parameters" in card
