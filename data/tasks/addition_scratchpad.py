@@ -19,7 +19,6 @@ from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
@@ -49,6 +48,8 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     """
 
     name: ClassVar[str] = "addition_scratchpad"
+    sign: ClassVar[str] = "+"
+    coupling: ClassVar[str] = "addition_scratchpad"
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
@@ -64,10 +65,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     def __post_init__(self):
         super().__post_init__()
         check_integer("max_operands", self.max_operands, 2)
-
-    @property
-    def coupling(self) -> str:
-        return "addition_scratchpad"
 
     def answer_length(self, lengths):
         return _sum_width(*self.size(lengths)) + 1
@@ -190,11 +187,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
                 "checked for all digits s and o."
             ),
         )
-
-    def prompt(self, question):
-        numbers = read_numbers(question, "+", self.example_question, count=None)
-        width = _sum_width(max(map(len, numbers)), len(numbers))
-        return "+".join(number.zfill(width) for number in numbers) + "="
 
 
 def _sum_width(longest: int, operands: int) -> int:

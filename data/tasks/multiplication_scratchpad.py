@@ -17,7 +17,6 @@ from longhand.data.certificates.neighbourhoods import (
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
@@ -35,14 +34,12 @@ class MultiplicationScratchpad(DecoderTask):
     """
 
     name: ClassVar[str] = "multiplication_scratchpad"
+    sign: ClassVar[str] = "*"
+    coupling: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
     reader = replace(ONES_FIRST, separators=">=")
-
-    @property
-    def coupling(self) -> str:
-        return "multiplication_scratchpad"
 
     def answer_length(self, lengths):
         return sum(lengths) + 1
@@ -99,10 +96,9 @@ class MultiplicationScratchpad(DecoderTask):
             ),
         )
 
-    def prompt(self, question):
+    def read_question(self, question):
         """Numbers are written without leading zeros, as in training."""
-        first, second = (number.lstrip("0") or "0" for number in read_numbers(question, "*", self.example_question))
-        return f"{first}*{second}="
+        return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
 _COVERING_BATCH = 10_000
