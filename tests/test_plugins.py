@@ -195,7 +195,7 @@ def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path, monkeypatch):
     assert inspect.getsource(module) == code
     monkeypatch.chdir(tmp_path.parent)
     assert inspect.getsource(module) == code
-    assert inspect.getsource(module.Maximum.prompt) in code
+    assert inspect.getsource(module.Maximum.format) in code
     (tmp_path / "maximum.py").unlink()
     linecache.checkcache()
     assert inspect.getsource(module) == code

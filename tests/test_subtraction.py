@@ -157,7 +157,7 @@ def test_answer_is_read_back_as_the_difference():
     for first, second in ((653, 49), (10**30, 1), (5, 5), (0, 0), (100, 99)):
         query, response = write(first, second).strip("$").split("=")
         assert TASK.prompt(f"{first}-{second}") == TASK.prompt(f" {first} - {second} = ") == f"{query}="
-        assert TASK.read_answer(response) == str(first - second)
+        assert TASK.reader.read(response) == str(first - second)
 
 
 @pytest.mark.parametrize("question", ["", "-", "5-", "-5", "5--3", "5-3-1", "5+3", "5-3==", "5-3=2", "a-b"])

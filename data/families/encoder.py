@@ -90,7 +90,7 @@ class Encoder(Family):
             predicted = model(**inputs).logits[0].argmax(-1).tolist()
         operator = inputs["input_ids"][0].tolist().index(task.operator)
         width = task.answer_width(len(predicted) - operator - 1)
-        return task.read_answer("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
+        return task.reader.read("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
 
 
 ENCODER = register_family(Encoder())
