@@ -17,11 +17,7 @@ from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
-_COUPLING = {
-    "response_reversed": "addition",
-    "all_reversed": "addition_all_reversed",
-    "plain": "addition_plain",
-}
+_COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}
 
 _COVERING_BATCH = 10_000
 

@@ -10,26 +10,13 @@ from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
-from longhand.data.formatting import LabelledTokens
+from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, split_of
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
-
-
-def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
-    """Remove `PAD` from inside the rows of tokens (count, columns), and the labels there."""
-    present = tokens != PAD
-    if present.all():
-        return LabelledTokens(tokens, labels)
-    lengths = present.sum(axis=1)
-    columns = np.arange(int(lengths.max())) < lengths[:, None]
-    closed = np.full(columns.shape, PAD, dtype=np.uint8), np.full(columns.shape, IGNORED, dtype=np.int8)
-    for whole, part in zip(closed, (tokens, labels), strict=True):
-        whole[columns] = part[present]
-    return LabelledTokens(*closed)
 
 
 @dataclass(frozen=True)
@@ -175,7 +162,8 @@ class EncoderTask(Task):
         text[: before.shape[1]] = text[tokens.shape[1] - after.shape[1] :] = True
         text[before.shape[1] + first.shape[1] :][: between.shape[1]] = True
         labels[:, np.flatnonzero(~text)[-answer.shape[1] :]] = answer
-        return close_up(tokens, labels)
+        present = tokens != PAD
+        return LabelledTokens(close_up(tokens, present, PAD), close_up(labels, present, IGNORED))
 
     def _text(self, generator: np.random.Generator | None, count: int) -> np.ndarray:
         """(count, text_tokens), `PAD` beyond each row's random number of tokens; no columns without a generator."""
