@@ -40,6 +40,8 @@ def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | 
     if partitioned_digits is None:
         partitioned_digits = int(lengths.sum(axis=1).max(initial=0))
     short = np.flatnonzero(lengths.sum(axis=1) <= partitioned_digits)
+    if len(short) == 0:
+        return split
     operands = digits.shape[1]
     key = np.concatenate(
         [lengths[short].astype(np.uint64), digits[short, :, :partitioned_digits].reshape(len(short), -1)], axis=1
