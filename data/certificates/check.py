@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, NeighbourhoodBatch
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -221,16 +221,12 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         }
 
         def describe(row: int, place: int, batch=batch):
-            return _describe_neighbourhood(batch, row, window), None
+            slots = zip(batch.keys[row], batch.relations, strict=True)
+            sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+            return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
         yield Predictions(inputs, torch.from_numpy(pair_map).to(device), right, None, describe)
-
-
-def _describe_neighbourhood(batch: NeighbourhoodBatch, row: int, window) -> str:
-    slots = zip(batch.keys[row], batch.relations, strict=True)
-    sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-    return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}"
 
 
 def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:

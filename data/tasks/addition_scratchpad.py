@@ -6,13 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import (
-    DIGITS,
-    CoveringNeighbourhoods,
-    NeighbourhoodBatch,
-    combine,
-    list_neighbourhoods,
-)
+from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
@@ -172,7 +166,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         self.check_window(window, layers)
         return CoveringNeighbourhoods(
             count=6_156,
-            batches=_every_neighbourhood(self.end_token),
+            batches=list_neighbourhoods(_every_neighbourhood(self.end_token), _RELATIONS),
             argument=(
                 "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
                 "running sum j sees `$` at the beginning, which itself sees nothing else, and the digits s and o of its "
@@ -206,24 +200,23 @@ _RELATIONS = np.array([0, 0, 1, 1, 2])
 """The relation of each slot."""
 
 
-def _every_neighbourhood(end_token: int) -> Iterator[NeighbourhoodBatch]:
+def _every_neighbourhood(end_token: int) -> Iterator[Case]:
     """Every neighbourhood once. A token does not see which of two summands is the first, so the first is never larger."""
-    yield list_neighbourhoods(EQUALS, 0, {}, _RELATIONS)
-    yield list_neighbourhoods(0, 0, {}, _RELATIONS)
-    yield list_neighbourhoods(0, GREATER, {NEXT_EQUALS: EQUALS}, _RELATIONS)
+    yield EQUALS, 0, {}
+    yield 0, 0, {}
+    yield 0, GREATER, {NEXT_EQUALS: EQUALS}
 
     first, second = np.triu_indices(10)
-    yield list_neighbourhoods(GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}, _RELATIONS)
-    keys = {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
-    yield list_neighbourhoods(GREATER, (first + second) % 10, keys, _RELATIONS)
+    yield GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}
+    yield GREATER, (first + second) % 10, {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
     pairs = np.arange(len(first))
     own, following = combine(pairs, pairs)
     keys = {OWN_FIRST: first[own], OWN_SECOND: second[own], NEXT_FIRST: first[following], NEXT_SECOND: second[following]}
     for carry in (0, 1):
         total = first[own] + second[own] + carry
         right = (first[following] + second[following] + total // 10) % 10
-        yield list_neighbourhoods(total % 10, right, keys, _RELATIONS)
+        yield total % 10, right, keys
         top = DIGITS[: 10 - carry]
         at_top = {OWN_FIRST: 0, OWN_SECOND: top, NEXT_EQUALS: EQUALS}
-        yield list_neighbourhoods(top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}, _RELATIONS)
-        yield list_neighbourhoods(top + carry, end_token, at_top, _RELATIONS)
+        yield top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}
+        yield top + carry, end_token, at_top
