@@ -225,7 +225,7 @@ def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(nam
     query, response = decoder_example(task)
     assert query.startswith("$") and f'tokenizer("{query[1:]}"' in code
     modules = {name: import_module(name) for name in re.findall(r"^import (\w+)$", code, re.MULTILINE)}
-    assert eval(reader[1], {**modules, "response": response}) == task.read_answer(response) == reader[2]
+    assert eval(reader[1], {**modules, "response": response}) == task.reader.read(response) == reader[2]
 
 
 def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):

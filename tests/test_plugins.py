@@ -1,5 +1,7 @@
 """Tasks from files of a user's own: trained, resumed, evaluated, asked, and refused without the file."""
 
+import inspect
+import linecache
 import shlex
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ from plugin_state import forget_plugins
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.data import TASKS, make_generator
+from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
 from longhand.hub_cards import cards, push
 from longhand.hub_cards.publishing.push import push_command
@@ -134,17 +136,6 @@ def test_the_copy_beside_a_checkpoint_is_run_if_it_is_trusted(trained, tmp_path,
     assert "cannot be read" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
 
 
-def test_the_commands_that_publish_take_the_plugin(trained, tmp_path, capsys):
-    folder = shutil.copytree(trained, tmp_path / "maximum")
-    for main, words in ((cards.main, [str(folder)]), (push.main, ["model", str(folder), "user/maximum"])):
-        forget_plugins()
-        assert "which is code" in refusal(capsys, main, *words)
-        main([*words, "--plugin", str(MAXIMUM)])
-    assert "longhand.train recipe.yaml --plugin maximum.py --output_dir" in (folder / "README.md").read_text()
-    assert "  maximum.py\n" in capsys.readouterr().out
-    assert push_command(folder, "user/maximum").endswith(f" --plugin {folder / 'maximum.py'}")
-
-
 def test_another_plugin_of_the_same_name_is_refused_with_both_hashes(trained, tmp_path, capsys):
     other = tmp_path / "maximum.py"
     other.write_text(MAXIMUM.read_text() + "# changed\n")
@@ -196,6 +187,47 @@ def test_a_plugin_is_imported_once_whatever_its_folder(tmp_path):
     assert TASKS["maximum"] is task and sys.modules["longhand_plugins.maximum"].Maximum is task
     examples = task().examples(make_generator(0), task().sample_lengths(make_generator(1), 4, 3, 3), "train")
     assert len(examples) == 4
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_dataset_is_made_with_a_plugin(tmp_path, listed):
+    plugin = [MAXIMUM] if listed else str(MAXIMUM)
+    options = {"max_length": 5, "num_samples": 30, "min_length": 3, "plugin": plugin}
+    rows = load_task_dataset("maximum", **options, num_proc=2, cache_dir=str(tmp_path))[:]
+    streamed = load_task_dataset("maximum", **options, streaming=True)
+    for prompt, answer, row in zip(rows["prompt"], rows["answer"], streamed, strict=True):
+        assert int(answer) == max(map(int, prompt.rstrip("=").split(">")))
+        assert (row["prompt"], row["answer"]) == (prompt, answer)
+
+
+def test_rows_of_a_changed_plugin_are_made_anew(tmp_path):
+    plugin = tmp_path / "maximum.py"
+    answers = []
+    for code in (MAXIMUM.read_text(), MAXIMUM.read_text().replace("second, first)", "first, second)")):
+        forget_plugins()
+        plugin.write_text(code)
+        rows = load_task_dataset(
+            "maximum", max_length=5, num_samples=30, min_length=5, plugin=plugin, cache_dir=str(tmp_path / "cache")
+        )
+        answers.append([int(answer) for answer in rows["answer"]])
+    assert all(larger > smaller for larger, smaller in zip(*answers, strict=True))
+
+
+def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path, monkeypatch):
+    code = MAXIMUM.read_text() + "# as it was loaded: \N{DEGREE SIGN}\n"
+    (tmp_path / "maximum.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    load_plugin("maximum.py")
+    module = sys.modules["longhand_plugins.maximum"]
+    (tmp_path / "maximum.py").write_text("changed = True\n")
+    linecache.checkcache()
+    assert inspect.getsource(module) == code
+    monkeypatch.chdir(tmp_path.parent)
+    assert inspect.getsource(module) == code
+    assert inspect.getsource(module.Maximum.format) in code
+    (tmp_path / "maximum.py").unlink()
+    linecache.checkcache()
+    assert inspect.getsource(module) == code
 
 
 @pytest.mark.parametrize(

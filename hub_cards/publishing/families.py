@@ -108,7 +108,7 @@ class DecoderCard(FamilyCard):
         return query[1:], [
             "output = model.generate(**inputs, do_sample=False)",
             'response = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
-            f"print({task.reader.code('response')})  # right is {task.read_answer(response)}",
+            f"print({task.reader.code('response')})  # right is {task.reader.read(response)}",
         ]
 
     def size_name(self, names):
@@ -151,7 +151,7 @@ class EncoderCard(FamilyCard):
         return prompt, [
             f"labels = model(**inputs).logits[0, -{len(right)}:].argmax(-1)",
             'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
-            f"print({task.reader.code('answer')})  # right is {task.read_answer(right)}",
+            f"print({task.reader.code('answer')})  # right is {task.reader.read(right)}",
         ]
 
     def size_name(self, names):
