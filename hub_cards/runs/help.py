@@ -85,7 +85,7 @@ def describe_recipes() -> str:
     lines += ["", "Arguments of every recipe. Most recipes have other values than these defaults."]
     data = [option.name for option in fields(DataArguments)]
     groups = {"data and lengths": data, "training": RunArguments.__annotations__}
-    kinds: tuple[type, ...] = (DataArguments, RunArguments)
+    kinds: Any = (DataArguments, RunArguments)
     return _describe("\n".join(lines), Parser(kinds, add_help=False), groups)
 
 
