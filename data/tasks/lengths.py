@@ -48,8 +48,7 @@ class Lengths:
 
     def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:
         """`sizes` of one problem."""
-        first, second = self.sizes(np.array([lengths]))[0].tolist()
-        return first, second
+        return self.one_size(np.array([lengths]))
 
     def one_size(self, lengths: np.ndarray) -> tuple[int, int]:
         """`size` of problems that stand in one batch.
