@@ -27,7 +27,7 @@ class Task(Lengths, ABC):
 
     A task's file says how problems are drawn (`draw_operands`, if not uniformly by length), solved and written (`format` of
     `DecoderTask`, `solve` of `EncoderTask`), how a question becomes a prompt, how an answer is read (`reader`), and what a
-    certificate must cover (`covering`). All else has a default. Sizes of problems and of batches are the matter of `Lengths`.
+    certificate must cover (`covering`). All else has a default. `Lengths` holds what concerns sizes.
 
     Attributes:
         family: the family of models that learns the task.
