@@ -44,7 +44,7 @@ EXAMPLES = """examples
   python eval.py outputs/addition --certify
   python eval.py user/name --lengths 300,400 --update_card
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
-  python eval.py outputs/maximum --plugin my_task.py --ask "35,17"
+  python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
 """
 
 

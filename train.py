@@ -13,6 +13,7 @@ from transformers.utils import logging
 from longhand.data.certificates import CannotCertify, covering
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
+from longhand.hub_cards.publishing.families import family_card
 from longhand.hub_cards.publishing.push import push_command, push_model
 from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
@@ -155,6 +156,8 @@ def main(arguments: list[str] | None = None) -> None:
         run = parse_run(arguments)
         checkpoint = claim_folder(run)
         place = check_publishing(run)
+        # A family without a card is refused here, and not after training.
+        family_card(run.task)
         trainer = make_trainer(run)
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()

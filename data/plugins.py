@@ -96,14 +96,14 @@ def _import(plugin: Plugin, file: Path) -> None:
     try:
         _run(plugin, file)
         for kind, registry in REGISTRIES.items():
-            if replaced := [name for name, entry in before[kind].items() if registry.get(name) is not entry]:
+            if replaced := [name for name, entry in before.get(kind, {}).items() if registry.get(name) is not entry]:
                 raise ValueError(f"plugin {file} replaces the {kind} {replaced[0]!r}: give its own another name")
     except BaseException:
         del PLUGINS[plugin.name]
         sys.modules.pop(f"{PACKAGE}.{file.stem}", None)
-        for kind, registry in REGISTRIES.items():
-            registry.clear()
-            registry.update(before[kind])
+        for kind, entries in before.items():
+            REGISTRIES[kind].clear()
+            REGISTRIES[kind].update(entries)
         raise
 
 

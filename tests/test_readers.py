@@ -7,7 +7,10 @@ import pytest
 from longhand.data import TASKS, Parity, make_generator
 from longhand.data.tasks.reader import AnswerReader
 
-READERS = {reader: None for task in (*(kind() for kind in TASKS.values()), Parity()) for reader in [task.reader]}
+ALL_STEPS = AnswerReader(dropped='a-z"', separators='>"', last=9, ones_first=True, leading_zeros=False, padding="_")
+READERS = {reader: None for task in (*(kind() for kind in TASKS.values()), Parity()) for reader in [task.reader]} | {
+    ALL_STEPS: None
+}
 
 
 def random_responses(count: int) -> list[str]:

@@ -1,7 +1,7 @@
 """The check: a model is run on every neighbourhood that its task can produce.
 
 Under a window (`CoupledGPTConfig.windowed`) what a model predicts at a token is a function of the token's neighbourhood, and
-a task has finitely many neighbourhoods (`DecoderTask.covering`).
+a task has finitely many neighbourhoods (`Task.covering`).
 """
 
 import math

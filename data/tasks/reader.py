@@ -1,5 +1,6 @@
 """How an answer is read from a response: one declaration for a text, for columns of texts, and for the code on cards."""
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -61,21 +62,27 @@ class AnswerReader:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
         code = variable
         if self.dropped:
-            code = f're.sub("[{self.dropped}]", "", {code})'
+            code = f're.sub({_quote(f"[{self.dropped}]")}, "", {code})'
         if self.separators:
-            code = f're.split("[{self.separators}]", {code})[-1]'
+            code = f"re.split({_quote(f'[{self.separators}]')}, {code})[-1]"
         if self.last is not None:
             code += f"[-{self.last}:]"
         if self.ones_first:
             code += "[::-1]"
         if not self.leading_zeros:
             code += '.lstrip("0") or "0"'
-        return f'{code}.strip("{self.padding}")' if self.padding else code
+            code = f"({code})" if self.padding else code
+        return f"{code}.strip({_quote(self.padding)})" if self.padding else code
 
     @property
     def imports(self) -> tuple[str, ...]:
         """Names of the modules that `code` needs."""
         return ("re",) if self.dropped or self.separators else ()
+
+
+def _quote(text: str) -> str:
+    """A text as a Python literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 AS_WRITTEN = AnswerReader()

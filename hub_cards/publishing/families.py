@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedConfig
 
 from longhand.data import Task
+from longhand.data.plugins import REGISTRIES
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_example
 from longhand.hub_cards.publishing.wording import by_configuration, count
 from longhand.modeling.coupling import COUPLING_RULES
@@ -178,6 +179,8 @@ class EncoderCard(FamilyCard):
 
 FAMILY_CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
 """The cards of the families by `Family.name`."""
+
+REGISTRIES["family card"] = FAMILY_CARDS
 
 
 def family_card(task: Task) -> FamilyCard:

@@ -178,15 +178,17 @@ def draw_comparisons() -> None:
         plot_comparison(group_variants(rows), FOLDER / name / "accuracy.png", trained, xlabel)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """Write the pages and their pictures, or compare the pages with the results files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
-    check = parser.parse_args().check
+    check = parser.parse_args(arguments).check
     blocks = all_blocks()
     before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS)}
     after = {file: render(text, blocks) for file, text in before.items()}
     if check:
-        sys.exit(before != after)
+        old = [str(file.relative_to(HUB_CARDS)) for file in before if before[file] != after[file]]
+        sys.exit(f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.reports" if old else 0)
     for file, text in after.items():
         write_atomically(file, text)
     draw_overview()

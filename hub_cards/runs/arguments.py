@@ -130,7 +130,7 @@ class Publishing:
     name: str
     private: bool
     revision: str | None
-    token: str | None
+    token: str | None = field(repr=False)
 
 
 PUBLISHING_ARGUMENTS = {
