@@ -3,8 +3,9 @@
 import sys
 
 from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
+from longhand.hub_cards.publishing.families import FAMILY_CARDS
 
-KEPT = [(registry, dict(registry)) for registry in REGISTRIES.values()]
+KEPT = [(registry, dict(registry)) for registry in (*REGISTRIES.values(), FAMILY_CARDS)]
 
 
 def forget_plugins():
