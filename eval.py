@@ -11,27 +11,28 @@ from transformers.utils import logging
 from longhand.data.certificates import CannotCertify, covering
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
-from longhand.hub_cards.publishing.commits import check_repo_id
+from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_certificate
+from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
+from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.evaluation import (
+    check_attentions,
+    check_lengths,
+    check_position_maps,
+    evaluate_lengths,
+    measure_places,
+    measure_position_maps,
+    position_maps,
+)
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     Row,
     format_places,
     format_position_maps,
     write_results,
-)
-from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_certificate
-from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
-from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.evaluation import (
-    check_lengths,
-    check_position_maps,
-    draw_attention,
-    evaluate_lengths,
-    measure_places,
-    measure_position_maps,
-    position_maps,
-    report,
 )
 
 PLACES_FILE = "places.jsonl"
@@ -120,9 +121,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
-    group.add_argument(
-        "--plugin", nargs="+", type=Path, default=[], metavar="FILE", help="Python files that the checkpoints were made with"
-    )
+    add_plugin_option(group)
     group.add_argument(
         "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
     )
@@ -173,6 +172,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
             checkpoint = resample(checkpoint, options.sampling)
         if options.position_maps:
             check_position_maps(checkpoint)
+        if options.attentions:
+            check_attentions(checkpoint)
         warn_of_certificate(Path(source), checkpoint.model)
         checkpoints.append(checkpoint)
     return checkpoints

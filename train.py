@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from longhand.data.certificates import CannotCertify, covering
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.push import push_command, push_model
+from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
 from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.evaluation import evaluate_lengths, report
+from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import claim_folder, relocate_best, remove_checkpoints, save_final, start_folder
 from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
 from longhand.hub_cards.runs.recipes import list_recipes
@@ -86,20 +88,15 @@ def evaluate_final(run: Run, began: float) -> bool:
 
 def what_next(model: Any, run: Run) -> list[str]:
     """Return options of eval.py that make sense for the model."""
-    options = [f"--lengths {run.data.test_lengths[0]} --attentions"]
-    try:
-        run.task.family.check_generation(run.task)
-    except ValueError:
-        pass
-    else:
-        options[:0] = [f"--lengths {run.data.test_lengths[0]},{run.data.test_lengths[-1]} --decode generate"]
-    if run.task.answers_questions:
-        options[:0] = [f'--ask "{run.task.example_question}"']
-    try:
-        covering(model, run.task)
-    except CannotCertify:
-        return options
-    return [*options[:1], "--certify", *options[1:]]
+    task, lengths = run.task, run.data.test_lengths
+    options = [f'--ask "{task.example_question}"'] if task.answers_questions else []
+    with suppress(CannotCertify):
+        covering(model, task)
+        options.append("--certify")
+    with suppress(ValueError):
+        task.family.check_generation(task)
+        options.append(f"--lengths {lengths[0]},{lengths[-1]} --decode generate")
+    return options + [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
 
 
 def check_publishing(run: Run) -> Publishing | None:
@@ -117,16 +114,20 @@ def check_publishing(run: Run) -> Publishing | None:
     return replace(place, name=repo_id)
 
 
-def publish(folder: Path, place: Publishing) -> None:
+def publish(run: Run, place: Publishing) -> None:
     """Push the finished run. If that fails, the run stays as it is and the error says how to push it later."""
     api = HfApi(token=place.token)
     try:
-        print(f"\n{push_model(folder, place.name, private=place.private, revision=place.revision, api=api)}")
+        print(f"\n{push_model(run.folder, place.name, private=place.private, revision=place.revision, api=api)}")
     except (ValueError, OSError, RuntimeError) as error:
-        by_hand = push_command(folder, place.name, place.private, place.revision)
-        reason = " ".join(str(error).split())
-        print(f"error: {folder} is complete but was not pushed: {reason}; push it by: {by_hand}", file=sys.stderr)
+        reason = f"{run.folder} is complete but was not pushed: {' '.join(str(error).split())}"
+        print(f"error: {reason}; push it by: {by_hand(run, place)}", file=sys.stderr)
         raise SystemExit(1) from error
+
+
+def by_hand(run: Run, place: Publishing) -> str:
+    """Return the command that pushes the finished run."""
+    return push_command(run.folder, place.name, place.private, place.revision)
 
 
 def show_help(arguments: list[str]) -> bool:
@@ -157,16 +158,12 @@ def main(arguments: list[str] | None = None) -> None:
         trainer = make_trainer(run)
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
-    certified = train(run, trainer, checkpoint)
-    if not certified:
-        unpushed = ""
-        if place:
-            by_hand = push_command(run.folder, place.name, place.private, place.revision)
-            unpushed = f"; it was not pushed: {by_hand} does it all the same"
+    if not train(run, trainer, checkpoint):
+        unpushed = f"; it was not pushed: {by_hand(run, place)} does it all the same" if place else ""
         print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
         raise SystemExit(1)
     if place and trainer.is_world_process_zero():
-        publish(run.folder, place)
+        publish(run, place)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,20 @@
 """Tasks, their formats, and the arrays and batches made of them."""
 
-from longhand.data import tasks
-from longhand.data.batches import EvaluationBatches, FixedBatches, FreshBatches
-from longhand.data.builder import collate_rows, load_task_dataset
-from longhand.data.collator import CouplingCollator
-from longhand.data.formatting import Examples, LabelledTokens
-from longhand.data.splits import SPLITS, make_generator
+from longhand.data.batches import EvaluationBatches as EvaluationBatches
+from longhand.data.batches import FixedBatches as FixedBatches
+from longhand.data.batches import FreshBatches as FreshBatches
+from longhand.data.builder import collate_rows as collate_rows
+from longhand.data.builder import load_task_dataset as load_task_dataset
+from longhand.data.collator import CouplingCollator as CouplingCollator
+from longhand.data.formatting import Examples as Examples
+from longhand.data.formatting import LabelledTokens as LabelledTokens
+from longhand.data.splits import SPLITS as SPLITS
+from longhand.data.splits import make_generator as make_generator
 from longhand.data.tasks import *  # noqa: F403
-from longhand.data.tasks.registry import TASKS, build_task, register_task, task_from_recipe
-from longhand.data.tasks.task import Task
-from longhand.data.tokenization import build_tokenizer, check_characters
-
-__all__ = [
-    "SPLITS",
-    "TASKS",
-    "CouplingCollator",
-    "EvaluationBatches",
-    "Examples",
-    "FixedBatches",
-    "FreshBatches",
-    "LabelledTokens",
-    "Task",
-    "build_task",
-    "build_tokenizer",
-    "check_characters",
-    "collate_rows",
-    "load_task_dataset",
-    "make_generator",
-    "register_task",
-    "task_from_recipe",
-]
-__all__ += tasks.__all__
+from longhand.data.tasks.registry import TASKS as TASKS
+from longhand.data.tasks.registry import build_task as build_task
+from longhand.data.tasks.registry import register_task as register_task
+from longhand.data.tasks.registry import task_from_recipe as task_from_recipe
+from longhand.data.tasks.task import Task as Task
+from longhand.data.tokenization import build_tokenizer as build_tokenizer
+from longhand.data.tokenization import check_characters as check_characters

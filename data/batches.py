@@ -4,6 +4,7 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from longhand.data.tasks.decoder_task import DecoderTask
 
 
+@dataclass(eq=False, kw_only=True)
 class Batches(Dataset):
     """Parts of global batches: item i is this process's share of part `i % accumulation` of batch `i // accumulation`.
 
-    Args:
+    Attributes:
         collator: makes the inputs.
         batch_size: examples of a global batch, all processes and accumulated parts together.
         num_batches: global batches.
@@ -34,23 +36,19 @@ class Batches(Dataset):
         ValueError: the batch cannot be divided evenly.
     """
 
-    def __init__(
-        self,
-        collator: Callable[..., dict[str, Any]],
-        batch_size: int,
-        num_batches: int,
-        process: int = 0,
-        processes: int = 1,
-        accumulation: int = 1,
-    ):
-        if batch_size % (processes * accumulation):
+    collator: Callable[..., dict[str, Any]]
+    batch_size: int
+    num_batches: int
+    process: int = 0
+    processes: int = 1
+    accumulation: int = 1
+
+    def __post_init__(self):
+        if self.batch_size % (self.processes * self.accumulation):
             raise ValueError(
-                f"batch_size {batch_size} cannot be divided among {processes} processes x {accumulation} accumulated parts"
+                f"batch_size {self.batch_size} cannot be divided among {self.processes} processes x "
+                f"{self.accumulation} accumulated parts"
             )
-        self.collator = collator
-        self.batch_size = batch_size
-        self.num_batches = num_batches
-        self.process, self.processes, self.accumulation = process, processes, accumulation
 
     def __len__(self) -> int:
         return self.num_batches * self.accumulation
@@ -77,16 +75,18 @@ PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
 
 
+@dataclass(eq=False)
 class FreshBatches(Batches):
     """Training problems drawn anew for every batch.
 
     A batch holds one group of lengths. Groups are as frequent as `Task.sample_lengths` draws them.
     """
 
-    def __init__(self, task: Task, min_length: int, max_length: int, seed: int, **kwargs):
-        super().__init__(**kwargs)
-        self.task, self.min_length, self.max_length, self.seed = task, min_length, max_length, seed
-        self._practice: list[tuple[np.ndarray, np.ndarray]] = []
+    task: Task
+    min_length: int
+    max_length: int
+    seed: int
+    _practice: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False)
 
     def practise(self, problems: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.

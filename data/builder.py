@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from os import PathLike
 from typing import Any
 
 import datasets
@@ -16,8 +17,9 @@ from datasets.builder import Key
 from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns, reorder
+from longhand.data.plugins import load_plugin, plugin_hashes
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.registry import build_task
+from longhand.data.tasks.registry import TASKS, build_task
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import PAD
 
@@ -76,6 +78,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     def create_config_id(self, config_kwargs, custom_features=None):
         """The name of the cache's folder. It covers every argument, given or not."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed]
+        made_of += plugin_hashes(TASKS[self.task])
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
@@ -185,6 +188,7 @@ def load_task_dataset(
     streaming: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
+    plugin: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
     **task_fields: Any,
 ) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
     """Problems of a task as a dataset, see `example_columns` for its columns.
@@ -193,6 +197,7 @@ def load_task_dataset(
     There are so many longer problems that practically none is in two splits (see `splits.PARTITIONED_DIGITS`).
 
         load_task_dataset("addition", max_length=30, num_samples=1_000_000, zero_padding=False)
+        load_task_dataset("my_task", max_length=30, num_samples=1_000_000, plugin="my_task.py")
 
     Args:
         task: a name of `TASKS`.
@@ -205,11 +210,14 @@ def load_task_dataset(
         streaming: make rows when they are asked for, and write nothing.
         num_proc: number of processes that make shards of a dataset on disk.
         cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
+        plugin: a Python file, or files, to load first: it registers the task or what the task needs, see `load_plugin`.
         task_fields: the task's format, such as `zero_padding` of `Addition`.
 
     Raises:
         ValueError: an argument is not legal; nothing has been made yet.
     """
+    for file in [plugin] if isinstance(plugin, str | PathLike) else plugin:
+        load_plugin(file)
     if num_proc is not None:
         check_integer("num_proc", num_proc, 1)
         if streaming:

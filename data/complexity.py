@@ -114,11 +114,7 @@ def _column_sums(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _draw_sums(
-    generator: np.random.Generator,
-    longest: np.ndarray,
-    digits: int,
-    advance: Callable[[np.ndarray], np.ndarray],
-    name: str,
+    generator: np.random.Generator, longest: np.ndarray, digits: int, advance: Callable[[np.ndarray], np.ndarray], name: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random sums for `draw_cascades` and `draw_carry_runs`, uniform among the sums whose longest `name` has a given length.
 

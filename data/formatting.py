@@ -69,10 +69,16 @@ def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
     present = tokens != PAD
     if present.all():
         return Examples(tokens, np.full(count, query_columns), same_layout=True)
+    return Examples(close_up(tokens, present, PAD), present[:, :query_columns].sum(axis=1), same_layout=False)
+
+
+def close_up(values: np.ndarray, present: np.ndarray, fill: int) -> np.ndarray:
+    """The values (count, columns) that are present, moved to the left of each row and filled up on the right."""
     lengths = present.sum(axis=1, dtype=np.int32)
-    closed = np.full((count, int(lengths.max())), PAD, dtype=np.uint8)
-    closed[np.arange(closed.shape[1], dtype=np.int32) < lengths[:, None]] = tokens[present]
-    return Examples(closed, present[:, :query_columns].sum(axis=1), same_layout=False)
+    kept = np.arange(int(lengths.max()), dtype=np.int32) < lengths[:, None]
+    closed = np.full(kept.shape, fill, dtype=values.dtype)
+    closed[kept] = values[present]
+    return closed
 
 
 def check_longest(digits: np.ndarray, lengths: np.ndarray) -> None:

@@ -5,11 +5,14 @@ Checkpoints record the plugins that they were made with, by name and hash.
 """
 
 import hashlib
+import linecache
 import re
 import sys
 import traceback
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from importlib.util import decode_source
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,7 +60,7 @@ def is_plugin_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*\.py", name) is not None
 
 
-def load_plugin(file: str | Path, sha256: str | None = None) -> Plugin:
+def load_plugin(file: str | PathLike[str], sha256: str | None = None) -> Plugin:
     """Import a plugin as the module `longhand_plugins.<stem>`. A file of the same name and content is imported once.
 
     Args:
@@ -69,53 +72,61 @@ def load_plugin(file: str | Path, sha256: str | None = None) -> Plugin:
     """
     file = Path(file)
     if not is_plugin_name(file.name):
-        raise ValueError(f"--plugin {file}: the name of the file must be that of a Python module, such as my_task.py")
+        raise ValueError(f"plugin {file}: the name of the file must be that of a Python module, such as my_task.py")
     try:
         plugin = Plugin(file.name, file.read_bytes())
     except OSError as error:
-        raise ValueError(f"--plugin {file} cannot be read: {error.strerror}") from error
+        raise ValueError(f"plugin {file} cannot be read: {error.strerror}") from error
     if sha256 not in (None, plugin.sha256):
         raise ValueError(f"{file} has changed: its sha256 is {plugin.sha256}, not {sha256}")
-    if (loaded := PLUGINS.get(plugin.name)) is not None:
-        if loaded != plugin:
-            raise ValueError(
-                f"--plugin {file}: another plugin {plugin.name} is loaded already (sha256 {loaded.sha256}, not "
-                f"{plugin.sha256}): rename one of them, or start Python anew if you changed the file"
-            )
-        return loaded
+    loaded = PLUGINS.setdefault(plugin.name, plugin)
+    if loaded is plugin:
+        _import(plugin, file)
+    elif loaded != plugin:
+        raise ValueError(
+            f"plugin {file}: another plugin {plugin.name} is loaded already (sha256 {loaded.sha256}, not "
+            f"{plugin.sha256}): rename one of them, or start Python anew if you changed the file"
+        )
+    return loaded
+
+
+def _import(plugin: Plugin, file: Path) -> None:
+    """Run a plugin and keep what it registers, or forget it."""
     before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
     try:
-        _import(plugin, file)
-        _check_kept(before, file)
+        _run(plugin, file)
+        for kind, registry in REGISTRIES.items():
+            if replaced := [name for name, entry in before[kind].items() if registry.get(name) is not entry]:
+                raise ValueError(f"plugin {file} replaces the {kind} {replaced[0]!r}: give its own another name")
     except BaseException:
+        del PLUGINS[plugin.name]
         sys.modules.pop(f"{PACKAGE}.{file.stem}", None)
         for kind, registry in REGISTRIES.items():
             registry.clear()
             registry.update(before[kind])
         raise
-    PLUGINS[plugin.name] = plugin
-    return plugin
 
 
-def _import(plugin: Plugin, file: Path) -> None:
-    """Run exactly the bytes that were read."""
+def _run(plugin: Plugin, file: Path) -> None:
+    """Run exactly the bytes that were read, in a new module."""
     parent = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, "Plugins that are loaded."))
     # A package has a path. With an empty one, nothing is imported that `load_plugin` did not load.
     parent.__path__ = []
     module = ModuleType(f"{PACKAGE}.{file.stem}")
-    module.__file__ = str(file)
     sys.modules[module.__name__] = module
+    module.__file__ = path = str(file.absolute())
     try:
-        exec(compile(plugin.code, str(file), "exec"), module.__dict__)
+        text = decode_source(plugin.code)
+        # `inspect.getsource` reads this. An entry without a time of change stays, even if the file changes.
+        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+        exec(compile(plugin.code, path, "exec"), module.__dict__)
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         place = f" at line {lines[-1]}" if lines else ""
-        raise ValueError(f"--plugin {file} fails{place}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {error}") from error
 
 
-def _check_kept(before: dict[str, dict[str, Any]], file: Path) -> None:
-    """Raise ValueError if an entry of a registry is not what it was before."""
-    for kind, registry in REGISTRIES.items():
-        for name, entry in before[kind].items():
-            if registry.get(name) is not entry:
-                raise ValueError(f"--plugin {file} replaces the {kind} {name!r}: give its own another name")
+def plugin_hashes(defined: type) -> list[str]:
+    """The hashes of all loaded plugins if a plugin defines this class, since plugins may use each other; else nothing."""
+    from_plugin = defined.__module__.startswith(f"{PACKAGE}.")
+    return sorted(plugin.sha256 for plugin in PLUGINS.values()) if from_plugin else []

@@ -49,9 +49,8 @@ def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | 
     columns = np.arange(key.shape[1])
     # A digit's multiplier must depend on its place alone, not on how wide the array happens to be.
     width = min(digits.shape[2], partitioned_digits)
-    place = np.where(columns < operands, columns, 0)
     offset = columns - operands
-    place = np.where(columns < operands, place, operands + offset % width * operands + offset // width)
+    place = np.where(columns < operands, columns, operands + offset % width * operands + offset // width)
     hashed = (key * _mix(place.astype(np.uint64))).sum(axis=1, dtype=np.uint64)
     part = _mix(hashed) % np.uint64(_HELD_OUT_PART)
     split[short] = np.select([part == 0, part == 1], [SPLITS.index("test"), SPLITS.index("validation")], 0)

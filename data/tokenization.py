@@ -1,5 +1,7 @@
 """The tokenizers: one token per character. For decoders, `$` comes first and padding is on the left, for generation."""
 
+from typing import Any
+
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -32,25 +34,17 @@ def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> P
     """
     if not len(TOKENS) <= vocab_size <= len(ALL_TOKENS):
         raise ValueError(f"vocab_size must be in {len(TOKENS)}..{len(ALL_TOKENS)}, got {vocab_size}")
-    ids = {token: index for index, token in enumerate(ALL_TOKENS[:vocab_size])}
-    tokenizer = Tokenizer(models.WordLevel(ids, TOKENS[UNKNOWN]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
     # The template language reads a literal `$` as a placeholder, so the token has another name in the template.
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="begin $A",
-        special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}],
+    begin = processors.TemplateProcessing(
+        single="begin $A", special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return _character_tokenizer(
+        ALL_TOKENS[:vocab_size],
+        begin,
         bos_token=TOKENS[BOS],
         eos_token=TOKENS[eos_token_id],
-        pad_token=TOKENS[PAD],
-        unk_token=TOKENS[UNKNOWN],
         extra_special_tokens=[TOKENS[SEPARATE_EOS]] if eos_token_id == BOS else [],
         padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
     )
 
 
@@ -59,17 +53,25 @@ def build_encoder_tokenizer() -> PreTrainedTokenizerFast:
 
     `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
     """
-    ids = {token: index for index, token in enumerate(ENCODER_TOKENS)}
-    tokenizer = Tokenizer(models.WordLevel(ids, TOKENS[UNKNOWN]))
+    return _character_tokenizer(ENCODER_TOKENS, padding_side="right")
+
+
+def _character_tokenizer(
+    tokens: tuple[str, ...], post_processor: processors.PostProcessor | None = None, **options: Any
+) -> PreTrainedTokenizerFast:
+    """A tokenizer of single characters over these tokens, in the order of their ids."""
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, TOKENS[UNKNOWN]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
+    if post_processor is not None:
+        tokenizer.post_processor = post_processor
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=TOKENS[PAD],
         unk_token=TOKENS[UNKNOWN],
-        padding_side="right",
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
+        **options,
     )
 
 

@@ -21,6 +21,7 @@ import yaml
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
+from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.push import (
     Publication,
     dataset_publication,
@@ -35,6 +36,7 @@ from longhand.hub_cards.publishing.push import (
 )
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.plugins import add_plugin_option
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
 
@@ -71,6 +73,7 @@ def add_model(content) -> None:
     described = f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
+    add_plugin_option(content)
 
 
 def add_dataset(content) -> None:
@@ -129,11 +132,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options of the command line."""
-    return make_parser().parse_args(arguments)
-
-
 def read_publication(options: argparse.Namespace) -> Publication:
     """What the options say to push, checked. Nothing is generated, and the Hub is not asked.
 
@@ -141,6 +139,8 @@ def read_publication(options: argparse.Namespace) -> Publication:
         ValueError: the folder, a name or a value is not legal.
     """
     if options.kind == "model":
+        for file in options.plugin:
+            load_plugin(file)
         return model_publication(options.folder, options.repo_id, options.dataset)
     if options.kind == "metric":
         return metric_publication(options.repo_id)
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
-    options = parse_arguments(arguments)
+    options = make_parser().parse_args(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
     with refusing_in_one_line():

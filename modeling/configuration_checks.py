@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable
 
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
-
-from .registry import check_known
 
 
 def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:
@@ -15,14 +12,8 @@ def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def check_activation(config: PreTrainedConfig) -> None:
-    """Raise ValueError if transformers does not know `hidden_act`."""
-    check_known("hidden_act", config.hidden_act, ACT2FN)
-
-
 def check_heads(config: PreTrainedConfig, hint: str = "") -> None:
     """Raise ValueError, with a hint, if the heads do not divide `hidden_size`."""
-    if config.num_attention_heads < 1 or config.hidden_size % config.num_attention_heads:
-        raise ValueError(
-            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}{hint}"
-        )
+    size, heads = config.hidden_size, config.num_attention_heads
+    if heads < 1 or size % heads:
+        raise ValueError(f"hidden_size {size} is not a multiple of num_attention_heads {heads}{hint}")

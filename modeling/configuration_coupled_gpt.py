@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_checks import check_activation, check_at_least_one, check_heads
+from .configuration_checks import check_at_least_one, check_heads
 from .coupling_rules import COUPLING_RULES
+from .pair_maps import level_ranges
 from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
 from .position_encodings import POSITION_ENCODINGS
 from .registry import check_known
@@ -108,8 +110,7 @@ class CoupledGPTConfig(PreTrainedConfig):
         if self.head_dim is None:
             check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.coupling in COUPLING_RULES:
-            rule = COUPLING_RULES[self.coupling]
+        if rule := COUPLING_RULES.get(self.coupling):
             if self.position_levels is None:
                 self.position_levels = rule.levels
             if self.relation_range is None and not rule.relations:
@@ -147,7 +148,7 @@ class CoupledGPTConfig(PreTrainedConfig):
         for name in ("norm_eps", "rotary_base"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        check_activation(self)
+        check_known("hidden_act", self.hidden_act, ACT2FN)
         plugins = getattr(self, "plugins", ())
         check_known("coupling", self.coupling, COUPLING_RULES, plugins)
         check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)
@@ -174,22 +175,17 @@ class CoupledGPTConfig(PreTrainedConfig):
             )
         levels = COUPLING_RULES[self.coupling].levels
         if self.position_levels != levels:
-            raise ValueError(
-                f"the coupling rule {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}"
-            )
+            raise ValueError(f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}")
 
     def _check_relation_range(self):
-        if self.relation_range is None:
+        levels, bounds = self.position_levels, self.relation_range
+        if bounds is None:
             if self.position_encoding == "pairwise" and not self.windowed:
                 raise ValueError(
                     f"the coupling rule {self.coupling!r} names only the relations of a window: give relation_range, or "
                     "set windowed"
                 )
-            return
-        levels, bounds = self.position_levels, self.relation_range
-        if len(bounds) not in (2, 2 * levels) or any(
-            low > high for low, high in zip(bounds[::2], bounds[1::2], strict=True)
-        ):
+        elif len(bounds) not in (2, 2 * levels) or any(low > high for low, high in level_ranges(bounds, levels)):
             raise ValueError(
                 f"relation_range must be two integers, low <= high, or two for each of {levels} level(s), got {bounds}"
             )
@@ -210,5 +206,3 @@ class CoupledGPTConfig(PreTrainedConfig):
 
 
 CoupledGPTConfig.register_for_auto_class()
-
-__all__ = ["CoupledGPTConfig"]

@@ -3,10 +3,12 @@
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_checks import check_activation, check_at_least_one, check_heads
+from .configuration_checks import check_at_least_one, check_heads
 from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
+from .registry import check_known
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
@@ -125,19 +127,16 @@ class PairwiseBertConfig(PreTrainedConfig):
                 f"with num_loops {self.num_loops}"
             )
         check_heads(self)
-        check_activation(self)
+        check_known("hidden_act", self.hidden_act, ACT2FN)
         self._check_pair_maps()
         self._check_window()
 
     def _check_pair_maps(self):
-        if unknown := set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}:
-            raise ValueError(
-                f"pair_maps {', '.join(sorted(unknown))} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}"
-            )
-        if len(self.pair_maps) not in (1, self.num_attention_heads):
-            raise ValueError(
-                f"pair_maps must be one name, or one for each of {self.num_attention_heads} heads, got {len(self.pair_maps)}"
-            )
+        if unknown := ", ".join(sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP})):
+            raise ValueError(f"pair_maps {unknown} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}")
+        names, heads = len(self.pair_maps), self.num_attention_heads
+        if names not in (1, heads):
+            raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
 
     def _check_window(self):
         if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
@@ -158,5 +157,3 @@ class PairwiseBertConfig(PreTrainedConfig):
 
 
 PairwiseBertConfig.register_for_auto_class()
-
-__all__ = ["PairwiseBertConfig"]

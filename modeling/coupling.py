@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from .pair_maps import Relation
 from .registry import check_free
@@ -28,9 +29,9 @@ class Plan(NamedTuple):
             continue after the planned response; None if its ids end there.
     """
 
-    position_ids: torch.Tensor
+    position_ids: Tensor
     response_length: int
-    largest_ids: torch.Tensor | None = None
+    largest_ids: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class CouplingRule:
     """
 
     name: str
-    plan: Callable[[torch.Tensor, int], Plan]
+    plan: Callable[[Tensor, int], Plan]
     levels: int
     capacity: Callable[[int], str]
     relations: tuple[Relation, ...] = ()
@@ -58,15 +59,11 @@ COUPLING_RULES: dict[str, CouplingRule] = {}
 ANY_TASK: list[str] = []
 """Names of the rules that read the text of every task; `coupling_rule` fills it."""
 
-PlanFunction = Callable[[torch.Tensor, int], Plan]
+PlanFunction = Callable[[Tensor, int], Plan]
 
 
 def coupling_rule(
-    *,
-    levels: int,
-    capacity: Callable[[int], str],
-    relations: tuple[Relation, ...] = (),
-    reads_any_text: bool = False,
+    *, levels: int, capacity: Callable[[int], str], relations: tuple[Relation, ...] = (), reads_any_text: bool = False
 ) -> Callable[[PlanFunction], PlanFunction]:
     """Register the decorated function `(input_ids, columns) -> Plan` as a coupling rule, named like the function.
 
@@ -94,9 +91,7 @@ def coupling_rule(
     return add
 
 
-def shift_position_ids(
-    position_ids: torch.Tensor, offset: torch.Tensor, max_position_ids: int | None = None
-) -> torch.Tensor:
+def shift_position_ids(position_ids: Tensor, offset: Tensor, max_position_ids: int | None = None) -> Tensor:
     """Move every id except 0 up by `offset`, which broadcasts. With `max_position_ids`, ids wrap around the ring 1..max."""
     shifted = position_ids + offset
     if max_position_ids is not None:
@@ -113,7 +108,7 @@ def check_room(coupling: str, needed: int, max_position_ids: int) -> None:
         )
 
 
-def largest_position_ids(coupling: str, input_ids: torch.Tensor) -> torch.Tensor:
+def largest_position_ids(coupling: str, input_ids: Tensor) -> Tensor:
     """Return the largest id of each row's query and planned response at every level, (batch or 1, levels)."""
     rule = COUPLING_RULES[coupling]
     plan = rule.plan(input_ids, 1)
@@ -122,7 +117,7 @@ def largest_position_ids(coupling: str, input_ids: torch.Tensor) -> torch.Tensor
     return rule.plan(input_ids, input_ids.shape[1] + plan.response_length).position_ids.amax(-1)
 
 
-def spread_position_ids(position_ids: torch.Tensor, largest_ids: torch.Tensor, max_position_ids: int) -> torch.Tensor:
+def spread_position_ids(position_ids: Tensor, largest_ids: Tensor, max_position_ids: int) -> Tensor:
     """Spread ids 1..n evenly over 1..max; 0 stays 0.
 
     Id k becomes round(k (max + 1) / (n + 1)), the mean of the k-th smallest id in a random subset of n ids (randomized
@@ -136,7 +131,7 @@ def spread_position_ids(position_ids: torch.Tensor, largest_ids: torch.Tensor, m
     return ((2 * position_ids * (max_position_ids + 1) + n + 1) // (2 * (n + 1))).clamp(max=max_position_ids)
 
 
-def plan_position_ids(coupling: str, input_ids: torch.Tensor, columns: int, spread_over: int | None = None) -> torch.Tensor:
+def plan_position_ids(coupling: str, input_ids: Tensor, columns: int, spread_over: int | None = None) -> Tensor:
     """Return a rule's position ids, (batch or 1, levels, columns), spread over 1..`spread_over` if that is given.
 
     Raises:

@@ -1,30 +1,25 @@
 """The coupling rules of this package. Each docstring draws tokens above their position ids, one line for each level."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .coupling import COUPLING_RULES, Plan, coupling_rule
 from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY
-from .query_forms import (
-    board_markers,
-    one_layout,
-    padded_operand_markers,
-    string_markers,
-    text_markers,
-    two_number_markers,
-)
+from .query_forms import board_markers, one_layout, padded_operand_markers, string_markers, text_markers, two_number_markers
 from .vocabulary import MINUS, PLUS, TIMES
 
 
-def _two_numbers(input_ids: torch.Tensor, columns: int, sign: int, operands_reversed: bool, response_reversed: bool) -> Plan:
+def _two_numbers(input_ids: Tensor, columns: int, sign: int, operands_reversed: bool, response_reversed: bool) -> Plan:
     """Return ids by significance: digit k (ones are 0) has the id `last - k`, where `last` is the id of the ones.
 
     A response of R digits has the ids `last - R + 1` to `last`. Operands of A and B digits have a sum of R = max(A, B) + 1
-    digits and a product of R = A + B. A marker sits one id above `last`; it is never coupled to the response's top digit.
+    digits, a difference of R = max(A, B) and a product of R = A + B. A marker sits one id above `last`; it is never coupled
+    to the response's top digit.
     """
     begin, middle, equals = two_number_markers(input_ids, sign).split(1, dim=1)
     first_length, second_length = middle - begin - 1, equals - middle - 1
-    digits = torch.maximum(first_length, second_length) + 1 if sign == PLUS else first_length + second_length
+    longest = torch.maximum(first_length, second_length)
+    digits = {PLUS: longest + 1, MINUS: longest, TIMES: first_length + second_length}[sign]
     response_length = int(digits.max()) + 1
 
     column = torch.arange(columns, device=input_ids.device)
@@ -43,7 +38,7 @@ def _two_numbers(input_ids: torch.Tensor, columns: int, sign: int, operands_reve
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits")
-def addition(input_ids: torch.Tensor, columns: int) -> Plan:
+def addition(input_ids: Tensor, columns: int) -> Plan:
     """Give digits of the same significance one id, the most significant the smallest (paper 1, Sec. 3.1).
 
     The response is reversed. Both `+` and `=` follow the ones digit. With start 5 instead of 1:
@@ -68,7 +63,7 @@ def addition(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits")
-def addition_all_reversed(input_ids: torch.Tensor, columns: int) -> Plan:
+def addition_all_reversed(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `addition`, for operands and a response that all begin with the ones. With start 5:
 
     $ 3 5 6 + 9 4 0 = 2 0 7 0 $
@@ -78,7 +73,7 @@ def addition_all_reversed(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 3} digits")
-def addition_plain(input_ids: torch.Tensor, columns: int) -> Plan:
+def addition_plain(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `addition`, with nothing reversed: `=` has the id just before the first response digit's. With start 4:
 
         $ 6 5 3 + 0 4 9 = 0 7 0 2 $
@@ -91,7 +86,7 @@ def addition_plain(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 2} digits, padded to {ids - 1}")
-def multi_operand_addition(input_ids: torch.Tensor, columns: int) -> Plan:
+def multi_operand_addition(input_ids: Tensor, columns: int) -> Plan:
     """Give digits of the same significance of any number of operands one id (paper 1, App. B).
 
     Every operand is zero-padded to the width W of the response, which is reversed. With start 5:
@@ -126,7 +121,7 @@ def multi_operand_addition(input_ids: torch.Tensor, columns: int) -> Plan:
     # The summands in the token's column; in the next column the summands or `+`, and `=`.
     relations=((0, 1), (1, 1), (1, ONLY_QUERY)),
 )
-def addition_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
+def addition_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     """Give two levels (the follow-up of paper 1): significance and row.
 
     The two summands of a running sum are the running sum before it and an operand; they share both ids. The text has n
@@ -173,7 +168,7 @@ def addition_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
     # A's digit and B's digit in the token's column, then in the next column.
     relations=((0, 2), (0, 1), (1, 2), (1, 1)),
 )
-def subtraction(input_ids: torch.Tensor, columns: int) -> Plan:
+def subtraction(input_ids: Tensor, columns: int) -> Plan:
     """Give two levels: significance as in `addition`, and the operand that a digit belongs to, because order matters.
 
     With start 1:
@@ -194,19 +189,15 @@ def subtraction(input_ids: torch.Tensor, columns: int) -> Plan:
     Raises:
         ValueError: a row is not of the form `$A-B=`.
     """
-    begin, middle, equals = two_number_markers(input_ids, MINUS).split(1, dim=1)
-    digits = torch.maximum(middle - begin, equals - middle) - 1
+    plan = _two_numbers(input_ids, columns, MINUS, operands_reversed=False, response_reversed=True)
+    middle, equals = two_number_markers(input_ids, MINUS)[:, 1:].split(1, dim=1)
     column = torch.arange(columns, device=input_ids.device)
-    significance = torch.where(column <= middle, middle - 1 - column, equals - 1 - column)
-    significance = torch.where(column > equals, column - equals - 1, significance)
-    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3))
-    planned = (column > begin) & (column <= equals + digits)
-    ids = torch.stack(torch.broadcast_tensors(digits - significance, operand), dim=1)
-    return Plan(torch.where(planned.unsqueeze(1), ids, 0), int(digits.max()) + 1)
+    operand = torch.where(column <= middle, 1, torch.where(column < equals, 2, 3)).unsqueeze(1)
+    return Plan(torch.cat([plan.position_ids, torch.where(plan.position_ids > 0, operand, 0)], dim=1), plan.response_length)
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 1} digits in all")
-def multiplication(input_ids: torch.Tensor, columns: int) -> Plan:
+def multiplication(input_ids: Tensor, columns: int) -> Plan:
     """Give digits of the same significance one id (paper 1, Sec. 6.1).
 
     Operands of A and B digits are not padded; the response is reversed and has A + B digits. With start 5:
@@ -236,7 +227,7 @@ def multiplication(input_ids: torch.Tensor, columns: int) -> Plan:
         *((ONLY_QUERY, difference) for difference in (1, 2)),
     ),
 )
-def multiplication_by_digits(input_ids: torch.Tensor, columns: int) -> Plan:
+def multiplication_by_digits(input_ids: Tensor, columns: int) -> Plan:
     """Give two levels: significance in A and in the response as in `multiplication`, and the place of a digit of B.
 
     With `multiplication`, a window cannot reach B from far columns. Here B's digits have no significance, so every token
@@ -289,7 +280,7 @@ def multiplication_by_digits(input_ids: torch.Tensor, columns: int) -> Plan:
         (NEITHER, ONLY_QUERY, 1),
     ),
 )
-def multiplication_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
+def multiplication_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     """Give three levels (the follow-up of paper 1): significance in A, row, significance in the product.
 
     Level 1 couples A and each partial product. Level 2 couples a digit of B, its partial product and the running sum that
@@ -337,7 +328,7 @@ def multiplication_scratchpad(input_ids: torch.Tensor, columns: int) -> Plan:
 
 # `copy` and `reverse` see the next symbol of the query.
 @coupling_rule(levels=1, capacity=lambda ids: f"strings of {ids - 1} symbols", relations=((-1,),))
-def copy(input_ids: torch.Tensor, columns: int) -> Plan:
+def copy(input_ids: Tensor, columns: int) -> Plan:
     """Give a symbol of the response the id of the symbol that it copies (paper 1, App. C). With start 5:
 
         $ 1 8 0 9 = 1 8 0 9 $
@@ -361,7 +352,7 @@ def copy(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"strings of {ids - 1} symbols", relations=((1,),))
-def reverse(input_ids: torch.Tensor, columns: int) -> Plan:
+def reverse(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `copy`, for a response that repeats the string backwards. With start 5:
 
     $ 5 9 6 2 = 2 6 9 5 $
@@ -374,7 +365,7 @@ def reverse(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=2, capacity=lambda ids: f"boards of {ids - 1} rows and {ids - 1} columns")
-def minesweeper(input_ids: torch.Tensor, columns: int) -> Plan:
+def minesweeper(input_ids: Tensor, columns: int) -> Plan:
     """Give a cell of the answer both ids of the same cell of the board: level 1 is its column, level 2 its row.
 
     The source is paper 1, Sec. 6.2 and Fig. 9. A `>` stands before the first cell of the row that follows it, and `=`
@@ -412,7 +403,7 @@ def minesweeper(input_ids: torch.Tensor, columns: int) -> Plan:
     capacity=lambda ids: f"boards of {ids - 1} rows and {ids} columns",
     relations=tuple((column, row, ONLY_QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)),
 )
-def minesweeper_next_cell(input_ids: torch.Tensor, columns: int) -> Plan:
+def minesweeper_next_cell(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `minesweeper`, but `=` and a token of the answer have the ids of the next cell, whose neighbours they see.
 
     Level 1 is the cell's column and level 2 its row. Level 3 is 1 for the answer, which tells its tokens from the board's,
@@ -451,7 +442,7 @@ def minesweeper_next_cell(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"{ids} tokens after the first", reads_any_text=True)
-def sequential(input_ids: torch.Tensor, columns: int) -> Plan:
+def sequential(input_ids: Tensor, columns: int) -> Plan:
     """Give consecutive ids, without coupling, as in ordinary absolute position embeddings. Any text:
 
     $ 6 5 + 4 9 = 4 1 1 $
@@ -466,7 +457,7 @@ def sequential(input_ids: torch.Tensor, columns: int) -> Plan:
 
 
 @coupling_rule(levels=1, capacity=lambda ids: f"responses of {ids - 1} digits", reads_any_text=True)
-def abacus(input_ids: torch.Tensor, columns: int) -> Plan:
+def abacus(input_ids: Tensor, columns: int) -> Plan:
     """Give each digit its place in its number, counted from the number's first digit; other query tokens have no id.
 
     These are Abacus embeddings (McLeish et al., 2024, Sec. 3.1). Any text:

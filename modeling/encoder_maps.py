@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from .pair_maps import NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT, PAD, PLUS, TIMES
@@ -16,7 +17,7 @@ NO_MAP = "none"
 """Name, in place of a rule's, for heads that add no vectors."""
 
 
-def virtual_indices(input_ids: torch.Tensor) -> torch.Tensor:
+def virtual_indices(input_ids: Tensor) -> Tensor:
     """Index the numbers' tokens as if there were no text (paper 2, Sec. 3.3); 0 for text and padding of a batch.
 
         tokens   a _ 1 + b _ 5 c
@@ -32,22 +33,21 @@ def virtual_indices(input_ids: torch.Tensor) -> torch.Tensor:
     return numeric.cumsum(1).masked_fill(~numeric, 0)
 
 
-def operator_index(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def operator_index(input_ids: Tensor, indices: Tensor) -> Tensor:
     """Return the virtual index (batch, 1) of each row's operator.
 
     Raises:
         ValueError: a row has no operator, or several.
     """
     operator = (input_ids == PLUS) | (input_ids == TIMES)
-    if (operator.sum(1) != 1).any():
-        row = int((operator.sum(1) != 1).nonzero()[0, 0])
-        raise ValueError(
-            f"row {row} of input_ids must have one '+' or '*' between two numbers, got {int(operator[row].sum())}"
-        )
+    operators = operator.sum(1)
+    if (operators != 1).any():
+        row = int((operators != 1).nonzero()[0, 0])
+        raise ValueError(f"row {row} of input_ids must have one '+' or '*' between two numbers, got {int(operators[row])}")
     return indices.masked_fill(~operator, 0).amax(1, keepdim=True)
 
 
-def digit_columns(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def digit_columns(input_ids: Tensor, indices: Tensor) -> Tensor:
     """Return the columns of two numbers written one above the other, 1 for the ones; the operator has the column above them.
 
         tokens   _ 1 2 + _ 9 5
@@ -63,7 +63,7 @@ def digit_columns(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tenso
     return columns.masked_fill(indices == 0, 0)
 
 
-def multiplier_places(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def multiplier_places(input_ids: Tensor, indices: Tensor) -> Tensor:
     """Return the places of the digits before the operator, 1 for the ones; 0 for all other tokens.
 
     tokens   5 6 * _ 4 7
@@ -73,7 +73,7 @@ def multiplier_places(input_ids: torch.Tensor, indices: torch.Tensor) -> torch.T
     return before.clamp(min=0).masked_fill(indices == 0, 0)
 
 
-def relative_relations(ids: torch.Tensor, relation_range: Sequence[int], windowed: bool) -> torch.Tensor:
+def relative_relations(ids: Tensor, relation_range: Sequence[int], windowed: bool) -> Tensor:
     """Return the differences of ids, query minus key (RPE, paper 2, Sec. 2, for virtual indices).
 
     With the range (-3, 3), the value of equal ids is 3:
@@ -104,12 +104,8 @@ def relative_relations(ids: torch.Tensor, relation_range: Sequence[int], windowe
 
 
 def with_uniform_keys(
-    relations: torch.Tensor,
-    input_ids: torch.Tensor,
-    indices: torch.Tensor,
-    first: int,
-    max_multiplier_length: int,
-) -> torch.Tensor:
+    relations: Tensor, input_ids: Tensor, indices: Tensor, first: int, max_multiplier_length: int
+) -> Tensor:
     """Give each digit of the multiplier, as a key, one relation to all queries, itself included (UPE, paper 2, Eq. 3.3).
 
     The relations are numbered by the digit's place, from `first` on; a window does not hide the multiplier. With relative
@@ -142,7 +138,7 @@ class PairMapRule(NamedTuple):
         uniform: whether the digits of a multiplier have relations of their own, see `with_uniform_keys`.
     """
 
-    ids: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    ids: Callable[[Tensor, Tensor], Tensor]
     uniform: bool = False
 
 
@@ -160,13 +156,8 @@ def num_relations(name: str, relation_range: Sequence[int], max_multiplier_lengt
 
 
 def derive_pair_map(
-    name: str,
-    input_ids: torch.Tensor,
-    indices: torch.Tensor,
-    relation_range: Sequence[int],
-    windowed: bool,
-    max_multiplier_length: int,
-) -> torch.Tensor:
+    name: str, input_ids: Tensor, indices: Tensor, relation_range: Sequence[int], windowed: bool, max_multiplier_length: int
+) -> Tensor:
     """Return the map (rows, tokens, tokens) of a rule; one row if all examples have the same layout.
 
     Args:
@@ -192,7 +183,7 @@ def derive_pair_map(
     return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
 
 
-def neighbours_of(pair_map: torch.Tensor) -> Neighbours:
+def neighbours_of(pair_map: Tensor) -> Neighbours:
     """Return the related keys of every query, for a map in which most keys are not related.
 
     Args:

@@ -1,15 +1,35 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationMixin
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
+from .pair_maps import Neighbours, with_levels
 from .windowed_cache import WindowedCache
+
+
+@dataclass
+class GenerationPlan:
+    """What is planned before generation, for every column of prompt and response.
+
+    Attributes:
+        position_ids: (batch or 1, levels, columns).
+        present: (batch, columns), 0 for padding and, under a window, for tokens after the longest response. These tokens
+            have no id, so they would all see each other.
+        is_derived: whether the ids are the coupling rule's, not the caller's.
+        neighbours: the neighbours of every column, for a `WindowedCache`.
+    """
+
+    position_ids: Tensor
+    present: Tensor
+    is_derived: bool
+    neighbours: Neighbours | None = None
 
 
 class CoupledGPTGenerationMixin(GenerationMixin):
@@ -18,7 +38,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     config: CoupledGPTConfig
     model: Any
 
-    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+    def generate(self, inputs: Tensor | None = None, *args, **kwargs):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
 
         Raises:
@@ -37,7 +57,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def _response_length(self, input_ids: torch.Tensor) -> int:
+    def _response_length(self, input_ids: Tensor) -> int:
         """Return the number of tokens of the longest response that the coupling rule plans for."""
         return COUPLING_RULES[self.config.coupling].plan(input_ids, 1).response_length
 
@@ -52,33 +72,26 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _prepare_generated_length(self, generation_config, has_default_max_length, **kwargs):
         if has_default_max_length and generation_config.max_new_tokens is None:
             generation_config.max_new_tokens = self._response_length(kwargs["inputs_tensor"])
-        return super()._prepare_generated_length(
-            generation_config=generation_config, has_default_max_length=has_default_max_length, **kwargs
-        )
+        return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
-    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
-        plan = model_kwargs.pop("position_ids", None)
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(
-            expand_size, is_encoder_decoder, input_ids, **model_kwargs
-        )
-        if plan is not None:
-            plan = plan.unsqueeze(1) if plan.ndim == 2 else plan
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
+        position_ids, is_derived = kwargs.pop("position_ids", None), kwargs.pop("plan_is_derived", False)
+        input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
+        if position_ids is not None:
+            position_ids = with_levels(position_ids)
+            if len(position_ids) > 1:
+                position_ids = position_ids.repeat_interleave(expand_size, dim=0)
+            present = self._present(input_ids, position_ids, kwargs.get("attention_mask"))
             # Not named position_ids, because transformers extends these by itself and cuts them for chunked prefill.
-            model_kwargs["position_plan"] = plan if len(plan) == 1 else plan.repeat_interleave(expand_size, dim=0)
-            model_kwargs["present_plan"] = self._plan_present(input_ids, plan=model_kwargs["position_plan"], **model_kwargs)
-        return input_ids, model_kwargs
+            kwargs["plan"] = GenerationPlan(position_ids, present, is_derived)
+        return input_ids, kwargs
 
-    def _plan_present(self, input_ids, plan, attention_mask=None, **kwargs) -> torch.Tensor:
-        """Return a mask (batch, columns), 0 for padding and, under a window, for tokens after the longest response.
-
-        These tokens have no id, so without the mask they would all see each other.
-        """
+    def _present(self, input_ids: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return `GenerationPlan.present` of prompts."""
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        planned = (plan[..., input_ids.shape[1] :] > 0).any(1).long().expand(len(input_ids), -1)
-        if not self.model.position_encoding.windowed:
-            planned = torch.ones_like(planned)
-        return torch.cat([attention_mask, planned], dim=1)
+        planned = (position_ids[..., input_ids.shape[1] :] > 0).any(1) | (not self.model.position_encoding.windowed)
+        return torch.cat([attention_mask, planned.long().expand(len(input_ids), -1)], dim=1)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Prepare a `WindowedCache` under a window, unless the caller asks for another cache."""
@@ -89,26 +102,17 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                 "response could still see: pass past_key_values=DynamicCache() to both"
             )
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
-        plan, cache = model_kwargs.get("position_plan"), model_kwargs.get("past_key_values")
+        plan, cache = model_kwargs.get("plan"), model_kwargs.get("past_key_values")
         own = given is None and type(cache) is DynamicCache and not cache.offloading
         # Attention maps need the keys of all pairs.
         if plan is not None and own and self.model.position_encoding.windowed and not generation_config.output_attentions:
-            beyond = (0, max(0, max_cache_length + 1 - plan.shape[-1]))
-            plan, present = (nn.functional.pad(part, beyond) for part in (plan, model_kwargs["present_plan"]))
-            columns = torch.arange(plan.shape[-1], device=plan.device)
-            model_kwargs["neighbour_plan"] = self.model.neighbours(plan, columns, present)
-            model_kwargs["past_key_values"] = WindowedCache(model_kwargs["neighbour_plan"], self.config.num_hidden_layers)
+            beyond = (0, max(0, max_cache_length + 1 - plan.position_ids.shape[-1]))
+            position_ids, present = (nn.functional.pad(part, beyond) for part in (plan.position_ids, plan.present))
+            columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
+            plan.neighbours = self.model.neighbours(position_ids, columns, present)
+            model_kwargs["past_key_values"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
 
-    def prepare_inputs_for_generation(
-        self,
-        input_ids,
-        past_key_values=None,
-        position_plan=None,
-        plan_is_derived=False,
-        present_plan=None,
-        neighbour_plan=None,
-        **kwargs,
-    ):
+    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, plan=None, **kwargs):
         """Slice the plan of ids for the next tokens.
 
         Tokens after the end of the plan (after the longest response) have the ids with which the rule continues, or the id
@@ -117,17 +121,17 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
-        if position_plan is not None:
-            plan, beyond = position_plan, max(0, length - position_plan.shape[-1])
-            if beyond and plan_is_derived:
-                plan = self.model.plan_position_ids(input_ids, length)
+        if plan is not None:
+            beyond = max(0, length - plan.position_ids.shape[-1])
+            if beyond and plan.is_derived:
+                planned = self.model.plan_position_ids(input_ids, length)
             else:
-                plan = nn.functional.pad(plan, (0, beyond))
-            inputs["position_ids"] = plan[..., past_length:length]
+                planned = nn.functional.pad(plan.position_ids, (0, beyond))
+            inputs["position_ids"] = position_ids = planned[..., past_length:length]
             if self.model.position_encoding.windowed:
-                inputs["attention_mask"] = nn.functional.pad(present_plan, (0, length))[:, :length]
+                inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
             if isinstance(past_key_values, WindowedCache):
-                inputs["neighbours"] = neighbour_plan.select(slice(past_length, length))
+                inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
             else:
-                inputs["pair_map"] = self.model.position_encoding.pair_map(inputs["position_ids"], plan[..., :length])
+                inputs["pair_map"] = self.model.position_encoding.pair_map(position_ids, planned[..., :length])
         return inputs

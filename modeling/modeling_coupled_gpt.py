@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
@@ -18,21 +18,15 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
+from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
-from .neighbourhoods import (
-    FEW_ROWS,
-    Neighbourhoods,
-    attend_by_table,
-    attend_to_columns,
-    attend_to_gathered,
-    distinct_neighbourhoods,
-)
+from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .packing import distinct_rows
-from .pair_maps import Neighbours
+from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .windowed_cache import WindowedCache
 
-Tokens = slice | torch.Tensor
+Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
 
 NORMS: dict[str, Callable[..., nn.Module]] = {
@@ -42,26 +36,9 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
-def expand_rows(rows: torch.Tensor, row_index: torch.Tensor) -> torch.Tensor:
-    """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
-    return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
+def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
+    """Return the last tokens if a number of them is given, all for 0, else the tokens of the given indices."""
+    return logits_to_keep if isinstance(logits_to_keep, Tensor) else slice(-logits_to_keep or None, None)
 
 
 class CoupledGPTAttention(nn.Module):
@@ -94,23 +71,23 @@ class CoupledGPTAttention(nn.Module):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
-        bias: torch.Tensor,
-        visible_keys: torch.Tensor,
+        hidden_states: Tensor,
+        bias: Tensor,
+        visible_keys: Tensor,
         position_encoding: PositionEncoding | None = None,
-        position_ids: torch.Tensor | None = None,
+        position_ids: Tensor | None = None,
         kept: Tokens = slice(None),
-        row_index: torch.Tensor | None = None,
+        row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend in one of three forms: to all keys, to the `neighbours` among the keys, or in `neighbourhoods` of rows.
 
         Args:
             hidden_states: (batch, tokens, hidden); rows (distinct, hidden) with `row_index` or `neighbourhoods`.
-            bias: added to the scaled scores; (batch or 1, heads or 1, kept, keys) for all keys, else (batch or 1, kept,
+            bias: added to the scaled scores; (batch or 1, kept, keys, heads or 1) for all keys, else (batch or 1, kept,
                 neighbours, heads) or (distinct, neighbours, heads).
             visible_keys: (batch or 1, kept) or (distinct,), the number of keys that a query sees.
             row_index: (batch, tokens), the row of every token.
@@ -132,57 +109,43 @@ class CoupledGPTAttention(nn.Module):
                 columns = past_key_values.slots(columns, self.layer_idx)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        output, weights = attention(
-            self, query, key, value, bias.to(query.dtype), scaling=self.scaling, is_causal=False, **kwargs
-        )
+        bias = bias.permute(0, 3, 1, 2).to(query.dtype)
+        output, weights = attention(self, query, key, value, bias, scaling=self.scaling, is_causal=False, **kwargs)
         return self.o_proj(output.flatten(2)), weights
 
-    def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[torch.Tensor, ...]:
+    def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
+        query, key, value = (
+            projection(states).unflatten(-1, (-1, self.head_dim))
+            for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states), (self.v_proj, key_states))
+        )
+        if self.config.qk_norm:
+            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
+            key = nn.functional.normalize(key, dim=-1)
+        return query, key, value
+
+    def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:
         """Return the kept queries, all keys and all values, (batch, heads, tokens, head_dim) each."""
-
-        def project(projection: nn.Linear, tokens: Tokens, length: torch.Tensor | float | None = None):
-            if row_index is None:
-                return self._project(projection, hidden_states[:, tokens], length)
-            return expand_rows(self._project(projection, hidden_states, length), row_index[:, tokens])
-
-        query = project(self.q_proj, kept, self._query_length())
-        length_scale = self._length_scale(visible_keys, hidden_states.dtype)
-        if isinstance(length_scale, torch.Tensor):
-            query = query * length_scale.transpose(-1, -2)
-        key, value = project(self.k_proj, slice(None), self._key_length()), project(self.v_proj, slice(None))
+        if row_index is None:
+            query, key, value = self._project(hidden_states[:, kept], hidden_states)
+        else:
+            rows = zip(self._project(hidden_states, hidden_states), (row_index[:, kept], row_index, row_index), strict=True)
+            query, key, value = (expand_rows(states, index) for states, index in rows)
+        if self.config.attention_scale == "log_length":
+            query = query * self._length_scale(visible_keys, hidden_states.dtype).unsqueeze(-1)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
-    def _project(self, projection: nn.Linear, states: torch.Tensor, length: torch.Tensor | float | None = None):
-        """Project (..., hidden) to (..., heads, head_dim), scaled to a length if it is given."""
-        states = projection(states).unflatten(-1, (-1, self.head_dim))
-        return states if length is None else nn.functional.normalize(states, dim=-1) * length
+    def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the learned factor of the scores (..., heads) for queries that see `visible_keys` (...) keys."""
+        return visible_keys.clamp(min=1).log().to(dtype).unsqueeze(-1) * self.log_length_factor
 
-    def _query_length(self) -> torch.Tensor | None:
-        return self.qk_norm_factor.unsqueeze(1) / self.scaling if self.config.qk_norm else None
-
-    def _key_length(self) -> float | None:
-        return 1.0 if self.config.qk_norm else None
-
-    def _length_scale(self, visible_keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
-        """Return the factor of the scores for queries that see `visible_keys` (...) keys: (..., 1, heads), or 1."""
-        if self.config.attention_scale != "log_length":
-            return 1.0
-        return visible_keys.clamp(min=1).log().to(dtype)[..., None, None] * self.log_length_factor
-
-    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> torch.Tensor:
+    def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
         """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
-        query = self._project(self.q_proj, hidden_states, self._query_length())
-        key = self._project(self.k_proj, hidden_states, self._key_length())
-        value = self._project(self.v_proj, hidden_states)
-        bias = bias.to(query.dtype)
-        scaling = self.scaling * self._length_scale(visible_keys, query.dtype)
-        if len(hidden_states) <= FEW_ROWS:
-            return attend_by_table(query, key, value, neighbourhoods, bias, scaling)
-
-        def gather(queries: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
-
-        return attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
+        query, key, value = self._project(hidden_states, hidden_states)
+        bias, scaling = bias.to(query.dtype), self.scaling
+        if self.config.attention_scale == "log_length":
+            scaling = scaling * self._length_scale(visible_keys, query.dtype).unsqueeze(1)
+        return attend_to_rows(query, key, value, neighbourhoods, bias, scaling)
 
 
 class CoupledGPTMLP(nn.Module):
@@ -197,7 +160,7 @@ class CoupledGPTMLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self.activation = ACT2FN[config.hidden_act]
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         hidden = self.activation(self.up_proj(hidden_states))
         if self.gated:
             hidden = hidden * self.gate_proj(hidden_states)
@@ -218,7 +181,7 @@ class ResidualNorms(nn.Module):
         self.output = norm("sandwich")
         self.sum = norm("post", "pre_post")
 
-    def add(self, residual: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    def add(self, residual: Tensor, output: Tensor) -> Tensor:
         """Return the residual sum of a sublayer's input and its output."""
         return self.sum(residual + self.output(output))
 
@@ -235,27 +198,22 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
+        hidden_states: Tensor,
         kept: Tokens = slice(None),
-        row_index: torch.Tensor | None = None,
+        row_index: Tensor | None = None,
         neighbourhoods: Neighbourhoods | None = None,
         **kwargs: Any,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the states of the kept tokens (batch, kept, hidden), or a row for each neighbourhood (distinct, hidden)."""
-        attention_output, _ = self.self_attn(
-            hidden_states=self.attention_norms.input(hidden_states),
-            kept=kept,
-            row_index=row_index,
-            neighbourhoods=neighbourhoods,
-            **kwargs,
-        )
+        states = self.attention_norms.input(hidden_states)
+        output, _ = self.self_attn(states, kept=kept, row_index=row_index, neighbourhoods=neighbourhoods, **kwargs)
         if neighbourhoods is not None:
             residual = expand_rows(hidden_states, neighbourhoods.queries)
         elif row_index is not None:
             residual = expand_rows(hidden_states, row_index[:, kept])
         else:
             residual = hidden_states[:, kept]
-        hidden_states = self.attention_norms.add(residual, attention_output)
+        hidden_states = self.attention_norms.add(residual, output)
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
 
@@ -267,11 +225,7 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    _can_compile_fullgraph = False
-    _can_record_outputs = {  # noqa: RUF012
-        "hidden_states": CoupledGPTDecoderLayer,
-        "attentions": CoupledGPTAttention,
-    }
+    _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -282,11 +236,8 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=getattr(module, "initial_std", module.in_features**-0.5))
         elif isinstance(module, nn.Embedding):
             init.normal_(module.weight)
-        elif isinstance(module, nn.RMSNorm):
-            init.ones_(module.weight)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
+        else:
+            super()._init_weights(module)
 
 
 @dataclass
@@ -299,31 +250,26 @@ class ForwardInputs:
         position_ids: (batch or 1, levels, tokens); None if the encoding reads none.
         attention_mask: (batch, keys), 0 for padding, or None; the keys are the tokens of the cache and of this pass.
         past_key_values: the cache, or None.
-        past_length: number of tokens in the cache.
-        tokens: number of tokens of this pass.
+        num_keys: number of tokens of the cache and of this pass.
         kept: the tokens whose output is needed.
         queries: the tokens that attend in the first layer: all, unless it is also the last layer. Below the last layer,
             every token is needed as a key of the next layer.
+        query_columns: columns of the queries among the keys, (queries,).
         pair_map: (batch or 1, queries, keys) relations of all pairs, or None.
         neighbours: the neighbours of the queries, or None.
     """
 
-    hidden_states: torch.Tensor
-    row_index: torch.Tensor | None
-    position_ids: torch.Tensor | None
-    attention_mask: torch.Tensor | None
+    hidden_states: Tensor
+    row_index: Tensor | None
+    position_ids: Tensor | None
+    attention_mask: Tensor | None
     past_key_values: Cache | None
-    past_length: int
-    tokens: int
+    num_keys: int
     kept: Tokens
     queries: Tokens
-    pair_map: torch.Tensor | None = None
+    query_columns: Tensor
+    pair_map: Tensor | None = None
     neighbours: Neighbours | None = None
-
-    def query_columns(self) -> torch.Tensor:
-        """Return the columns of the queries among the keys, (queries,)."""
-        columns = torch.arange(self.past_length, self.past_length + self.tokens, device=self.hidden_states.device)
-        return columns[self.queries]
 
 
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
@@ -338,7 +284,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def plan_position_ids(self, input_ids: torch.Tensor, columns: int) -> torch.Tensor:
+    def plan_position_ids(self, input_ids: Tensor, columns: int) -> Tensor:
         """Return the position ids (batch, levels, columns) of query and response by the configured coupling rule.
 
         With `randomized_positions` they are spread evenly over 1..max_position_ids.
@@ -350,24 +296,22 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        recorded = {
-            name: kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}"))
-            for name in ("hidden_states", "attentions")
-        }
-        every_token = recorded["hidden_states"]
+        every_token, every_pair = (
+            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
+        )
         inputs = self._resolve_inputs(
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
@@ -376,14 +320,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         elif neighbours is not None:
             inputs.neighbours = neighbours.select(inputs.queries)
         else:
-            self._derive_relations(inputs, all_pairs=any(recorded.values()))
+            self._derive_relations(inputs, all_pairs=every_token or every_pair)
 
-        if inputs.neighbours is None:
-            hidden_states = self._forward_all_pairs(inputs, **kwargs)
-        elif past_key_values is None:
-            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
+        if inputs.neighbours is None or past_key_values is not None:
+            hidden_states = self._forward_tokens(inputs, **kwargs)
         else:
-            hidden_states = self._forward_cached(inputs, inputs.neighbours)
+            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
     def _resolve_inputs(
@@ -396,7 +338,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        past_length = self._past_length(past_key_values)
+        if past_key_values is not None and past_key_values.is_compileable:
+            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
         if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens):
             raise ValueError(f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}")
@@ -406,19 +350,13 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         else:
             token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states, row_index = self._embed(token_embeddings, position_ids), None
-        kept = logits_to_keep if isinstance(logits_to_keep, torch.Tensor) else slice(-logits_to_keep or None, None)
+        kept = kept_tokens(logits_to_keep)
         queries = kept if len(self.layers) == 1 else slice(None)
+        keys = past_length + tokens
+        columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
         return ForwardInputs(
-            hidden_states, row_index, position_ids, attention_mask, past_key_values, past_length, tokens, kept, queries
+            hidden_states, row_index, position_ids, attention_mask, past_key_values, keys, kept, queries, columns
         )
-
-    def _past_length(self, past_key_values: Cache | None) -> int:
-        """Return the number of tokens in the cache."""
-        if past_key_values is None:
-            return 0
-        if past_key_values.is_compileable:
-            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
-        return past_key_values.get_seq_length()
 
     def _derive_relations(self, inputs: ForwardInputs, all_pairs: bool) -> None:
         """Derive the pair map or the neighbours from the position ids, if the encoding reads relations.
@@ -430,18 +368,18 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         if inputs.position_ids is None or not self.position_encoding.uses_pair_map:
             return
-        if inputs.past_length:
+        if inputs.num_keys > inputs.position_ids.shape[-1]:
             raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
         if self.position_encoding.windowed and not all_pairs:
-            inputs.neighbours = self.neighbours(inputs.position_ids, inputs.query_columns(), inputs.attention_mask)
+            inputs.neighbours = self.neighbours(inputs.position_ids, inputs.query_columns, inputs.attention_mask)
         else:
             queries = inputs.position_ids[..., inputs.queries]
             inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
 
-    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, nn.Module, Tokens, dict[str, Any]]]:
-        """Yield the number of every layer, the layer, the choice among the queries so far, and its arguments."""
+    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, Tokens, dict[str, Any]]]:
+        """Yield the number of every layer, the choice among the queries so far, and the layer's arguments."""
         last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
+        for index in range(len(self.layers)):
             arguments = {
                 "kept": inputs.kept if index == last else slice(None),
                 "row_index": inputs.row_index if index == 0 else None,
@@ -449,28 +387,22 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 "position_encoding": self.position_encoding,
                 "past_key_values": inputs.past_key_values,
             }
-            yield index, layer, inputs.kept if index == last > 0 else slice(None), arguments
+            yield index, inputs.kept if index == last > 0 else slice(None), arguments
 
-    def _forward_all_pairs(self, inputs: ForwardInputs, **kwargs) -> torch.Tensor:
-        """Apply all layers with scores of every query and key; return the kept states (batch, kept, hidden)."""
-        hidden_states, visible, pair_map = inputs.hidden_states, self._visible_keys(inputs), inputs.pair_map
-        for index, layer, queries, arguments in self._steps(inputs):
-            visible, pair_map = visible[:, queries], None if pair_map is None else pair_map[:, queries]
-            bias = self._attention_bias(visible, pair_map, index, hidden_states.dtype).permute(0, 3, 1, 2)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments, **kwargs)
+    def _forward_tokens(self, inputs: ForwardInputs, **kwargs) -> Tensor:
+        """Apply all layers to every token, with scores of all keys or of neighbours; return (batch, kept, hidden)."""
+        hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
+        if neighbours is None:
+            visible, relations = self._visible_keys(inputs), inputs.pair_map
+        else:
+            visible, relations = neighbours.relations >= 0, neighbours.relations
+        for index, queries, arguments in self._steps(inputs):
+            visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
+            arguments["neighbours"] = neighbours = None if neighbours is None else neighbours.select(queries)
+            hidden_states = self._run_layer(index, hidden_states, visible, relations, **arguments, **kwargs)
         return hidden_states
 
-    def _forward_cached(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
-        """Apply all layers with scores of neighbours, whose keys are in a cache; return (batch, kept, hidden)."""
-        hidden_states = inputs.hidden_states
-        for index, layer, queries, arguments in self._steps(inputs):
-            neighbours = neighbours.select(queries)
-            visible = neighbours.relations >= 0
-            bias = self._attention_bias(visible, neighbours.relations, index, hidden_states.dtype)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbours=neighbours, **arguments)
-        return hidden_states
-
-    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> torch.Tensor:
+    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
         """Apply all layers to distinct neighbourhoods; return the kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
@@ -480,18 +412,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             batch, tokens, _ = hidden_states.shape
             row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
             hidden_states = hidden_states.flatten(0, 1)
-        for index, layer, queries, arguments in self._steps(inputs):
+        for index, queries, arguments in self._steps(inputs):
             neighbours = neighbours.select(queries)
             neighbourhoods = distinct_neighbourhoods(row_index, arguments["kept"], neighbours)
-            visible = neighbourhoods.relations >= 0
-            bias = self._attention_bias(visible, neighbourhoods.relations, index, hidden_states.dtype)
-            hidden_states = layer(hidden_states, bias=bias, visible_keys=visible.sum(-1), neighbourhoods=neighbourhoods)
-            row_index = neighbourhoods.index
+            relations, row_index = neighbourhoods.relations, neighbourhoods.index
+            hidden_states = self._run_layer(index, hidden_states, relations >= 0, relations, neighbourhoods=neighbourhoods)
         return expand_rows(hidden_states, row_index)
 
-    def neighbours(
-        self, position_ids: torch.Tensor, query_columns: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> Neighbours:
+    def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.
 
         Args:
@@ -510,7 +438,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
-    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> torch.Tensor | None:
+    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> Tensor | None:
         """Return the ids as (batch or 1, levels, tokens), derived if omitted; None if the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
@@ -521,19 +449,15 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                     f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
                 )
             position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
-        levels = self.config.position_levels
-        if position_ids.ndim == 2:
-            position_ids = position_ids.unsqueeze(1)
-        if position_ids.shape[1:] != (levels, tokens):
-            raise ValueError(
-                f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {tuple(position_ids.shape)}"
-            )
+        levels, position_ids = self.config.position_levels, with_levels(position_ids)
+        if (shape := tuple(position_ids.shape))[1:] != (levels, tokens):
+            raise ValueError(f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {shape}")
         return position_ids
 
     def _embed(self, token_embeddings, position_ids):
         return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)
 
-    def _distinct_inputs(self, input_ids, position_ids) -> tuple[torch.Tensor, torch.Tensor]:
+    def _distinct_inputs(self, input_ids, position_ids) -> tuple[Tensor, Tensor]:
         """Return the distinct inputs of the first layer, (distinct, hidden), and the index of each token's, (batch, tokens).
 
         A token's input depends only on the token and its ids. A batch holds few such pairs (at most vocabulary times
@@ -550,29 +474,33 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         levels = torch.stack(ids).unsqueeze(0) if ids else None
         return self._embed(self.embed_tokens(tokens).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, inputs: ForwardInputs) -> torch.Tensor:
+    def _visible_keys(self, inputs: ForwardInputs) -> Tensor:
         """Return which keys each query sees, (batch or 1, queries, keys).
 
         Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
         """
-        keys = torch.arange(inputs.past_length + inputs.tokens, device=inputs.hidden_states.device)
-        visible = (keys <= inputs.query_columns().unsqueeze(1)).unsqueeze(0)
+        keys = torch.arange(inputs.num_keys, device=inputs.hidden_states.device)
+        visible = (keys <= inputs.query_columns.unsqueeze(1)).unsqueeze(0)
         if inputs.attention_mask is not None:
             visible = visible & inputs.attention_mask[:, None, :].bool()
         if inputs.pair_map is not None and self.position_encoding.windowed:
             visible = visible & (inputs.pair_map >= 0)
         return visible
 
-    def _attention_bias(self, visible, relations, layer, dtype) -> torch.Tensor:
-        """Return the additive bias (*visible.shape, heads or 1): the encoding's bias for visible keys.
+    def _run_layer(self, index: int, hidden_states, visible, relations, **arguments) -> Tensor:
+        """Apply one layer, with the encoding's bias for visible keys.
 
-        Hidden keys have the lowest value, whose weight after softmax is exactly zero.
+        Hidden keys have the lowest bias, whose weight after softmax is exactly zero.
+
+        Args:
+            visible: whether a query sees a key, (batch or 1, queries, keys) or as `relations` of neighbours.
+            relations: of this shape, or None.
         """
-        lowest = torch.finfo(dtype).min
-        bias = None if relations is None else self.position_encoding.bias(relations, layer)
+        bias = None if relations is None else self.position_encoding.bias(relations, index)
         if bias is None:
-            bias = torch.zeros((), dtype=dtype, device=visible.device)
-        return torch.where(visible.unsqueeze(-1), bias.to(dtype), lowest)
+            bias = hidden_states.new_zeros(())
+        bias = torch.where(visible.unsqueeze(-1), bias.to(hidden_states.dtype), torch.finfo(hidden_states.dtype).min)
+        return self.layers[index](hidden_states, bias=bias, visible_keys=visible.sum(-1), **arguments)
 
 
 class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin):
@@ -596,16 +524,12 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
-        neighbours: Neighbours | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         r"""
@@ -617,11 +541,12 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             pair_map: relations (batch or 1, tokens, past + tokens), for a position encoding that reads them; derived from
                 `position_ids` if omitted, which is not possible if `past_key_values` hold tokens. If given, all pairs are
                 scored, under a window too.
-            neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
-                encoding with a window; derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
             logits_to_keep: number of last tokens, or the indices of tokens, for which the last layer, the final norm and
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
+            kwargs: `inputs_embeds`, `past_key_values` and `use_cache` as in transformers, and `neighbours`: the keys that
+                each token may attend to, in place of a pair map and of `attention_mask`, for an encoding with a window;
+                derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested.
@@ -631,45 +556,17 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 learned table; ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            pair_map=pair_map,
-            neighbours=neighbours,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            logits_to_keep=logits_to_keep,
-            **kwargs,
+            input_ids, attention_mask, position_ids, pair_map, logits_to_keep=logits_to_keep, **kwargs
         )
         hidden_states = outputs.last_hidden_state
         if self.config.tie_word_embeddings:
             hidden_states = hidden_states * self.config.hidden_size**-0.5
-        logits = self.lm_head(hidden_states)
-        loss = None
+        logits, loss = self.lm_head(hidden_states), None
         if labels is not None:
-            next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-            if isinstance(logits_to_keep, torch.Tensor):
-                next_labels = next_labels[:, logits_to_keep]
-            elif logits_to_keep:
-                next_labels = next_labels[:, -logits_to_keep:]
-            loss = self.loss_function(
-                logits=logits,
-                labels=labels,
-                shift_labels=next_labels.contiguous(),
-                vocab_size=self.config.vocab_size,
-                **kwargs,
-            )
-        return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+            next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:][:, kept_tokens(logits_to_keep)].contiguous()
+            loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=next_labels, **kwargs)
+        return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
 
 
 CoupledGPTModel.register_for_auto_class("AutoModel")
 CoupledGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-
-__all__ = ["CoupledGPTForCausalLM", "CoupledGPTModel", "CoupledGPTPreTrainedModel"]

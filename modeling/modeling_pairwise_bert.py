@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -15,6 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
+from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
@@ -30,25 +31,6 @@ def hiding_bias(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 2
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attend to all keys; return outputs (batch, queries, heads, head_dim) and weights (batch, heads, queries, keys)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
 class RelationVectors(nn.Module):
     """The vectors p that the heads of one rule add to keys in a layer, (relations, 1 or heads, head_dim)."""
 
@@ -60,13 +42,19 @@ class RelationVectors(nn.Module):
         tables = 1 if config.share_over_heads else len(self.heads)
         self.weight = nn.Parameter(torch.empty(relations, tables, config.head_dim))
 
-    def scores(self, query: torch.Tensor) -> torch.Tensor:
-        """Return the products of queries (batch, heads, queries, head_dim) with all vectors: (..., queries, relations + 1).
+    def forward(self, query: Tensor, relations: Tensor) -> Tensor:
+        """Return the product of each query with the vector of each key, 0 for keys that are not related.
 
-        The last column is 0, for keys that are not related: the index `NOT_RELATED`, -1, points to it.
+        Args:
+            query: (batch, heads, queries, head_dim).
+            relations: (batch or 1, queries, keys).
+
+        Returns:
+            (batch, heads, queries, keys).
         """
-        scores = torch.matmul(query, self.weight.permute(1, 2, 0))
-        return nn.functional.pad(scores, (0, 1))
+        scores = nn.functional.pad(torch.matmul(query, self.weight.permute(1, 2, 0)), (0, 1))
+        index = relations.long().where(relations >= 0, len(self.weight)).unsqueeze(1)
+        return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
 
 class QueryProjection(nn.Linear):
@@ -97,12 +85,12 @@ class PairwiseBertAttention(nn.Module):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
-        pair_maps: dict[str, torch.Tensor],
-        attention_mask: torch.Tensor | None,
+        hidden_states: Tensor,
+        pair_maps: dict[str, Tensor],
+        attention_mask: Tensor | None,
         neighbours: Neighbours | None = None,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend from every token to all keys, or only to its `neighbours`.
 
         Args:
@@ -119,7 +107,9 @@ class PairwiseBertAttention(nn.Module):
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         if neighbours is not None:
-            bias = self._bias_of_neighbours(query * self.scaling, neighbours.relations)
+            (vectors,) = self.relations
+            bias = vectors(query * self.scaling, neighbours.relations)
+            bias = bias.masked_fill((neighbours.relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
@@ -136,27 +126,12 @@ class PairwiseBertAttention(nn.Module):
             return attention_mask
         batch, heads, tokens, _ = query.shape
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
-            bias = self._picked(self.relations[0], query, pair_maps)
+            bias = self.relations[0](query, pair_maps[self.relations[0].name])
         else:
             bias = query.new_zeros(batch, heads, tokens, tokens)
             for relations in self.relations:
-                bias[:, relations.heads] = self._picked(relations, query[:, relations.heads], pair_maps)
+                bias[:, relations.heads] = relations(query[:, relations.heads], pair_maps[relations.name])
         return bias if attention_mask is None else bias + attention_mask
-
-    def _picked(self, relations, query, pair_maps):
-        """Return the product of each query with the vector of each key, (batch, heads of the rule, queries, keys)."""
-        scores = relations.scores(query)
-        index = pair_maps[relations.name].unsqueeze(1)
-        index = index.where(index >= 0, scores.shape[-1] - 1)
-        return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
-
-    def _bias_of_neighbours(self, query, relations):
-        """Return the bias of neighbours (batch, queries, neighbours, heads), `hiding_bias` for missing ones."""
-        (vectors,) = self.relations
-        scores = vectors.scores(query)
-        index = relations.clamp(min=0).long().unsqueeze(1).expand(*scores.shape[:-1], -1)
-        bias = scores.gather(-1, index).masked_fill((relations < 0).unsqueeze(1), hiding_bias(query.dtype))
-        return bias.permute(0, 2, 3, 1)
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
@@ -172,7 +147,7 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
         attention_output, _ = self.self_attn(hidden_states, **kwargs)
         hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
         output = self.down_proj(self.activation(self.up_proj(hidden_states)))
@@ -188,7 +163,7 @@ class PairwiseBertModelOutput(BaseModelOutput):
         num_loops: number of times that the layers were applied.
     """
 
-    last_change: torch.Tensor | None = None
+    last_change: Tensor | None = None
     num_loops: int | None = None
 
 
@@ -199,26 +174,17 @@ class PairwiseBertPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    _can_compile_fullgraph = False
-    _can_record_outputs = {  # noqa: RUF012
-        "hidden_states": PairwiseBertLayer,
-        "attentions": PairwiseBertAttention,
-    }
+    _can_record_outputs = {"hidden_states": PairwiseBertLayer, "attentions": PairwiseBertAttention}  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         # A parameter is drawn through the module that owns it: in remote code, transformers skips other modules.
-        std = self.config.initializer_range
         if self.config.relation_init == "one_per_head" and isinstance(module, (QueryProjection, RelationVectors)):
             self._favour_one_relation_per_head(module)
-        elif isinstance(module, nn.Linear):
-            init.normal_(module.weight, std=std)
-            init.zeros_(module.bias)
-        elif isinstance(module, (nn.Embedding, RelationVectors)):
-            init.normal_(module.weight, std=std)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
+        elif isinstance(module, RelationVectors):
+            init.normal_(module.weight, std=self.config.initializer_range)
+        else:
+            super()._init_weights(module)
 
     def _favour_one_relation_per_head(self, module) -> None:
         """Set orthogonal vectors, and on each head's queries a bias along one of them, so that its score gains `FAVOUR`."""
@@ -254,11 +220,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
@@ -278,7 +244,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
         return self._loop(embeddings, hidden, **attention, **kwargs)
 
-    def _loop(self, embeddings: torch.Tensor, hidden: torch.Tensor | None, **kwargs) -> PairwiseBertModelOutput:
+    def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
 
         Args:
@@ -286,12 +252,13 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """
         state = torch.zeros_like(embeddings)
         most = self._num_loops(embeddings.shape[1])
+        tolerance = None if self.training else self.config.settle_tolerance
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **kwargs)
             change = state - before if hidden is None else (state - before)[~hidden]
-            if loop == most or self._settled(change):
+            if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
                 break
         return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().mean(), num_loops=loop)
 
@@ -312,7 +279,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
-    def _check_pair_map(self, pair_map: torch.Tensor, names: list[str], tokens: int) -> None:
+    def _check_pair_map(self, pair_map: Tensor, names: list[str], tokens: int) -> None:
         """Raise ValueError unless a given map is the map of the only rule, for this number of tokens."""
         if len(names) > 1:
             raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
@@ -330,19 +297,19 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             hidden: (batch, tokens), True for padding, or None.
             recorded: whether attention maps are recorded, which need the scores of all pairs under a window too.
         """
-        lowest = hiding_bias(dtype)
-        mask = None if hidden is None else hidden[:, None, None, :] * torch.tensor(lowest, dtype=dtype, device=hidden.device)
-        if not self.config.windowed:
-            return {"pair_maps": pair_maps, "attention_mask": mask}
-        (related,) = pair_maps.values()
-        if hidden is not None:
-            related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
-        if recorded:
-            mask = (related == NOT_RELATED).unsqueeze(1) * torch.tensor(lowest, dtype=dtype, device=related.device)
-            return {"pair_maps": pair_maps, "attention_mask": mask}
-        return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
+        mask = None if hidden is None else hidden[:, None, None]
+        if self.config.windowed:
+            (related,) = pair_maps.values()
+            if hidden is not None:
+                related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
+            if not recorded:
+                return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
+            mask = (related == NOT_RELATED).unsqueeze(1)
+        if mask is not None:
+            mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
+        return {"pair_maps": pair_maps, "attention_mask": mask}
 
-    def check_inputs(self, input_ids: torch.Tensor) -> None:
+    def check_inputs(self, input_ids: Tensor) -> None:
         """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
         self._pair_maps(input_ids, None, None, input_ids.shape[1])
         self.check_tokens(input_ids.shape[1])
@@ -353,7 +320,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: torch.Tensor, input_ids: torch.Tensor | None) -> torch.Tensor:
+    def _add_positions(self, embeddings: Tensor, input_ids: Tensor | None) -> Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
         self.check_tokens(embeddings.shape[1])
@@ -371,10 +338,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return int(torch.randint((most + 1) // 2, most + 1, ()))
         return most if self.config.settle_tolerance is None else tokens + most
 
-    def _settled(self, change: torch.Tensor) -> bool:
-        tolerance = self.config.settle_tolerance
-        return not self.training and tolerance is not None and bool((change.abs() <= tolerance).all())
-
 
 class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     """PairwiseBert with a classifier of every token, which gives a digit of the result (paper 2, Eqs. 3.1, 3.2)."""
@@ -390,12 +353,11 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        pair_map: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        pair_map: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         r"""
@@ -407,6 +369,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 if omitted. See `encoder_maps.virtual_indices`.
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
+            kwargs: `inputs_embeds` and others as in transformers.
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
@@ -416,30 +379,17 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 (rules other than `relative`), or has a multiplier that is too long; a map has values that the rule does not
                 give.
         """
-        outputs = self.model(
-            input_ids=input_ids,
-            pair_map=pair_map,
-            position_ids=position_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
+        outputs = self.model(input_ids, pair_map, position_ids, attention_mask, **kwargs)
+        logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
             if self.training and self.config.settle_weight:
-                loss = loss + self.config.settle_weight * self._share_of_step(labels, **kwargs) * outputs.last_change
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-    def _share_of_step(self, labels: torch.Tensor, num_items_in_batch=None, **kwargs) -> torch.Tensor | float:
-        """Return this batch's share of an optimizer step; Trainer gives the number of labels of all accumulated batches."""
-        return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+                # Trainer gives the number of labels of all batches of an optimizer step; this batch has its share of them.
+                items = kwargs.get("num_items_in_batch")
+                share = 1.0 if items is None else (labels != -100).sum() / items
+                loss = loss + self.config.settle_weight * share * outputs.last_change
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 PairwiseBertModel.register_for_auto_class("AutoModel")
 PairwiseBertForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
-
-__all__ = ["PairwiseBertForTokenClassification", "PairwiseBertModel", "PairwiseBertPreTrainedModel"]

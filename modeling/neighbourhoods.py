@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .packing import distinct_rows
 from .pair_maps import NOT_RELATED, Neighbours
@@ -30,15 +30,13 @@ class Neighbourhoods(NamedTuple):
         index: (batch, queries) the neighbourhood of each token.
     """
 
-    queries: torch.Tensor
-    keys: torch.Tensor
-    relations: torch.Tensor
-    index: torch.Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    queries: Tensor
+    keys: Tensor
+    relations: Tensor
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
 
 
-def distinct_neighbourhoods(
-    row_index: torch.Tensor, queries: slice | torch.Tensor, neighbours: Neighbours
-) -> Neighbourhoods:
+def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbours: Neighbours) -> Neighbourhoods:
     """Find the distinct neighbourhoods of the tokens in the columns `queries`; the order of the keys does not count.
 
     The cost is the cost of sorting (queries times neighbours) numbers.
@@ -49,10 +47,8 @@ def distinct_neighbourhoods(
     """
     own = row_index[:, queries]
     columns = neighbours.columns.clamp(min=0)
-    if len(columns) == 1:  # noqa: SIM108
-        rows = row_index[:, columns[0]]
-    else:
-        rows = row_index.gather(1, columns.flatten(1)).view(columns.shape)
+    examples = len(row_index)
+    rows = row_index.gather(1, columns.flatten(1).expand(examples, -1)).view(examples, *columns.shape[1:])
     # A key's row and relation as one number above 0; 0 fills up.
     relations = int(neighbours.relations.max()) + 1 if neighbours.relations.numel() else 1
     num_rows = int(row_index.max()) + 1
@@ -68,24 +64,15 @@ def distinct_neighbourhoods(
     )
 
 
-def _weights(scores: torch.Tensor, bias: torch.Tensor, scaling: float | torch.Tensor, chunk: slice) -> torch.Tensor:
-    """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
-    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+def expand_rows(rows: Tensor, row_index: Tensor) -> Tensor:
+    """Return the rows (rows, ..., width) at an index of any shape: (*index.shape, ..., width)."""
+    return nn.functional.embedding(row_index, rows.flatten(1)).unflatten(-1, rows.shape[1:])
 
 
-def attend_by_table(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    neighbourhoods: Neighbourhoods,
-    bias: torch.Tensor,
-    scaling: float | torch.Tensor,
-) -> torch.Tensor:
-    """Compute what `attend_to_gathered` does, for few distinct inputs, without a copy of states for each neighbour.
-
-    Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
+def attend_to_rows(
+    query: Tensor, key: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, bias: Tensor, scaling: float | Tensor
+) -> Tensor:
+    """Attend in each distinct neighbourhood of rows.
 
     Args:
         query, key, value: (rows, heads, head_dim).
@@ -94,6 +81,27 @@ def attend_by_table(
 
     Returns:
         (distinct, heads, head_dim).
+    """
+    if len(key) <= FEW_ROWS:
+        return _attend_by_table(query, key, value, neighbourhoods, bias, scaling)
+
+    def gather(queries: slice) -> tuple[Tensor, Tensor]:
+        return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
+
+    return _attend_to_gathered(expand_rows(query, neighbourhoods.queries), gather, bias, scaling)
+
+
+def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice) -> Tensor:
+    """Return the softmax of scaled scores plus bias over neighbours, dimension 1, computed in float32 or better."""
+    scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
+
+
+def _attend_by_table(query, key, value, neighbourhoods, bias, scaling) -> Tensor:
+    """Compute `attend_to_rows` for few distinct inputs, without a copy of states for each neighbour.
+
+    Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
     """
     rows, heads, _ = key.shape
     table = torch.einsum("qhd,khd->qkh", query, key).flatten(0, 1)
@@ -109,12 +117,9 @@ def attend_by_table(
     return torch.cat(outputs)
 
 
-def attend_to_gathered(
-    query: torch.Tensor,
-    gather: Callable[[slice], tuple[torch.Tensor, torch.Tensor]],
-    bias: torch.Tensor,
-    scaling: float | torch.Tensor,
-) -> torch.Tensor:
+def _attend_to_gathered(
+    query: Tensor, gather: Callable[[slice], tuple[Tensor, Tensor]], bias: Tensor, scaling: float | Tensor
+) -> Tensor:
     """Attend from every query to its own keys, `CHUNK` queries at a time.
 
     Args:
@@ -135,14 +140,7 @@ def attend_to_gathered(
     return torch.cat(outputs)
 
 
-def attend_to_columns(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    columns: torch.Tensor,
-    bias: torch.Tensor,
-    scaling: float,
-) -> torch.Tensor:
+def attend_to_columns(query: Tensor, key: Tensor, value: Tensor, columns: Tensor, bias: Tensor, scaling: float) -> Tensor:
     """Attend from every query to the keys in a few columns of its example.
 
     Args:
@@ -161,7 +159,7 @@ def attend_to_columns(
     example = torch.arange(batch, device=query.device).repeat_interleave(queries).unsqueeze(1)
     key, value = key.transpose(1, 2), value.transpose(1, 2)
 
-    def gather(chunk: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(chunk: slice) -> tuple[Tensor, Tensor]:
         return key[example[chunk], columns[chunk]], value[example[chunk], columns[chunk]]
 
-    return attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))
+    return _attend_to_gathered(query.transpose(1, 2).flatten(0, 1), gather, bias, scaling).unflatten(0, (batch, queries))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
+from torch import Tensor
 
 
 def fits_in_one_number(sizes: Sequence[int]) -> bool:
@@ -11,7 +12,7 @@ def fits_in_one_number(sizes: Sequence[int]) -> bool:
     return prod(sizes) <= 2**63
 
 
-def pack(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
+def pack(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """Write each row of integers as one number. Numbers are equal if and only if their rows are, and sort like the rows.
 
     The numbers are mixed-radix, with the first column as the most significant digit. If they would overflow, the numbers of
@@ -39,7 +40,7 @@ def pack(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
     return packed
 
 
-def distinct_rows(columns: Sequence[torch.Tensor], sizes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def distinct_rows(columns: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Find the different rows of integers.
 
     Args:

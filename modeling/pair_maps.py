@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from .packing import fits_in_one_number, pack
 
@@ -52,7 +53,7 @@ def num_coupled_relations(window: Window, levels: int = 1) -> int:
     return prod(high - low + 4 for low, high in level_ranges(window, levels))
 
 
-def coupled_pair_map(query_ids: torch.Tensor, key_ids: torch.Tensor, window: Window, windowed: bool) -> torch.Tensor:
+def coupled_pair_map(query_ids: Tensor, key_ids: Tensor, window: Window, windowed: bool) -> Tensor:
     """Return the relation of every query and key: the difference of their coupled ids, query minus key, at every level.
 
     With the range (0, 1), a token of `addition` distinguishes the column with its own id (0) from the next more significant
@@ -77,20 +78,20 @@ def coupled_pair_map(query_ids: torch.Tensor, key_ids: torch.Tensor, window: Win
     Returns:
         (batch or 1, query length, key length) int32.
     """
-    query_ids, key_ids = _with_levels(query_ids), _with_levels(key_ids)
+    query_ids, key_ids = (with_levels(ids).to(torch.int32) for ids in (query_ids, key_ids))
     query_ids, key_ids = query_ids.unsqueeze(-1), key_ids.unsqueeze(-2)
     if is_listed(window):
         return _listed_relations(query_ids, key_ids, window)
     return _relations(query_ids, key_ids, level_ranges(window, query_ids.shape[1]), windowed)
 
 
-def _with_levels(ids: torch.Tensor) -> torch.Tensor:
+def with_levels(ids: Tensor) -> Tensor:
+    """Return ids (batch or 1, levels, tokens), of one level if they are given as (batch or 1, tokens)."""
     return ids.unsqueeze(1) if ids.ndim == 2 else ids
 
 
-def _relations(query_ids, key_ids, ranges, windowed: bool) -> torch.Tensor:
+def _relations(query_ids, key_ids, ranges, windowed: bool) -> Tensor:
     """Return the relations for a range; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
-    query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     combined, any_shared, any_outside = query_ids.new_zeros(()), False, False
     for level, (low, high) in enumerate(ranges):
         difference = query_ids[:, level] - key_ids[:, level]
@@ -109,9 +110,8 @@ def _relations(query_ids, key_ids, ranges, windowed: bool) -> torch.Tensor:
     return combined
 
 
-def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> torch.Tensor:
+def _listed_relations(query_ids, key_ids, relations: Sequence[Relation]) -> Tensor:
     """Return the relations for a list; ids (batch, levels, ...) of queries and keys broadcast to pairs."""
-    query_ids, key_ids = query_ids.to(torch.int32), key_ids.to(torch.int32)
     difference, query_none, key_none = query_ids - key_ids, query_ids == 0, key_ids == 0
     entries = {ONLY_KEY: query_none & ~key_none, ONLY_QUERY: key_none & ~query_none, NEITHER: query_none & key_none}
     shared = ~(query_none | key_none)
@@ -135,20 +135,16 @@ class Neighbours(NamedTuple):
         relations: (batch or 1, queries, most neighbours) int32, `NOT_RELATED` for the columns -1.
     """
 
-    columns: torch.Tensor
-    relations: torch.Tensor
+    columns: Tensor
+    relations: Tensor
 
-    def select(self, queries: slice | torch.Tensor) -> "Neighbours":
+    def select(self, queries: slice | Tensor) -> "Neighbours":
         """Keep only the given queries."""
         return Neighbours(self.columns[:, queries], self.relations[:, queries])
 
 
 def coupled_neighbours(
-    query_ids: torch.Tensor,
-    key_ids: torch.Tensor,
-    query_columns: torch.Tensor,
-    window: Window,
-    present: torch.Tensor | None = None,
+    query_ids: Tensor, key_ids: Tensor, query_columns: Tensor, window: Window, present: Tensor | None = None
 ) -> Neighbours:
     """Find the pairs that `coupled_pair_map` relates under a window and that causality allows, by sorting keys by id.
 
@@ -183,13 +179,12 @@ def coupled_neighbours(
     columns = key.new_full((rows * queries, most), -1)
     columns[query, slot] = key % keys
     relations = columns.new_full(columns.shape, NOT_RELATED, dtype=torch.int32)
-    relations[query, slot] = coupled_pair_map(
-        query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True
-    ).flatten()
+    matched = coupled_pair_map(query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True)
+    relations[query, slot] = matched.flatten()
     return Neighbours(columns.unflatten(0, (rows, queries)), relations.unflatten(0, (rows, queries)))
 
 
-def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield pairs (query index, key index) within the window; every pair once, one kind of query and key at a time.
 
     The kind of a token is the set of levels at which it has an id: only levels that both tokens have are compared.
@@ -217,18 +212,17 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> 
                 yield queries.repeat_interleave(count), ordered[place]
 
 
-def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., torch.Tensor]:
+def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., Tensor]:
     """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
     named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
     shift = max(0, *named)
     base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
-    sizes = [rows, *[base] * key_ids.shape[1]]
+    levels = key_ids.shape[1]
+    sizes = [rows, *[base] * levels]
     if not fits_in_one_number(sizes):
-        raise ValueError(
-            f"a batch of {rows} rows with ids up to {base} on {key_ids.shape[1]} levels is too large: use fewer rows"
-        )
+        raise ValueError(f"a batch of {rows} rows with ids up to {base} on {levels} levels is too large: use fewer rows")
 
-    def number(row: torch.Tensor, ids: torch.Tensor, differences: tuple[int, ...]) -> torch.Tensor:
+    def number(row: Tensor, ids: Tensor, differences: tuple[int, ...]) -> Tensor:
         moved = [level - difference + shift for level, difference in zip(ids.unbind(1), differences, strict=True)]
         return pack([row, *moved], sizes[: len(moved) + 1])
 

@@ -9,14 +9,11 @@ import re
 import sys
 from pathlib import Path
 
-from .coupling import COUPLING_RULES
-from .position_encodings import POSITION_ENCODINGS
+from .coupling_rules import COUPLING_RULES, sequential
+from .position_encodings import POSITION_ENCODINGS, PositionEncoding
 
 ENTRY = "with_plugins"
 """Module of a saved checkpoint that loads its plugins."""
-
-OWN_MODULES = ("coupling_rules", "position_encodings")
-"""Modules that define this package's own rules and encodings."""
 
 _ENTRY_TEXT = '''"""Loads the plugins of this checkpoint before its configuration and model."""
 
@@ -28,12 +25,9 @@ from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 
 def plugin_modules(coupling: str, position_encoding: str) -> list[str]:
     """Return the names of the modules, outside this package, that define a coupling rule or a position encoding."""
-    package = __name__.rpartition(".")[0]
-    own = {f"{package}.{module}" for module in OWN_MODULES}
     rule, encoding = COUPLING_RULES.get(coupling), POSITION_ENCODINGS.get(position_encoding)
-    definitions = [rule.plan if rule else None, encoding]
-    modules = dict.fromkeys(definition.__module__ for definition in definitions if definition is not None)
-    return [module for module in modules if module not in own]
+    modules = dict.fromkeys(definition.__module__ for definition in (rule and rule.plan, encoding) if definition)
+    return [module for module in modules if module not in (sequential.__module__, PositionEncoding.__module__)]
 
 
 def plugin_name(module: str) -> str:
@@ -49,9 +43,7 @@ def save_plugins(modules: list[str], folder: Path) -> None:
     Raises:
         ValueError: a plugin's code is not in a file, or imports `longhand.modeling` in another way.
     """
-    names = []
     for module in modules:
-        name = f"plugin_{plugin_name(module)}"
         try:
             text = inspect.getsource(sys.modules[module])
         except (KeyError, OSError, TypeError) as error:
@@ -62,7 +54,6 @@ def save_plugins(modules: list[str], folder: Path) -> None:
                 f"the plugin {module} cannot be saved with a model: it has the line {found[0].strip()!r}; import from the "
                 "module that defines the name, such as `from longhand.modeling.coupling import Plan`"
             )
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-        names.append(name)
-    plugins = "\n".join(f"from .{name} import *" for name in names)
+        (folder / f"plugin_{plugin_name(module)}.py").write_text(text, encoding="utf-8")
+    plugins = "\n".join(f"from .plugin_{plugin_name(module)} import *" for module in modules)
     (folder / f"{ENTRY}.py").write_text(_ENTRY_TEXT.format(plugins=plugins), encoding="utf-8")

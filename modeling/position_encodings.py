@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
@@ -59,6 +59,9 @@ class PositionEncoding(nn.Module):
     position_samplings: tuple[str, ...] = ("fixed",)
     """Legal ways to vary position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
 
+    options: tuple[str, ...] = ()
+    """Fields of the configuration that only some encodings read, this one among them."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
@@ -66,32 +69,28 @@ class PositionEncoding(nn.Module):
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
 
-    def check(self, position_ids: torch.Tensor) -> None:
-        """Raise ValueError for ids that the encoding cannot represent."""
+    def check(self, position_ids: Tensor) -> None:
+        """Raise ValueError for ids that the encoding cannot represent: negative ids, and others in some encodings."""
+        if (smallest := int(position_ids.min())) < 0:
+            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
 
-    def embed(self, token_embeddings: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
         return token_embeddings
 
-    def rotate(self, states: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def rotate(self, states: Tensor, position_ids: Tensor) -> Tensor:
         """Return queries or keys (batch, heads, tokens, head_dim) rotated by their ids (batch or 1, levels, tokens)."""
         return states
 
-    def pair_map(self, query_ids: torch.Tensor, key_ids: torch.Tensor) -> torch.Tensor | None:
+    def pair_map(self, query_ids: Tensor, key_ids: Tensor) -> Tensor | None:
         """Return the relations (batch or 1, queries, keys) for `bias`, or None; ids are (batch or 1, levels, tokens)."""
         return None
 
-    def neighbours(
-        self,
-        query_ids: torch.Tensor,
-        key_ids: torch.Tensor,
-        query_columns: torch.Tensor,
-        present: torch.Tensor | None,
-    ) -> Neighbours:
+    def neighbours(self, query_ids: Tensor, key_ids: Tensor, query_columns: Tensor, present: Tensor | None) -> Neighbours:
         """Return the keys of every query, for an encoding that is `windowed`; see `coupled_neighbours`."""
         raise NotImplementedError
 
-    def bias(self, relations: torch.Tensor, layer: int) -> torch.Tensor | None:
+    def bias(self, relations: Tensor, layer: int) -> Tensor | None:
         """Return a bias (*relations.shape, heads) for the scaled scores, or None."""
         return None
 
@@ -125,6 +124,7 @@ class LearnedTable(PositionEncoding):
     uses_position_ids = True
     embeds_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "randomized")
+    options = ("max_position_ids", "share_level_tables", "position_init")
 
     def __init__(self, config):
         super().__init__(config)
@@ -132,10 +132,8 @@ class LearnedTable(PositionEncoding):
         self.tables = nn.ModuleList(PositionTable(config) for _ in range(self.num_tables))
 
     def check(self, position_ids):
-        smallest, largest = (int(value) for value in position_ids.aminmax())
-        if smallest < 0:
-            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
-        limit = self.config.max_position_ids
+        super().check(position_ids)
+        largest, limit = int(position_ids.max()), self.config.max_position_ids
         if largest > limit:
             longest = COUPLING_RULES[self.config.coupling].capacity(limit)
             raise ValueError(
@@ -161,10 +159,6 @@ class SinusoidalEncoding(PositionEncoding):
     embeds_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
 
-    def check(self, position_ids):
-        if (smallest := int(position_ids.min())) < 0:
-            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
-
     def embed(self, token_embeddings, position_ids):
         half = token_embeddings.shape[-1] // 2
         exponent = torch.arange(half, device=token_embeddings.device, dtype=torch.float32) / half
@@ -179,13 +173,11 @@ class RotaryEncoding(PositionEncoding):
 
     uses_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
+    options = ("rotary_base",)
 
     def rotate(self, states, position_ids):
-        rotated = [
-            self._rotate_level(part, ids)
-            for part, ids in zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
-        ]
-        return torch.cat(rotated, dim=-1)
+        levels = zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
+        return torch.cat([self._rotate_level(part, ids) for part, ids in levels], dim=-1)
 
     def _rotate_level(self, states, ids):
         half = states.shape[-1] // 2
@@ -208,6 +200,7 @@ class PairwiseBias(PositionEncoding):
 
     uses_position_ids = True
     uses_pair_map = True
+    options = ("relation_range", "relation_init", "windowed")
 
     def __init__(self, config):
         super().__init__(config)
@@ -280,6 +273,8 @@ class T5Bias(TokenDistanceBias):
     `config.relative_attention_max_distance`, and the last bucket holds all larger distances.
     """
 
+    options = ("relative_attention_num_buckets", "relative_attention_max_distance")
+
     def __init__(self, config):
         super().__init__(config)
         self.bucket_bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, config.num_attention_heads))
@@ -333,12 +328,8 @@ class FireBias(TokenDistanceBias):
         """Draw the MLP as torch draws an `nn.Linear`."""
         init.constant_(self.scale, self.first_scale)
         init.ones_(self.threshold_factor)
-        for parameter, inputs in (
-            (self.hidden_weight, 1),
-            (self.hidden_bias, 1),
-            (self.output_weight, self.hidden_units),
-            (self.output_bias, self.hidden_units),
-        ):
+        parameters = (self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias)
+        for parameter, inputs in zip(parameters, (1, 1, self.hidden_units, self.hidden_units), strict=True):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
     def check(self, position_ids):
@@ -357,7 +348,7 @@ class FireBias(TokenDistanceBias):
         precise = torch.promote_types(self.scale.dtype, torch.float32)
         scale, threshold = self.scale[layer].to(precise).abs(), (self.threshold_factor[layer] * self.first_threshold).abs()
 
-        def psi(x: torch.Tensor) -> torch.Tensor:
+        def psi(x: Tensor) -> Tensor:
             return torch.log(scale * x + 1)
 
         query_ids, distance = (part.to(precise) for part in (relations // FIRE_IDS, relations % FIRE_IDS))

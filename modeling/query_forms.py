@@ -4,21 +4,22 @@ Every function takes tokens (batch, at least query length), padded on the left o
 """
 
 import torch
+from torch import Tensor
 
 from .vocabulary import BOS, CHARACTERS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, TOKENS, UNKNOWN, decode
 
 
-def first_column(mask: torch.Tensor) -> torch.Tensor:
+def first_column(mask: Tensor) -> Tensor:
     """Return the column of each row's first True, (batch, 1); 0 if it has none."""
     return mask.to(torch.uint8).argmax(dim=-1, keepdim=True)
 
 
-def one_layout(layout: torch.Tensor) -> torch.Tensor:
+def one_layout(layout: Tensor) -> Tensor:
     """Return one row of (batch, values) if all rows are equal, else all rows."""
     return layout[:1] if (layout == layout[:1]).all() else layout
 
 
-def check_rows(legal: torch.Tensor, input_ids: torch.Tensor, form: str) -> None:
+def check_rows(legal: Tensor, input_ids: Tensor, form: str) -> None:
     """Raise ValueError that shows the first row that is not legal, and the form that it should have.
 
     Args:
@@ -32,14 +33,7 @@ def check_rows(legal: torch.Tensor, input_ids: torch.Tensor, form: str) -> None:
         raise ValueError(f"the prompt {decode(row.tolist())!r} {reason}")
 
 
-def check_form(
-    input_ids: torch.Tensor,
-    begin: torch.Tensor,
-    equals: torch.Tensor,
-    legal: torch.Tensor,
-    complete: torch.Tensor,
-    form: str,
-) -> None:
+def check_form(input_ids: Tensor, begin: Tensor, equals: Tensor, legal: Tensor, complete: Tensor, form: str) -> None:
     """Raise ValueError unless every row is padding, `$`, legal tokens and `=`, and complete.
 
     Args:
@@ -56,7 +50,7 @@ def check_form(
     check_rows((has_ends & complete).squeeze(1) & legal.all(1), input_ids, form)
 
 
-def two_number_markers(input_ids: torch.Tensor, sign: int) -> torch.Tensor:
+def two_number_markers(input_ids: Tensor, sign: int) -> Tensor:
     """Return the columns of `$`, of the sign and of `=`, (batch or 1, 3), for queries `$A+B=` with this sign.
 
     Raises:
@@ -70,7 +64,7 @@ def two_number_markers(input_ids: torch.Tensor, sign: int) -> torch.Tensor:
     return one_layout(torch.cat([begin, middle, equals], dim=1))
 
 
-def padded_operand_markers(input_ids: torch.Tensor) -> torch.Tensor:
+def padded_operand_markers(input_ids: Tensor) -> Tensor:
     """Return the columns of `$`, of the first `+` and of `=`, (batch or 1, 3), for queries `$A+B+...=`.
 
     Raises:
@@ -86,7 +80,7 @@ def padded_operand_markers(input_ids: torch.Tensor) -> torch.Tensor:
     return one_layout(torch.cat([begin, plus, equals], dim=1))
 
 
-def string_markers(input_ids: torch.Tensor) -> torch.Tensor:
+def string_markers(input_ids: Tensor) -> Tensor:
     """Return the columns of `$` and of `=`, (batch or 1, 2), for queries `$A=`.
 
     Raises:
@@ -99,7 +93,7 @@ def string_markers(input_ids: torch.Tensor) -> torch.Tensor:
     return one_layout(torch.cat([begin, equals], dim=1))
 
 
-def board_markers(input_ids: torch.Tensor) -> torch.Tensor:
+def board_markers(input_ids: Tensor) -> Tensor:
     """Return the columns of `$`, of the first `>` (of `=` if there is none) and of `=`, (batch or 1, 3), for a board.
 
     Raises:
@@ -117,7 +111,7 @@ def board_markers(input_ids: torch.Tensor) -> torch.Tensor:
     return one_layout(torch.cat([begin, first_end, equals], dim=1))
 
 
-def text_markers(input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def text_markers(input_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the columns of the first token and of the first `=` (the last token if there is none), (batch, 1) each.
 
     Any text of known characters is a query of this form.

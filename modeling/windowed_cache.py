@@ -1,7 +1,7 @@
 """The cache of generation under a window: it drops keys and values that no later query can see."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
 from .pair_maps import Neighbours
@@ -24,7 +24,7 @@ class WindowedLayer(DynamicLayer):
 
     is_croppable = False
 
-    def __init__(self, last_seen: torch.Tensor):
+    def __init__(self, last_seen: Tensor):
         super().__init__()
         self.last_seen = last_seen
         column = torch.arange(len(last_seen), device=last_seen.device)
@@ -58,7 +58,7 @@ class WindowedLayer(DynamicLayer):
         self.cumulative_length += tokens
         return self.keys, self.values
 
-    def _make_room(self, tokens: int, like: torch.Tensor) -> None:
+    def _make_room(self, tokens: int, like: Tensor) -> None:
         """Move the needed states to new buffers of the shape of `like`, with room for further tokens."""
         columns = self.columns[: self.used]
         needed = (self.last_seen[columns] >= self.cumulative_length).nonzero().squeeze(1)
@@ -70,7 +70,7 @@ class WindowedLayer(DynamicLayer):
         for states, buffer in zip(old, (self.keys, self.values), strict=True):
             buffer[:, :, : self.used] = states[:, :, needed]  # type: ignore[index]
 
-    def slots(self, columns: torch.Tensor) -> torch.Tensor:
+    def slots(self, columns: Tensor) -> Tensor:
         """Return the places of columns in the buffer; any place for a column that is not in it."""
         return torch.searchsorted(self.columns[: self.used], columns).clamp(max=self.used - 1)
 
@@ -94,6 +94,6 @@ class WindowedCache(Cache):
         last_seen.scatter_reduce_(0, columns[related], query[related], "amax")
         super().__init__(layers=[WindowedLayer(last_seen) for _ in range(num_layers)])
 
-    def slots(self, columns: torch.Tensor, layer: int) -> torch.Tensor:
+    def slots(self, columns: Tensor, layer: int) -> Tensor:
         """Return the places of columns in the buffer of a layer."""
         return self.layers[layer].slots(columns)  # type: ignore[union-attr]

@@ -63,8 +63,8 @@ def small_encoder(tmp_path_factory) -> Path:
     import torch
 
     from longhand.data import EncoderAddition
-    from longhand.hub_cards.reports.results import write_results
     from longhand.hub_cards.runs.recipes import write_recipe
+    from longhand.hub_cards.runs.results import write_results
     from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
     folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition(field_width=5)

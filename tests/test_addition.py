@@ -165,7 +165,7 @@ def test_answer_is_read_back_as_the_integer_sum(task):
         text = write(task, int(first), int(second))
         query, response = text.removesuffix("$").removeprefix("$").split("=")
         assert task.prompt(f"{first}+{second}") == f"{query}="
-        assert task.read_answer(response) == str(int(first) + int(second))
+        assert task.reader.read(response) == str(int(first) + int(second))
 
 
 @pytest.mark.parametrize("question", ["653+49", "653+49=", " 653 + 49 ", "653+ 49 =\n", "\t653 +49"])

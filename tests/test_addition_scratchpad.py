@@ -220,7 +220,7 @@ def test_answer_is_read_back_as_the_integer_sum(length, operands):
     for numbers in rows:
         query, response = write(AdditionScratchpad(), *numbers).strip("$").split("=")
         assert AdditionScratchpad().prompt("+".join(map(str, numbers))) == f"{query}="
-        assert AdditionScratchpad().read_answer(response) == str(sum(numbers))
+        assert AdditionScratchpad().reader.read(response) == str(sum(numbers))
 
 
 @pytest.mark.parametrize("question", ["653+49+871", "653+49+871=", " 653 + 49 + 871 ", "653+ 49 +871 =\n"])

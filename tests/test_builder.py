@@ -114,7 +114,7 @@ def test_texts_are_those_of_the_tokens(task):
     for row, own in zip(example_columns(task, digits, lengths, np.dtype(np.int16)).to_pylist(), lengths, strict=True):
         text = decode(row["tokens"])
         assert text[: row["query_length"]] == f"${row['prompt']}" and text[row["query_length"] - 1] == "="
-        assert row["answer"] == task.read_answer(decode(row["tokens"][row["query_length"] : -1]))
+        assert row["answer"] == task.reader.read(decode(row["tokens"][row["query_length"] : -1]))
         assert row["operand_lengths"] == own[own > 0].tolist()
 
 

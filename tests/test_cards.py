@@ -27,10 +27,10 @@ from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels
 from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.reports.results import read_results, write_results
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
-from longhand.hub_cards.studies.constructions.study import construct
+from longhand.hub_cards.runs.results import read_results, write_results
+from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -225,7 +225,7 @@ def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(nam
     query, response = decoder_example(task)
     assert query.startswith("$") and f'tokenizer("{query[1:]}"' in code
     modules = {name: import_module(name) for name in re.findall(r"^import (\w+)$", code, re.MULTILINE)}
-    assert eval(reader[1], {**modules, "response": response}) == task.read_answer(response) == reader[2]
+    assert eval(reader[1], {**modules, "response": response}) == task.reader.read(response) == reader[2]
 
 
 def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):

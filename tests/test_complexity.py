@@ -11,7 +11,8 @@ import pytest
 from longhand.data import complexity
 from longhand.data.complexity import carry_run_lengths, cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.splits import make_generator
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.studies.__main__ import main
 from longhand.hub_cards.studies.complexity import study as command
 from longhand.hub_cards.studies.complexity.distributions import (
     cascade_distribution,
@@ -314,12 +315,11 @@ def test_factors_of_other_shapes_are_refused(shapes, reason):
 def test_command_writes_the_published_rows_and_draws_them(tmp_path, monkeypatch, capsys):
     published = read_results(command.RESULTS)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")
-    monkeypatch.setattr(command, "FIGURE", tmp_path / "figure.png")
-    command.main([])
+    main(["complexity"])
     rows = read_results(tmp_path / "rows.jsonl")
     assert [(row["length"], row["digits"]) for row in rows] == list(command.PANELS)
     for row, kept in zip(rows, published, strict=True):
         assert row["probabilities"] == pytest.approx(kept["probabilities"], rel=1e-9, abs=1e-14)
         assert row["share_up_to_4"] == pytest.approx(sum(row["probabilities"][:5]))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["figure.png", "rows.jsonl"]
-    assert "8.550e-04" in capsys.readouterr().out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.jsonl", "rows.png"]
+    assert "8.55e-04" in capsys.readouterr().out

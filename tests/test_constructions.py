@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
 from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.recipes import read_recipe
-from longhand.hub_cards.studies.constructions import study as construct
+from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.studies.__main__ import main
 from longhand.hub_cards.studies.constructions.constructions import (
     CONSTRUCTIONS,
     construct_addition,
@@ -296,7 +296,7 @@ COMMANDS = [
 @pytest.mark.parametrize(("name", "options", "task", "question", "answer"), COMMANDS)
 def test_command_writes_a_folder_that_eval_evaluates(name, options, task, question, answer, tmp_path, capsys):
     folder, results = tmp_path / "model", tmp_path / "results"
-    construct.main([name, *options, "--max_length", "20", "--output_dir", str(folder)])
+    main(["constructions", name, *options, "--max_length", "20", "--output_dir", str(folder)])
     assert f"up to {CONSTRUCTIONS[name].capacity(5)} digits" in capsys.readouterr().out
     assert read_recipe(folder / "recipe.yaml").items() >= task.describe().items()
     evaluation.main([str(folder), "--lengths", "1,20", "--num_samples", "20", "--output_dir", str(results)])
@@ -313,13 +313,17 @@ def test_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
     refused = [
         (full, [], "is not empty"),
         (file, [], "cannot be made"),
-        (tmp_path / "new", ["--max_length", "0"], "--max_length must be at least 1, got 0"),
-        (tmp_path / "new", ["--max_length", str(10**9)], "--max_length must be at most"),
+        (tmp_path / "new", ["--max_length", "0"], "--max_length must be an integer from 1 to 16,777,213, got 0"),
+        (
+            tmp_path / "new",
+            ["--max_length", str(10**9)],
+            "from 1 to 16,777,213, got 1,000,000,000",
+        ),
         (tmp_path / "new", ["--operands", "11"], "operands must be an integer from 2 to 10, got 11"),
     ]
     for folder, options, expected in refused:
         with pytest.raises(SystemExit) as stop:
-            construct.main(["multi-operand-addition", *options, "--output_dir", str(folder)])
+            main(["constructions", "multi-operand-addition", *options, "--output_dir", str(folder)])
         assert stop.value.code == 2
         error = capsys.readouterr().err.strip()
         assert expected in error and "\n" not in error

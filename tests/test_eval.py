@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs import checkpoints
 from longhand.hub_cards.runs import evaluation as measuring
+from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 

@@ -21,8 +21,8 @@ from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import card_updates, commits, push
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
-from longhand.hub_cards.reports.results import read_results, write_results
-from longhand.hub_cards.studies.constructions.study import construct
+from longhand.hub_cards.runs.results import read_results, write_results
+from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
@@ -438,7 +438,7 @@ DAMAGES = {
     remove_code: "is incomplete: it lacks modeling_coupled_gpt.py",
     cut_results: "results.jsonl, line 1: a row must be one JSON object",
     empty_certificate: "certificate.json is not a certificate",
-    list_the_task: r"recipe.yaml: task must be one of .*, got \['addition'\]",
+    list_the_task: r"recipe.yaml: task \['addition'\] is unknown: choose one of",
     describe_by_a_number: "recipe.yaml: description must be text, got 3",
     link_elsewhere: "plot.png in .* is a link to .*elsewhere.png, outside the folder",
 }
@@ -534,12 +534,13 @@ def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
 
 
 def test_every_argument_has_a_help_text_and_every_kind_an_example(capsys):
-    (kinds,) = (action for action in command.make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    command_line = command.make_parser()
+    (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
     assert set(kinds.choices) == {"model", "dataset", "metric"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)
-        assert examples and {command.parse_arguments(example.split()).kind for example in examples} == {kind}
+        assert examples and {command_line.parse_args(example.split()).kind for example in examples} == {kind}
 
 
 def test_only_tables_of_splits_are_taken_for_our_own():

@@ -276,14 +276,14 @@ def test_a_prompt_is_the_query_of_the_format(task, numbers):
     prompt = tokenizer(task.prompt(f" {first} + {second}=")).input_ids
     assert prompt == examples.tokens[0, : examples.query_lengths[0]].tolist()
     response = tokenizer.decode(examples.tokens[0, examples.query_lengths[0] :], skip_special_tokens=True)
-    assert task.read_answer(response) == str(sum(numbers))
+    assert task.reader.read(response) == str(sum(numbers))
 
 
 @pytest.mark.parametrize(
     ("response", "answer"), [("ă2ĂĂ0ā7Ā0", "702"), ("2070", "702"), ("Ā0ā0", "0"), ("Āā", ""), ("", "")]
 )
 def test_answers_are_read_whatever_hints_a_model_writes(response, answer):
-    assert IndexHintedAddition().read_answer(response) == answer
+    assert IndexHintedAddition().reader.read(response) == answer
 
 
 @pytest.mark.parametrize("question", ["653", "6*5", "Ā0+Ā1", "1+2+3", ""])

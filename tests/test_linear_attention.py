@@ -5,7 +5,8 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.studies.__main__ import main
 from longhand.hub_cards.studies.ring import study as command
 from longhand.hub_cards.studies.ring.linear_attention import (
     AbsoluteLinearAttention,
@@ -284,9 +285,8 @@ def test_sampled_losses_do_not_depend_on_how_many_are_drawn_at_a_time(monkeypatc
 
 
 def test_command_writes_rows_and_pictures(tmp_path, monkeypatch, capsys):
-    for name in ("RESULTS", "FIGURE", "MATRICES_FIGURE"):
-        monkeypatch.setattr(command, name, tmp_path / getattr(command, name).name)
-    command.main(["--seeds", "5", "--steps", "2", "--num_samples", "3"])
+    monkeypatch.setattr(command, "RESULTS", tmp_path / command.RESULTS.name)
+    main(["ring", "--seeds", "5", "--steps", "2", "--num_samples", "3"])
     rows = read_results(tmp_path / "losses.jsonl")
     assert len(rows) == 2 * 3 * 51 and {row["seed"] for row in rows} == {5}
     assert {row["num_samples"] for row in rows} == {3} and {row["steps"] for row in rows} == {2}
@@ -296,21 +296,21 @@ def test_command_writes_rows_and_pictures(tmp_path, monkeypatch, capsys):
         "matrices.png",
     }
     shown = capsys.readouterr()
-    assert "APE with augmentation" in shown.out and "training:" not in shown.err
+    assert "ape_augmented" in shown.out and "training:" not in shown.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--steps", "0"], "--steps must be at least 1, got 0"),
-        (["--num_samples", "-5"], "--num_samples must be at least 1, got -5"),
+        (["--steps", "0"], "--steps must be an integer of at least 1, got 0"),
+        (["--num_samples", "-5"], "--num_samples must be an integer of at least 1, got -5"),
         (["--seeds", "0", "0"], "--seeds must be different numbers from 0 on, got 0 0"),
         (["--seeds", "-1"], "--seeds must be different numbers from 0 on, got -1"),
     ],
 )
 def test_command_refuses_bad_arguments(arguments, reason, capsys):
     with pytest.raises(SystemExit) as stopped:
-        command.main(arguments)
+        main(["ring", *arguments])
     assert stopped.value.code == 2 and capsys.readouterr().err == f"error: {reason}\n"
 
 

@@ -298,7 +298,7 @@ def test_prompt_and_answer_are_those_of_the_text(width, height):
     rows = ["".join("_M"[cell] for cell in row) for row in boards[0]]
     query, response = write(task, *rows).strip("$").split("=")
     assert task.prompt(">".join(rows)) == task.prompt("\n".join(rows)) == f"{query}="
-    assert task.read_answer(response) == solve(rows)
+    assert task.reader.read(response) == solve(rows)
     assert task.prompt(task.example_question)
 
 

@@ -404,9 +404,9 @@ def test_each_head_starts_with_one_relation_to_which_its_scores_are_higher(share
     attention = PairwiseBertForTokenClassification(config).model.layers[0].self_attn
     queries = attention.q_proj.bias.view(1, 10, 1, 8) * attention.scaling
     for relations, expected in zip(attention.relations, (3, 6), strict=True):
-        scores = relations.scores(queries[:, relations.heads])[0, :, 0, :-1]
+        assert len(relations.weight) == expected
+        scores = relations(queries[:, relations.heads], torch.arange(expected).view(1, 1, -1))[0, :, 0]
         favoured = torch.arange(len(relations.heads)) % expected
-        assert scores.shape[1] == expected
         torch.testing.assert_close(scores, FAVOUR * functional.one_hot(favoured, expected).to(scores.dtype))
 
 

@@ -113,7 +113,7 @@ def test_answer_is_read_back_as_the_integer_sum(operands):
     for numbers in rows:
         query, response = write(task, *numbers).strip("$").split("=")
         assert task.prompt("+".join(map(str, numbers))) == f"{query}="
-        assert task.read_answer(response) == str(sum(numbers))
+        assert task.reader.read(response) == str(sum(numbers))
 
 
 @pytest.mark.parametrize("question", ["653+49+871", "653+49+871=", " 653 + 49 + 871 ", "653+ 49 +871 =\n"])

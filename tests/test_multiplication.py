@@ -158,7 +158,7 @@ def test_answer_is_read_back_as_the_integer_product():
     for first, second in numbers:
         query, response = write(task, first, second).strip("$").split("=")
         assert task.prompt(f"{first}*{second}") == f"{query}="
-        assert task.read_answer(response) == str(first * second)
+        assert task.reader.read(response) == str(first * second)
 
 
 @pytest.mark.parametrize("question", ["653*49", "653*49=", " 653 * 49 ", "653* 49 =\n"])

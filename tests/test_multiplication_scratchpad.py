@@ -262,7 +262,7 @@ def test_answer_is_read_back_as_the_integer_product():
     for first, second in numbers:
         query, response = write(task, first, second).strip("$").split("=", maxsplit=1)
         assert task.prompt(f"{first}*{second}") == f"{query}="
-        assert task.read_answer(response) == str(first * second)
+        assert task.reader.read(response) == str(first * second)
 
 
 @pytest.mark.parametrize("question", ["294*68", "294*68=", " 294 * 68 ", "294* 68 =\n", "0294*068"])
@@ -272,12 +272,12 @@ def test_question_may_have_spaces_an_equals_sign_and_leading_zeros(question):
 
 def test_zero_keeps_its_digit():
     assert MultiplicationScratchpad().prompt("000*0") == "0*0="
-    assert MultiplicationScratchpad().read_answer("00+00=000>000") == "0"
+    assert MultiplicationScratchpad().reader.read("00+00=000>000") == "0"
 
 
 @pytest.mark.parametrize("response", ["", "=", "25", "2532+4671", "2532+46>", "25>+=>"])
 def test_answer_of_a_response_that_broke_off_is_some_text(response):
-    assert isinstance(MultiplicationScratchpad().read_answer(response), str)
+    assert isinstance(MultiplicationScratchpad().reader.read(response), str)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.nn import functional
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition, CouplingCollator
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling import generation_coupled_gpt, modeling_coupled_gpt
+from longhand.modeling import generation_coupled_gpt
 from longhand.modeling import neighbourhoods as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential
@@ -36,7 +36,7 @@ CONFIGS = {
 @pytest.fixture(autouse=True, params=[0, 64], ids=["gathered", "table"])
 def form(request, monkeypatch):
     """Few distinct inputs are looked up in a table, many are gathered: every test is for both."""
-    monkeypatch.setattr(modeling_coupled_gpt, "FEW_ROWS", request.param)
+    monkeypatch.setattr(windowed, "FEW_ROWS", request.param)
 
 
 def build(**options) -> CoupledGPTForCausalLM:

@@ -10,8 +10,9 @@ import torch
 
 from longhand import train
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
+from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.studies.__main__ import main
 from longhand.hub_cards.studies.nope_ceiling import study as command
 from longhand.hub_cards.studies.nope_ceiling.ceiling import nope_ceiling
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -157,15 +158,14 @@ def short_run(tmp_path_factory):
 
 def test_command_writes_ceilings_and_runs_and_draws_them(short_run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")
-    monkeypatch.setattr(command, "FIGURE", tmp_path / "figure.png")
     monkeypatch.setattr(command, "MAX_DIGITS", 3)
-    command.main([str(short_run), "--num_samples", "81"])
+    main(["nope_ceiling", str(short_run), "--num_samples", "81"])
     *ceilings, row = read_results(tmp_path / "rows.jsonl")
     assert [(ceiling["right"], ceiling["num_pairs"]) for ceiling in ceilings] == [KNOWN[digits] for digits in (1, 2, 3)]
     assert row["model"] == "short" and row["length"] == 1 and row["num_samples"] == 81 and row["all_pairs"]
     assert command.interval(row) == (row["exact_match"], row["exact_match"])
-    assert (tmp_path / "figure.png").stat().st_size > 0
-    assert f"{row['exact_match']:.6f}" in capsys.readouterr().out
+    assert (tmp_path / "rows.png").stat().st_size > 0
+    assert f"{row['exact_match']:.5f}" in capsys.readouterr().out
 
 
 def test_exact_match_counts_the_right_answers_of_greedy_decoding(short_run):
@@ -217,7 +217,7 @@ def test_unfinished_runs_are_refused(short_run, tmp_path, capsys, missing):
 
 def assert_refused(folder, reason, capsys):
     with pytest.raises(SystemExit) as stop:
-        command.main([str(folder)])
+        main(["nope_ceiling", str(folder)])
     assert stop.value.code == 2 and reason in capsys.readouterr().err
 
 

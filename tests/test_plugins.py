@@ -1,19 +1,26 @@
 """Tasks from files of a user's own: trained, resumed, evaluated, asked, and refused without the file."""
 
+import inspect
+import linecache
+import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from plugin_state import forget_plugins
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.data import TASKS, make_generator
+from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
-from longhand.hub_cards.reports.results import read_results
+from longhand.hub_cards import cards, push
+from longhand.hub_cards.publishing.push import push_command
 from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
 from longhand.hub_cards.runs.plugins import named_plugins
+from longhand.hub_cards.runs.results import read_results
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
@@ -21,15 +28,18 @@ SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "Fal
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
          "--eval_steps", "2"]  # fmt: skip
 
+FAMILY = """
+import re
+import sys
 
-def forget_plugins():
-    """Bring back the state of a new process."""
-    for name in [name for name in sys.modules if name.startswith("longhand_plugins")]:
-        del sys.modules[name]
-    PLUGINS.clear()
-    for registry in REGISTRIES.values():
-        for name in [name for name, entry in registry.items() if getattr(entry, "__module__", "").startswith("longhand_pl")]:
-            del registry[name]
+from longhand import train
+
+plugin, folder = sys.argv[1:]
+train.main([plugin.replace("_family.py", ".yaml"), "--plugin", plugin, "--output_dir", folder])
+with open(f"{folder}/README.md") as file:
+    exec(re.search("```python\\n(.*?)```", file.read(), re.DOTALL)[1])
+"""
+"""Train a model of a family from a plugin, and run the code on its card."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +89,27 @@ def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, 
     assert capsys.readouterr().out
     assert "35>17" in refusal(capsys, evaluation.main, trained, "--plugin", MAXIMUM, "--ask", "35+17")
     assert read_checkpoint(trained).task.describe() == {"task": "maximum", "separate_eos": False, "reverse": True}
+
+
+@pytest.mark.parametrize("name", ["cards", "push"])
+def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, name):
+    command, arguments = {"cards": (cards.main, [trained]), "push": (push.main, ["model", trained, "user/maximum"])}[name]
+    message = refusal(capsys, command, *arguments)
+    assert message == (
+        f"error: {trained} was made with the plugin maximum.py, which is code: read it, then pass --plugin "
+        f"{trained / 'maximum.py'}"
+    )
+    before = (trained / "README.md").read_text()
+    command([str(argument) for argument in [*arguments, "--plugin", MAXIMUM]])
+    assert "maximum.py" in before and (trained / "README.md").read_text() == before
+    assert name != "push" or "  maximum.py\n" in capsys.readouterr().out
+
+
+def test_the_command_that_pushes_a_run_names_its_plugins(trained, capsys):
+    words = shlex.split(push_command(trained, "user/maximum", private=True))
+    assert words[:3] == ["python", "-m", "longhand.hub_cards.push"]
+    push.main([word for word in words[3:] if word != "--yes"])
+    assert "nothing was pushed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", ["", "best"])
@@ -158,6 +189,47 @@ def test_a_plugin_is_imported_once_whatever_its_folder(tmp_path):
     assert len(examples) == 4
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_dataset_is_made_with_a_plugin(tmp_path, listed):
+    plugin = [MAXIMUM] if listed else str(MAXIMUM)
+    options = {"max_length": 5, "num_samples": 30, "min_length": 3, "plugin": plugin}
+    rows = load_task_dataset("maximum", **options, num_proc=2, cache_dir=str(tmp_path))[:]
+    streamed = load_task_dataset("maximum", **options, streaming=True)
+    for prompt, answer, row in zip(rows["prompt"], rows["answer"], streamed, strict=True):
+        assert int(answer) == max(map(int, prompt.rstrip("=").split(">")))
+        assert (row["prompt"], row["answer"]) == (prompt, answer)
+
+
+def test_rows_of_a_changed_plugin_are_made_anew(tmp_path):
+    plugin = tmp_path / "maximum.py"
+    answers = []
+    for code in (MAXIMUM.read_text(), MAXIMUM.read_text().replace("second, first)", "first, second)")):
+        forget_plugins()
+        plugin.write_text(code)
+        rows = load_task_dataset(
+            "maximum", max_length=5, num_samples=30, min_length=5, plugin=plugin, cache_dir=str(tmp_path / "cache")
+        )
+        answers.append([int(answer) for answer in rows["answer"]])
+    assert all(larger > smaller for larger, smaller in zip(*answers, strict=True))
+
+
+def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path, monkeypatch):
+    code = MAXIMUM.read_text() + "# as it was loaded: \N{DEGREE SIGN}\n"
+    (tmp_path / "maximum.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    load_plugin("maximum.py")
+    module = sys.modules["longhand_plugins.maximum"]
+    (tmp_path / "maximum.py").write_text("changed = True\n")
+    linecache.checkcache()
+    assert inspect.getsource(module) == code
+    monkeypatch.chdir(tmp_path.parent)
+    assert inspect.getsource(module) == code
+    assert inspect.getsource(module.Maximum.format) in code
+    (tmp_path / "maximum.py").unlink()
+    linecache.checkcache()
+    assert inspect.getsource(module) == code
+
+
 @pytest.mark.parametrize(
     ("name", "code", "expected"),
     [
@@ -193,3 +265,14 @@ def test_recipes_name_plugins_with_or_without_hash():
     for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
         with pytest.raises(ValueError, match="plugin must name Python files"):
             named_plugins({"plugin": illegal})
+
+
+@pytest.mark.slow
+def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package(tmp_path):
+    plugin, folder = MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent"
+    command = [sys.executable, "-c", FAMILY, plugin, folder]
+    done = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines()[-1].isdecimal()
+    card = (folder / "README.md").read_text()
+    # Nothing beside the weights is code that transformers could run by itself.
+    assert "custom_code" not in card and "AutoModel" not in card and "A recurrent network of 14,891 parameters" in card

@@ -88,9 +88,9 @@ def result(model: str, length: int, exact_match: float) -> dict:
 
 
 def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
-    lines = [{"a": "x", "b": "1"}]
-    assert tables.render_table(lines, "Note.") == "| a | b |\n| --- | ---: |\n| x | 1 |\n\nNote.\n"
-    assert tables.render_table(lines, left=("b",)) == "| a | b |\n| ---: | --- |\n| x | 1 |\n"
+    lines = [{"a": "1", "b": "1", "c": "**no**"}, {"a": "2", "b": "2 to 3 digits", "c": ""}]
+    table = "| a | b | c |\n| --- | ---: | --- |\n| 1 | 1 | **no** |\n| 2 | 2 to 3 digits |  |\n"
+    assert tables.render_table(lines) == table and tables.render_table(lines, "Note.") == f"{table}\nNote.\n"
 
 
 def test_study_tells_last_and_best_checkpoints_apart():
@@ -101,11 +101,12 @@ def test_study_tells_last_and_best_checkpoints_apart():
     assert "| y | 0.200 | 0.100 | 0 |  | 7 |" in table
 
 
-def test_tasks_stand_beside_their_encodings():
+def test_tasks_stand_beside_their_encodings(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "window_cell", lambda recipe, folder: f"window of {recipe}")
     rows = [result("copy--nope-seed0/best", 10, 0.2), result("copy--coupled-seed0/best", 10, 1.0),
             result("reverse--nope-seed0/best", 10, 1.0), result("reverse--nope-seed0", 10, 0.0)]  # fmt: skip
     addition = [result("nope-seed0/best", 10, 0.0), result("alibi-seed0/best", 10, 0.0)]
-    table = tables.tasks_table(rows, addition, lambda recipe: f"window of {recipe}")
+    table = tables.tasks_table(rows, addition, tmp_path)
     assert "| task | window | coupled | nope | the papers' learned table |" in table
     assert "| addition | window of addition-short |  | 0 | 40 -> 200 |" in table
     assert "| copy | window of copy | >= 10 | 0 | 40 -> 300 |" in table

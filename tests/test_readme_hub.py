@@ -11,10 +11,10 @@ from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards.push import parse_arguments, push_model
+from longhand.hub_cards.push import make_parser, push_model
 from longhand.hub_cards.reports import documents
 from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.studies.constructions.study import construct
+from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SECTION = documents.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
@@ -84,4 +84,4 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
 
 def test_commands_of_the_page_are_legal():
     commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |$)", SECTION, re.MULTILINE)
-    assert [parse_arguments(command.split()).kind for command in commands] == ["model", "dataset", "metric"]
+    assert [make_parser().parse_args(command.split()).kind for command in commands] == ["model", "dataset", "metric"]

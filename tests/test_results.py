@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
+from longhand.hub_cards.runs.results import (
     describe_length,
     format_medians,
     format_table,
@@ -16,7 +17,6 @@ from longhand.hub_cards.reports.results import (
     wilson_interval,
     write_results,
 )
-from longhand.hub_cards.runs.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
 
 RECIPES = sorted(folder.name for folder in MODELS_FOLDER.iterdir() if (folder / "recipe.yaml").is_file())
 

@@ -157,7 +157,7 @@ def test_answer_is_read_back_as_the_difference():
     for first, second in ((653, 49), (10**30, 1), (5, 5), (0, 0), (100, 99)):
         query, response = write(first, second).strip("$").split("=")
         assert TASK.prompt(f"{first}-{second}") == TASK.prompt(f" {first} - {second} = ") == f"{query}="
-        assert TASK.read_answer(response) == str(first - second)
+        assert TASK.reader.read(response) == str(first - second)
 
 
 @pytest.mark.parametrize("question", ["", "-", "5-", "-5", "5--3", "5-3-1", "5+3", "5-3==", "5-3=2", "a-b"])
@@ -167,7 +167,7 @@ def test_malformed_questions_are_refused(question):
 
 
 def test_a_negative_difference_is_refused():
-    with pytest.raises(ValueError, match="'49-653' must not subtract the larger number"):
+    with pytest.raises(ValueError, match="the first operand must not be smaller"):
         TASK.prompt("49-653")
     with pytest.raises(ValueError, match="first operand must not be smaller"):
         write(49, 53)

@@ -16,11 +16,11 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS, split_of
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.reports.results import read_results
 from longhand.hub_cards.runs import trainer
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.folder import claim_folder, last_checkpoint
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.runs.results import read_results
 
 SMALL = [
     "addition",

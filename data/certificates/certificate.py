@@ -89,19 +89,15 @@ def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) 
             f" Every prediction is right, but the smallest margin, {check.margin:.3g}, is not {ROUNDING_FACTOR} times the "
             f"differences that rounding makes, {check.rounding:.3g}."
         )
+    shared = ("problems", "predictions", "neighbourhoods", "wrong", "rounding", "failures")
     return Certificate(
         certified=certified,
         statement=statement,
         proof=_proof(check, dtype, covering(model, task).argument) if certified else [],
         task=task.describe(),
-        problems=check.problems,
-        predictions=check.predictions,
-        neighbourhoods=check.neighbourhoods,
-        wrong=check.wrong,
         margin=check.margin if math.isfinite(check.margin) else None,
-        rounding=check.rounding,
-        failures=check.failures,
         weights=hash_weights(model),
+        **{name: getattr(check, name) for name in shared},
     )
 
 

@@ -6,7 +6,6 @@ a task has finitely many neighbourhoods (`DecoderTask.covering`).
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, NeighbourhoodBatch
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -55,7 +54,7 @@ class Failure:
     margin: float | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Check:
     """What a model does on covering problems or neighbourhoods.
 
@@ -71,14 +70,34 @@ class Check:
             than one layer over every prediction); None if it was not measured.
     """
 
-    problems: int | None
-    predictions: int
-    wrong: int
-    margin: float
-    failing: list[tuple[np.ndarray, np.ndarray]]
-    failures: list[Failure]
-    neighbourhoods: int | None
-    rounding: float | None
+    problems: int | None = None
+    predictions: int = 0
+    wrong: int = 0
+    margin: float = math.inf
+    failing: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    neighbourhoods: int | None = None
+    rounding: float | None = None
+
+    def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
+        """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
+        target = batch.right.clamp(min=0).unsqueeze(-1)
+        others = logits.scatter(-1, target, -torch.inf).amax(-1)
+        leads = (logits.gather(-1, target).squeeze(-1) - others).double()
+        margins = torch.where(batch.supervised, leads, torch.inf)
+        mistakes = ~(margins > 0)
+        self.predictions += int(batch.supervised.sum())
+        self.wrong += int(mistakes.sum())
+        self.margin = min(self.margin, margins.nan_to_num(-torch.inf).min().item())
+        rows = mistakes.any(1).cpu()
+        if batch.problems:
+            self.problems = (self.problems or 0) + len(logits)
+            if rows.any():
+                digits, lengths = batch.problems
+                self.failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
+        for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
+            first = int(mistakes[row].int().argmax())
+            self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
 def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods:
@@ -88,10 +107,9 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
         CannotCertify: the model has no window, or does not end where the task ends; or its neighbourhoods are unknown, too
             many, or too small to decide the answer.
     """
-    config = model.config
     try:
         task.family.check_certifiable(task, model)
-        window, layers = model.model.position_encoding.window, config.num_hidden_layers
+        window, layers = model.model.position_encoding.window, model.config.num_hidden_layers
         found = task.covering(window, layers)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
@@ -119,37 +137,27 @@ def check_neighbourhoods(
     covered = covering(model, task)
     listed = isinstance(covered, CoveringNeighbourhoods)
     batches = neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches)
-    tally = _Tally()
+    check = Check()
     rounding = _Rounding(model, distinct=not listed and model.config.num_hidden_layers == 1) if thorough else None
     bar = tqdm(total=covered.count, desc="checking", disable=None if progress else True, leave=False)
-    with _evaluating(model), torch.inference_mode(), bar:
-        for batch in batches:
-            logits = model(**batch.inputs, use_cache=False).logits[:, : batch.right.shape[1]]
-            tally.add(batch, logits)
-            if rounding and tally.wrong == 0:
-                rounding.add(batch, logits)
-            bar.update(len(logits))
-    return _result(tally, rounding, covered.count if listed else None)
-
-
-def _result(tally: "_Tally", rounding: "_Rounding | None", listed: int | None) -> Check:
-    """The result of a check.
-
-    Args:
-        listed: number of neighbourhoods, if they are listed without problems.
-    """
-    measured = rounding if tally.wrong == 0 else None
-    counted = len(measured.known) if measured else None
-    return Check(
-        problems=tally.checked if listed is None else None,
-        predictions=tally.predictions,
-        wrong=tally.wrong,
-        margin=tally.margin,
-        failing=tally.failing,
-        failures=tally.failures,
-        neighbourhoods=(listed or counted or None) if tally.wrong == 0 else None,
-        rounding=measured.largest if measured else None,
-    )
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), bar:
+            for batch in batches:
+                logits = model(**batch.inputs, use_cache=False).logits[:, : batch.right.shape[1]]
+                check.add(batch, logits)
+                if rounding and check.wrong == 0:
+                    rounding.add(batch, logits)
+                bar.update(len(logits))
+    finally:
+        model.train(training)
+    if check.wrong == 0:
+        check.neighbourhoods = covered.count if listed else None
+        if rounding:
+            check.neighbourhoods = check.neighbourhoods or len(rounding.known) or None
+            check.rounding = rounding.largest
+    return check
 
 
 class Predictions(NamedTuple):
@@ -213,59 +221,12 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         }
 
         def describe(row: int, place: int, batch=batch):
-            return _describe_neighbourhood(batch, row, window), None
+            slots = zip(batch.keys[row], batch.relations, strict=True)
+            sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+            return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
         yield Predictions(inputs, torch.from_numpy(pair_map).to(device), right, None, describe)
-
-
-def _describe_neighbourhood(batch: NeighbourhoodBatch, row: int, window) -> str:
-    slots = zip(batch.keys[row], batch.relations, strict=True)
-    sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-    return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}"
-
-
-@contextmanager
-def _evaluating(model: CoupledGPTForCausalLM):
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
-@dataclass
-class _Tally:
-    """What came out so far, see `Check`."""
-
-    checked: int = 0
-    predictions: int = 0
-    wrong: int = 0
-    margin: float = math.inf
-    failing: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-
-    def add(self, batch: Predictions, logits: torch.Tensor) -> None:
-        """Count the predictions of a batch, (count, predictions, vocabulary)."""
-        target = batch.right.clamp(min=0).unsqueeze(-1)
-        others = logits.scatter(-1, target, -torch.inf).amax(-1)
-        leads = (logits.gather(-1, target).squeeze(-1) - others).double()
-        margins = torch.where(batch.supervised, leads, torch.inf)
-        mistakes = ~(margins > 0)
-        self.checked += len(logits)
-        self.predictions += int(batch.supervised.sum())
-        self.wrong += int(mistakes.sum())
-        self.margin = min(self.margin, margins.nan_to_num(-torch.inf).min().item())
-        rows = mistakes.any(1).cpu()
-        if not rows.any():
-            return
-        if batch.problems:
-            digits, lengths = batch.problems
-            self.failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
-        for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
-            first = int(mistakes[row].int().argmax())
-            self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
 def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:

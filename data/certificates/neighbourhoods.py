@@ -10,6 +10,9 @@ from longhand.modeling.vocabulary import PAD
 
 DIGITS = np.arange(10)
 
+Case = tuple[np.ndarray | int, np.ndarray | int, Mapping[int, Any]]
+"""Tokens, what is right next, and from a slot to its tokens: (count,) each, or one for all. Other slots are empty."""
+
 
 @dataclass(frozen=True)
 class CoveringProblems:
@@ -74,18 +77,15 @@ def combine(*values: np.ndarray) -> list[np.ndarray]:
     return [grid.reshape(-1) for grid in np.meshgrid(*values, indexing="ij")]
 
 
-def list_neighbourhoods(
-    token: np.ndarray | int, right: np.ndarray | int, keys: Mapping[int, Any], relations: np.ndarray
-) -> NeighbourhoodBatch:
-    """NeighbourhoodBatch with some of the slots filled.
+def list_neighbourhoods(cases: Iterable[Case], relations: np.ndarray) -> Iterator[NeighbourhoodBatch]:
+    """The neighbourhoods of every case, one batch for each.
 
     Args:
-        token, right: (count,), or one for all.
-        keys: from a slot to its tokens, (count,) or one for all; other slots are empty.
         relations: (slots,) relation of each slot.
     """
-    tokens, rights, *filled = np.broadcast_arrays(*map(np.atleast_1d, (token, right, *keys.values())))
-    table = np.full((len(tokens), len(relations)), PAD)
-    for slot, values in zip(keys, filled, strict=True):
-        table[:, slot] = values
-    return NeighbourhoodBatch(tokens, table, relations, rights)
+    for token, right, keys in cases:
+        tokens, rights, *filled = np.broadcast_arrays(*map(np.atleast_1d, (token, right, *keys.values())))
+        table = np.full((len(tokens), len(relations)), PAD)
+        for slot, values in zip(keys, filled, strict=True):
+            table[:, slot] = values
+        yield NeighbourhoodBatch(tokens, table, relations, rights)

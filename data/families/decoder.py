@@ -174,7 +174,7 @@ class Decoder(Family):
         with torch.inference_mode():
             output = model.generate(**inputs, do_sample=False)
         response = output[0, inputs["input_ids"].shape[1] :]
-        return task.read_answer(tokenizer.decode(response, skip_special_tokens=True))
+        return task.reader.read(tokenizer.decode(response, skip_special_tokens=True))
 
 
 def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray) -> np.ndarray:

@@ -18,15 +18,15 @@ from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_table(LABELS)
 
 
-class LabelCollator:
-    """Makes a batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself."""
+def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
+    """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
 
-    def __call__(self, examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
-        """`input_ids` and `labels`, (count, columns) each; with `attention_mask` if rows differ in length."""
-        input_ids = torch.from_numpy(examples.tokens).long()
-        batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
-        present = input_ids != PAD
-        return batch if present.all() else batch | {"attention_mask": present.long()}
+    `input_ids` and `labels` are (count, columns). If rows differ in length, there is an `attention_mask`.
+    """
+    input_ids = torch.from_numpy(examples.tokens).long()
+    batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    present = input_ids != PAD
+    return batch if present.all() else batch | {"attention_mask": present.long()}
 
 
 class Encoder(Family):
@@ -81,7 +81,7 @@ class Encoder(Family):
         }
 
     def collator(self, config):
-        return LabelCollator()
+        return collate_labels
 
     def answer(self, task, model, tokenizer, question):
         """Answer from one forward pass."""
@@ -90,7 +90,7 @@ class Encoder(Family):
             predicted = model(**inputs).logits[0].argmax(-1).tolist()
         operator = inputs["input_ids"][0].tolist().index(task.operator)
         width = task.answer_width(len(predicted) - operator - 1)
-        return task.read_answer("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
+        return task.reader.read("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
 
 
 ENCODER = register_family(Encoder())

@@ -13,16 +13,11 @@ from longhand.data.digits import add_digits, count_up, extend_digits
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
-_COUPLING = {
-    "response_reversed": "addition",
-    "all_reversed": "addition_all_reversed",
-    "plain": "addition_plain",
-}
+_COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}
 
 _COVERING_BATCH = 10_000
 
@@ -37,6 +32,7 @@ class Addition(LongestOperandLengths, DecoderTask):
     """
 
     name: ClassVar[str] = "addition"
+    sign: ClassVar[str] = "+"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653+49"
 
@@ -140,12 +136,3 @@ class Addition(LongestOperandLengths, DecoderTask):
 
     def extra_columns(self, digits):
         return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
-
-    def prompt(self, question):
-        first, second = read_numbers(question, "+", self.example_question)
-        if self.zero_padding:
-            width = max(len(first), len(second))
-            first, second = first.zfill(width), second.zfill(width)
-        if self.order == "all_reversed":
-            first, second = first[::-1], second[::-1]
-        return f"{first}+{second}="

@@ -6,20 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import (
-    DIGITS,
-    CoveringNeighbourhoods,
-    NeighbourhoodBatch,
-    combine,
-    list_neighbourhoods,
-)
+from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import split_of
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
@@ -49,6 +42,8 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     """
 
     name: ClassVar[str] = "addition_scratchpad"
+    sign: ClassVar[str] = "+"
+    coupling: ClassVar[str] = "addition_scratchpad"
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "any number of operands of every length"
@@ -64,10 +59,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     def __post_init__(self):
         super().__post_init__()
         check_integer("max_operands", self.max_operands, 2)
-
-    @property
-    def coupling(self) -> str:
-        return "addition_scratchpad"
 
     def answer_length(self, lengths):
         return _sum_width(*self.size(lengths)) + 1
@@ -175,7 +166,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         self.check_window(window, layers)
         return CoveringNeighbourhoods(
             count=6_156,
-            batches=_every_neighbourhood(self.end_token),
+            batches=list_neighbourhoods(_every_neighbourhood(self.end_token), _RELATIONS),
             argument=(
                 "The summands of running sum j > 0 are running sum j-1 and operand j; running sum 0 has none. A token of "
                 "running sum j sees `$` at the beginning, which itself sees nothing else, and the digits s and o of its "
@@ -190,11 +181,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
                 "checked for all digits s and o."
             ),
         )
-
-    def prompt(self, question):
-        numbers = read_numbers(question, "+", self.example_question, count=None)
-        width = _sum_width(max(map(len, numbers)), len(numbers))
-        return "+".join(number.zfill(width) for number in numbers) + "="
 
 
 def _sum_width(longest: int, operands: int) -> int:
@@ -214,24 +200,23 @@ _RELATIONS = np.array([0, 0, 1, 1, 2])
 """The relation of each slot."""
 
 
-def _every_neighbourhood(end_token: int) -> Iterator[NeighbourhoodBatch]:
+def _every_neighbourhood(end_token: int) -> Iterator[Case]:
     """Every neighbourhood once. A token does not see which of two summands is the first, so the first is never larger."""
-    yield list_neighbourhoods(EQUALS, 0, {}, _RELATIONS)
-    yield list_neighbourhoods(0, 0, {}, _RELATIONS)
-    yield list_neighbourhoods(0, GREATER, {NEXT_EQUALS: EQUALS}, _RELATIONS)
+    yield EQUALS, 0, {}
+    yield 0, 0, {}
+    yield 0, GREATER, {NEXT_EQUALS: EQUALS}
 
     first, second = np.triu_indices(10)
-    yield list_neighbourhoods(GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}, _RELATIONS)
-    keys = {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
-    yield list_neighbourhoods(GREATER, (first + second) % 10, keys, _RELATIONS)
+    yield GREATER, DIGITS, {NEXT_FIRST: 0, NEXT_SECOND: DIGITS}
+    yield GREATER, (first + second) % 10, {OWN_FIRST: GREATER, NEXT_FIRST: first, NEXT_SECOND: second}
     pairs = np.arange(len(first))
     own, following = combine(pairs, pairs)
     keys = {OWN_FIRST: first[own], OWN_SECOND: second[own], NEXT_FIRST: first[following], NEXT_SECOND: second[following]}
     for carry in (0, 1):
         total = first[own] + second[own] + carry
         right = (first[following] + second[following] + total // 10) % 10
-        yield list_neighbourhoods(total % 10, right, keys, _RELATIONS)
+        yield total % 10, right, keys
         top = DIGITS[: 10 - carry]
         at_top = {OWN_FIRST: 0, OWN_SECOND: top, NEXT_EQUALS: EQUALS}
-        yield list_neighbourhoods(top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}, _RELATIONS)
-        yield list_neighbourhoods(top + carry, end_token, at_top, _RELATIONS)
+        yield top + carry, GREATER, at_top | {NEXT_FIRST: PLUS}
+        yield top + carry, end_token, at_top

@@ -13,11 +13,8 @@ class Copy(StringTask):
     """The same string of decimal digits again; symbols may repeat."""
 
     name: ClassVar[str] = "copy"
+    coupling: ClassVar[str] = "copy"
     example_question: ClassVar[str] = "1809"
-
-    @property
-    def coupling(self) -> str:
-        return "copy"
 
     def respond(self, strings):
         return strings

@@ -8,10 +8,11 @@ import numpy as np
 
 from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
+from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS
+from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS, decode
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,12 @@ class DecoderTask(Task):
 
     Attributes:
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
+        sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
     """
 
     family = DECODER
     vocab_size: ClassVar[int] = len(TOKENS)
+    sign: ClassVar[str]
 
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
@@ -48,6 +51,19 @@ class DecoderTask(Task):
         Raises:
             ValueError: the problems cannot stand in one batch.
         """
+
+    def read_question(self, question: str) -> list[str]:
+        """The numbers of a question as text, with the leading zeros that count as digits.
+
+        Raises:
+            ValueError: the question is not of the task's form.
+        """
+        return read_numbers(question, self.sign, self.example_question, getattr(self, "operands", None))
+
+    def prompt(self, question):
+        numbers = self.read_question(question)
+        examples = self.format(digits_of(numbers), np.array([[len(number) for number in numbers]]))
+        return decode(examples.tokens[0, 1 : examples.query_lengths[0]])
 
     def examples(self, generator, lengths, split):
         return self.format(self.draw(generator, lengths, split), lengths)

@@ -1,6 +1,5 @@
 """Tasks of the encoder: two numbers in fields of fixed width. The answer is read at their own tokens (paper 2, Sec. 3)."""
 
-import re
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -11,25 +10,13 @@ from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
-from longhand.data.formatting import LabelledTokens
+from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, split_of
 from longhand.data.tasks.lengths import rows_of_groups
+from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
-
-
-def close_up(tokens: np.ndarray, labels: np.ndarray) -> LabelledTokens:
-    """Remove `PAD` from inside the rows of tokens (count, columns), and the labels there."""
-    present = tokens != PAD
-    if present.all():
-        return LabelledTokens(tokens, labels)
-    lengths = present.sum(axis=1)
-    columns = np.arange(int(lengths.max())) < lengths[:, None]
-    closed = np.full(columns.shape, PAD, dtype=np.uint8), np.full(columns.shape, IGNORED, dtype=np.int8)
-    for whole, part in zip(closed, (tokens, labels), strict=True):
-        whole[columns] = part[present]
-    return LabelledTokens(*closed)
 
 
 @dataclass(frozen=True)
@@ -175,7 +162,8 @@ class EncoderTask(Task):
         text[: before.shape[1]] = text[tokens.shape[1] - after.shape[1] :] = True
         text[before.shape[1] + first.shape[1] :][: between.shape[1]] = True
         labels[:, np.flatnonzero(~text)[-answer.shape[1] :]] = answer
-        return close_up(tokens, labels)
+        present = tokens != PAD
+        return LabelledTokens(close_up(tokens, present, PAD), close_up(labels, present, IGNORED))
 
     def _text(self, generator: np.random.Generator | None, count: int) -> np.ndarray:
         """(count, text_tokens), `PAD` beyond each row's random number of tokens; no columns without a generator."""
@@ -187,13 +175,9 @@ class EncoderTask(Task):
 
     def _parse(self, question: str) -> np.ndarray:
         """Digits (1, 2, width) of a question's two numbers."""
-        sign = re.escape(ENCODER_TOKENS[self.operator])
-        match = re.fullmatch(rf"([0-9]+){sign}([0-9]+)", "".join(question.split()), re.ASCII)
-        if match is None:
-            raise ValueError(f"a question of the task {self.name!r} looks like {self.example_question!r}, got {question!r}")
-        numbers = [number.lstrip("0") or "0" for number in match.groups()]
-        width = max(map(len, numbers))
-        return np.array([[[int(digit) for digit in number.zfill(width)[::-1]] for number in numbers]], dtype=np.uint8)
+        sign = ENCODER_TOKENS[self.operator]
+        numbers = read_numbers("".join(question.split()), sign, self.example_question)
+        return digits_of([number.lstrip("0") or "0" for number in numbers])
 
     def prompt(self, question):
         digits = self._parse(question)

@@ -26,6 +26,7 @@ class IndexHintedAddition(Addition):
     """
 
     name: ClassVar[str] = "index_hinted_addition"
+    coupling: ClassVar[str] = "sequential"
     vocab_size: ClassVar[int] = len(ALL_TOKENS)
     # What is part of the format of `Addition` is fixed here.
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
@@ -35,12 +36,8 @@ class IndexHintedAddition(Addition):
     )
 
     @property
-    def coupling(self) -> str:
-        return "sequential"
-
-    @property
     def reader(self):
-        return replace(super().reader, dropped=f"{HINTS[0]}-{HINTS[-1]}")
+        return replace(super().reader, dropped="^0-9")
 
     @property
     def answers_questions(self) -> bool:
@@ -81,12 +78,3 @@ class IndexHintedAddition(Addition):
             f"the task {self.name!r} numbers its tokens one by one: the longer the operands, the farther apart are "
             "digits of one significance, and no window holds them"
         )
-
-    def prompt(self, question):
-        numbers = super().prompt(question).removesuffix("=").split("+")
-        self._check_room(len(numbers[0]))
-        hints = HINTS[: len(numbers[0]) + 1]
-        padded = [f"0{number}" for number in numbers]
-        if self.order == "all_reversed":
-            hints, padded = hints[::-1], [f"{number}0" for number in numbers]
-        return "+".join("".join(map("".join, zip(hints, number, strict=True))) for number in padded) + "="

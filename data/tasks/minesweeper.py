@@ -56,6 +56,8 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     """
 
     name: ClassVar[str] = "minesweeper"
+    coupling: ClassVar[str] = "minesweeper_next_cell"
+    couplings: ClassVar[tuple[str, ...]] = ("minesweeper_next_cell", "minesweeper")
     example_question: ClassVar[str] = "M__>__M"
     size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
     most_digits: ClassVar[int] = 2000
@@ -78,14 +80,6 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             raise ValueError(
                 f"min_mine_ratio must not be above max_mine_ratio, got {self.min_mine_ratio} and {self.max_mine_ratio}"
             )
-
-    @property
-    def coupling(self) -> str:
-        return "minesweeper_next_cell"
-
-    @property
-    def couplings(self) -> tuple[str, ...]:
-        return ("minesweeper_next_cell", "minesweeper")
 
     def sample_lengths(self, generator, count, min_length, max_length):
         width, height = generator.integers(min_length, max_length + 1, size=(2, count, 1))

@@ -15,7 +15,6 @@ from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
@@ -35,6 +34,8 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     """
 
     name: ClassVar[str] = "multi_operand_addition"
+    sign: ClassVar[str] = "+"
+    coupling: ClassVar[str] = "multi_operand_addition"
     reader = ONES_FIRST
 
     # What other tasks fix is part of this one's format.
@@ -43,10 +44,6 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     def __post_init__(self):
         super().__post_init__()
         check_integer("operands", self.operands, 2, 10)
-
-    @property
-    def coupling(self) -> str:
-        return "multi_operand_addition"
 
     @property
     def example_question(self) -> str:
@@ -126,8 +123,3 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""
         return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
-
-    def prompt(self, question):
-        numbers = read_numbers(question, "+", self.example_question, self.operands)
-        width = max(map(len, numbers)) + 1
-        return "+".join(number.zfill(width) for number in numbers) + "="

@@ -11,7 +11,6 @@ from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
@@ -34,6 +33,8 @@ class Multiplication(DecoderTask):
     """
 
     name: ClassVar[str] = "multiplication"
+    sign: ClassVar[str] = "*"
+    coupling: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653*49"
     reader = ONES_FIRST
@@ -45,10 +46,6 @@ class Multiplication(DecoderTask):
     def __post_init__(self):
         super().__post_init__()
         check_integer("multiplier_length", self.multiplier_length, 1)
-
-    @property
-    def coupling(self) -> str:
-        return "multiplication"
 
     @property
     def couplings(self) -> tuple[str, ...]:
@@ -111,15 +108,15 @@ class Multiplication(DecoderTask):
             ),
         )
 
-    def prompt(self, question):
+    def read_question(self, question):
         """Leading zeros of the first operand are removed; the second operand is zero-padded to `multiplier_length`."""
-        first, second = read_numbers(question, "*", self.example_question)
+        first, second = super().read_question(question)
         if len(second) > self.multiplier_length:
             raise ValueError(
                 f"the second number of the question {question!r} must have at most multiplier_length = "
                 f"{self.multiplier_length} digits, got {len(second)}"
             )
-        return f"{first.lstrip('0') or '0'}*{second.zfill(self.multiplier_length)}="
+        return [first.lstrip("0") or "0", second.zfill(self.multiplier_length)]
 
 
 _COVERING_BATCH = 20_000

@@ -7,17 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import (
-    DIGITS,
-    CoveringNeighbourhoods,
-    NeighbourhoodBatch,
-    combine,
-    list_neighbourhoods,
-)
+from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
@@ -35,14 +28,12 @@ class MultiplicationScratchpad(DecoderTask):
     """
 
     name: ClassVar[str] = "multiplication_scratchpad"
+    sign: ClassVar[str] = "*"
+    coupling: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
     reader = replace(ONES_FIRST, separators=">=")
-
-    @property
-    def coupling(self) -> str:
-        return "multiplication_scratchpad"
 
     def answer_length(self, lengths):
         return sum(lengths) + 1
@@ -72,10 +63,10 @@ class MultiplicationScratchpad(DecoderTask):
     def covering(self, window, layers):
         """All 98,487 neighbourhoods, each once; `_partial_products` and `_running_sums` list them."""
         self.check_window(window, layers)
-        parts = chain(_partial_products(), _running_sums(self.end_token))
+        cases = chain(_partial_products(), _running_sums(self.end_token))
         return CoveringNeighbourhoods(
             count=98_487,
-            batches=(batch for part in parts for batch in part.batches(_COVERING_BATCH)),
+            batches=(part for batch in list_neighbourhoods(cases, np.arange(12)) for part in batch.batches(_COVERING_BATCH)),
             argument=(
                 "Let the operands have N and M digits. Columns count from 0, the ones. Rows count from 0: row j is "
                 "partial product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees "
@@ -99,10 +90,9 @@ class MultiplicationScratchpad(DecoderTask):
             ),
         )
 
-    def prompt(self, question):
+    def read_question(self, question):
         """Numbers are written without leading zeros, as in training."""
-        first, second = (number.lstrip("0") or "0" for number in read_numbers(question, "*", self.example_question))
-        return f"{first}*{second}="
+        return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
 
 _COVERING_BATCH = 10_000
@@ -111,15 +101,12 @@ _COVERING_BATCH = 10_000
 (A, A_NEXT, B, B_NEXT, A_OF_SEPARATOR, B_OF_SEPARATOR,
  ABOVE, ABOVE_NEXT, PARTIAL, PARTIAL_NEXT, NEXT_ROW, TOP) = range(12)  # fmt: skip
 
-_RELATIONS = np.arange(12)
 
-
-def _partial_products() -> Iterator[NeighbourhoodBatch]:
-    """NeighbourhoodBatch of separators, of digits in columns of the first operand, and of the last carries."""
+def _partial_products() -> Iterator[Case]:
+    """Separators, digits in columns of the first operand, and the last carries."""
     ones, multiplier = combine(DIGITS, DIGITS)
     for separator in (EQUALS, PLUS):
-        keys = {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
-        yield list_neighbourhoods(separator, ones * multiplier % 10, keys, _RELATIONS)
+        yield separator, ones * multiplier % 10, {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
 
     # A carry is below the digit of the second operand that all digits of the row are multiplied by.
     multipliers, carries = np.nonzero(np.maximum(DIGITS, 1)[:, None] > DIGITS)
@@ -129,51 +116,47 @@ def _partial_products() -> Iterator[NeighbourhoodBatch]:
     multiplier = multipliers[case]
     total = digit * multiplier + carries[case]
     keys = {A: digit, B: multiplier, B_NEXT: next_multiplier, A_NEXT: next_digit}
-    yield list_neighbourhoods(total % 10, (next_digit * multiplier + total // 10) % 10, keys, _RELATIONS)
+    yield total % 10, (next_digit * multiplier + total // 10) % 10, keys
 
     case, digit, next_multiplier = combine(cases, DIGITS, next_multipliers)
     # The top digit is 0 in the number 0 only.
     reachable = (digit > 0) | (carries[case] == 0)
     case, digit, next_multiplier = case[reachable], digit[reachable], next_multiplier[reachable]
     total = digit * multipliers[case] + carries[case]
-    keys = {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
-    yield list_neighbourhoods(total % 10, total // 10, keys, _RELATIONS)
+    yield total % 10, total // 10, {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
 
     case, next_multiplier = combine(cases, next_multipliers)
     right = np.where(next_multiplier == PAD, EQUALS, PLUS)
-    yield list_neighbourhoods(carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}, _RELATIONS)
+    yield carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}
 
 
-def _running_sums(end_token: int) -> Iterator[NeighbourhoodBatch]:
-    """NeighbourhoodBatch of the first row, which copies; then of every other row, from its separator to its top."""
+def _running_sums(end_token: int) -> Iterator[Case]:
+    """The first row, which copies; then of every other row, from its separator to its top."""
     last_carries, next_rows = np.arange(9), (PLUS, PAD)
     digit, next_digit = combine(DIGITS, DIGITS)
     for next_row in next_rows:
-        yield list_neighbourhoods(EQUALS, DIGITS, {PARTIAL_NEXT: DIGITS, NEXT_ROW: next_row}, _RELATIONS)
-        keys = {PARTIAL: digit, PARTIAL_NEXT: next_digit, NEXT_ROW: next_row}
-        yield list_neighbourhoods(digit, next_digit, keys, _RELATIONS)
-    yield list_neighbourhoods(last_carries, end_token, {PARTIAL: last_carries, TOP: TIMES}, _RELATIONS)
-    yield list_neighbourhoods(last_carries, 0, {PARTIAL: last_carries, NEXT_ROW: PLUS}, _RELATIONS)
-    yield list_neighbourhoods(0, 0, {NEXT_ROW: PLUS}, _RELATIONS)
-    yield list_neighbourhoods(0, GREATER, {NEXT_ROW: PLUS, TOP: TIMES}, _RELATIONS)
+        yield EQUALS, DIGITS, {PARTIAL_NEXT: DIGITS, NEXT_ROW: next_row}
+        yield digit, next_digit, {PARTIAL: digit, PARTIAL_NEXT: next_digit, NEXT_ROW: next_row}
+    yield last_carries, end_token, {PARTIAL: last_carries, TOP: TIMES}
+    yield last_carries, 0, {PARTIAL: last_carries, NEXT_ROW: PLUS}
+    yield 0, 0, {NEXT_ROW: PLUS}
+    yield 0, GREATER, {NEXT_ROW: PLUS, TOP: TIMES}
 
     for next_row in next_rows:
         for separator in (EQUALS, GREATER):
-            keys = {ABOVE: separator, ABOVE_NEXT: DIGITS, NEXT_ROW: next_row}
-            yield list_neighbourhoods(GREATER, DIGITS, keys, _RELATIONS)
+            yield GREATER, DIGITS, {ABOVE: separator, ABOVE_NEXT: DIGITS, NEXT_ROW: next_row}
         # Below the partial product; in the column before its ones; and from its ones on, with a carry.
         above, above_next = combine(DIGITS, DIGITS)
-        keys = {ABOVE: above, ABOVE_NEXT: above_next, NEXT_ROW: next_row}
-        yield list_neighbourhoods(above, above_next, keys, _RELATIONS)
+        yield above, above_next, {ABOVE: above, ABOVE_NEXT: above_next, NEXT_ROW: next_row}
         above, above_next, partial_next = combine(DIGITS, DIGITS, DIGITS)
         keys = {ABOVE: above, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield list_neighbourhoods(above, (above_next + partial_next) % 10, keys, _RELATIONS)
+        yield above, (above_next + partial_next) % 10, keys
         above, partial, above_next, partial_next, carry = combine(DIGITS, DIGITS, DIGITS, DIGITS, np.arange(2))
         total = above + partial + carry
         keys = {ABOVE: above, PARTIAL: partial, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield list_neighbourhoods(total % 10, (above_next + partial_next + total // 10) % 10, keys, _RELATIONS)
+        yield total % 10, (above_next + partial_next + total // 10) % 10, keys
     # Between the partial product and the top, the row above is all 0 and is copied as it is below the partial product.
     last, carry = combine(last_carries, np.arange(2))
-    yield list_neighbourhoods(last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES}, _RELATIONS)
-    yield list_neighbourhoods(last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS}, _RELATIONS)
-    yield list_neighbourhoods(0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES}, _RELATIONS)
+    yield last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES}
+    yield last + carry, 0, {ABOVE: 0, ABOVE_NEXT: 0, PARTIAL: last, NEXT_ROW: PLUS}
+    yield 0, GREATER, {ABOVE: 0, NEXT_ROW: PLUS, TOP: TIMES}

@@ -20,6 +20,7 @@ class Parity(StringTask):
     """
 
     name: ClassVar[str] = "parity"
+    coupling: ClassVar[str] = "copy"
     example_question: ClassVar[str] = "1011"
     symbols: ClassVar[int] = 2
     partitioned_digits: ClassVar[int] = 60
@@ -28,10 +29,6 @@ class Parity(StringTask):
     scratchpad: bool = field(
         default=True, metadata={"help": "respond with the running parities, not with the last one alone"}
     )
-
-    @property
-    def coupling(self) -> str:
-        return "copy"
 
     def answer_length(self, lengths):
         return 2 if self.scratchpad else None

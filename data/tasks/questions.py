@@ -2,6 +2,8 @@
 
 import re
 
+import numpy as np
+
 _NOUNS = {"+": "an addition", "-": "a subtraction", "*": "a multiplication"}
 
 
@@ -23,3 +25,10 @@ def read_numbers(question: str, sign: str, example: str, count: int | None = 2) 
         quantity = {2: "", None: " of two or more numbers"}.get(count, f" of {count} numbers")
         raise ValueError(f"the question {question!r} is not {noun}{quantity} such as {example!r}")
     return numbers
+
+
+def digits_of(numbers: list[str]) -> np.ndarray:
+    """Numbers as text, made one problem (1, numbers, width) of uint8 digits, ones first, 0 beyond a number's length."""
+    width = max(map(len, numbers))
+    text = "".join(number.zfill(width)[::-1] for number in numbers)
+    return np.frombuffer(text.encode(), np.uint8).reshape(1, len(numbers), width) - ord("0")

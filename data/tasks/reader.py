@@ -12,7 +12,8 @@ class AnswerReader:
     """Steps from a response, without its end token, to the answer as a person writes it, in the order of the attributes.
 
     Attributes:
-        dropped: characters to leave out, in the notation of a regular expression's character set such as `a-z`.
+        dropped: characters to leave out, in the notation of a regular expression's character set such as `a-z` or
+            `^0-9`.
         separators: the answer stands after the last of these characters.
         last: the answer is this many characters at the end; None for all.
         ones_first: whether the answer is written with the ones digit first.

@@ -13,11 +13,8 @@ class Reverse(StringTask):
     """The string of decimal digits backwards; symbols may repeat."""
 
     name: ClassVar[str] = "reverse"
+    coupling: ClassVar[str] = "reverse"
     example_question: ClassVar[str] = "5962"
-
-    @property
-    def coupling(self) -> str:
-        return "reverse"
 
     def respond(self, strings):
         return strings[:, ::-1]

@@ -11,7 +11,6 @@ from longhand.data.digits import count_up, extend_digits, numbers_below, subtrac
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
@@ -28,14 +27,12 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     """
 
     name: ClassVar[str] = "subtraction"
+    sign: ClassVar[str] = "-"
+    coupling: ClassVar[str] = "subtraction"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "653-49"
     reader = ONES_FIRST
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
-
-    @property
-    def coupling(self) -> str:
-        return "subtraction"
 
     def operand_lengths(self, length, other=None):
         if other is not None and other > length:
@@ -107,14 +104,6 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         digits = extend_digits(generator, digits, max_length)
         digits[:, :, width:] = _larger_first(digits[:, :, width:])
         return digits
-
-    def prompt(self, question):
-        numbers = read_numbers(question, "-", self.example_question)
-        width = max(map(len, numbers))
-        first, second = (number.zfill(width) for number in numbers)
-        if first < second:
-            raise ValueError(f"the question {question!r} must not subtract the larger number from the smaller one")
-        return f"{first}-{second}="
 
 
 def _larger_first(digits: np.ndarray) -> np.ndarray:

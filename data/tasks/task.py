@@ -154,10 +154,6 @@ class Task(Lengths, ABC):
             ValueError: the question is not of the task's form.
         """
 
-    def read_answer(self, response: str) -> str:
-        """The answer as a person writes it, from the response's text without the end token."""
-        return self.reader.read(response)
-
     def describe(self) -> dict[str, Any]:
         """Name and format, for recipes and results."""
         return {"task": self.name, **asdict(self)}

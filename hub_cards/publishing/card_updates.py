@@ -15,11 +15,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 
 from longhand.data import TASKS
 from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
-from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, check_repo_id, commit_files, retry
+from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
 EVALUATION_FOLDER = ".eval_results"
 
@@ -55,9 +56,9 @@ def check_card(target: str | Path, revision: str | None = None, api: HfApi | Non
     Raises:
         ValueError, CannotPush: see `update_card`.
     """
-    if Path(target).is_dir():
-        read_checkpoint(Path(target), _own_name(Path(target), Path(target).resolve().name))
-        _read_card(Path(target), str(target))
+    if (folder := Path(target)).is_dir():
+        read_checkpoint(folder, _own_name(folder, folder.resolve().name))
+        _read_card(folder, str(target))
         return
     repo_id, api = str(target), api or HfApi()
     check_push(repo_id, "model", api)
@@ -102,8 +103,7 @@ def update_card(
         raise ValueError("rows must have the hash of the weights that they were measured on, `weights`: see `hash_weights`")
     if dataset is not None:
         check_repo_id(dataset)
-    if Path(target).is_dir():
-        folder = Path(target)
+    if (folder := Path(target)).is_dir():
         for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
             (folder / path).parent.mkdir(exist_ok=True)
             write_atomically(folder / path, content)
@@ -111,7 +111,17 @@ def update_card(
     repo_id = str(target)
     check_repo_id(repo_id)
     hub = api or HfApi()
-    return retry_if_branch_moved(lambda: _update_on_hub(repo_id, rows, dataset, revision, commit_message, hub))
+
+    def attempt() -> Push:
+        head = _head(hub, repo_id, revision)
+        with tempfile.TemporaryDirectory() as place:
+            _download(hub, repo_id, head, Path(place))
+            files = _updated_files(Path(place), rows, repo_id, dataset)
+            return commit_files(
+                files, repo_id, "model", commit_message=commit_message, revision=revision, onto=head, api=hub
+            )
+
+    return retry_if_branch_moved(attempt)
 
 
 def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
@@ -195,41 +205,39 @@ def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFo
 
 def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
     """A checkpoint's results file and plot, by file name."""
+    rows, task = [*checkpoint.rows, *checkpoint.best_rows], checkpoint.task
+    pairs = {(row["length"], row["length_b"]) for row in rows}
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
-        write_results([*checkpoint.rows, *checkpoint.best_rows], scratch / RESULTS_FILE)
-        _plot(checkpoint, scratch / PLOT_FILE)
+        write_results(rows, scratch / RESULTS_FILE)
+        # Lines over one length, or a grid if problems of one length differ in the second.
+        if len(pairs) == len({length for length, _ in pairs}):
+            plot_accuracy(rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
+        else:
+            plot_grid(checkpoint.rows or rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
         return {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
 
 
 def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[str, bytes]:
-    """The file that lists the last checkpoint's results under a dataset on the Hub, by path. Empty without either."""
+    """The file that lists the last checkpoint's results under a dataset on the Hub, by path. Empty without either.
+
+    It holds exact match by size, as the Hub collects it for a dataset's leaderboard. The note of each entry says that its
+    problems were not rows of the dataset.
+    """
     if dataset is None or not checkpoint.rows:
         return {}
-    entries = eval_result_entries_to_yaml(_entries(checkpoint, dataset))
-    path = f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml"
-    return {path: yaml.safe_dump(entries, sort_keys=False).encode()}
-
-
-def _update_on_hub(
-    repo_id: str, rows: list[Row], dataset: str | None, revision: str | None, commit_message: str, api: HfApi
-) -> Push:
-    """One attempt to commit new results on top of what the branch holds now."""
-    head = _head(api, repo_id, revision)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        _download(api, repo_id, head, folder)
-        return commit_files(
-            dict(_updated_files(folder, rows, repo_id, dataset)),
-            repo_id,
-            "model",
-            is_ours=lambda path: False,
-            commit_message=commit_message,
-            revision=revision,
-            create=False,
-            onto=head,
-            api=api,
+    entries = [
+        EvalResultEntry(
+            dataset_id=dataset,
+            task_id=f"length_{describe_length(row).replace(', ', 'x')}",
+            value=row["exact_match"],
+            notes=f"exact match on {row['num_samples']} problems drawn by longhand, not rows of this dataset: seed "
+            f"{row['seed']}, {row['decode']}",
         )
+        for row in checkpoint.rows
+    ]
+    listed = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+    return {f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml": listed.encode()}
 
 
 def _download(api: HfApi, repo_id: str, revision: str | None, folder: Path, patterns: list[str] | None = None) -> None:
@@ -294,15 +302,11 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     dataset = dataset or card.data.get("datasets", [None])[0]
     merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
-    files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)
-    return files | {CARD_FILE: _updated_card(card, checkpoint).encode()}
-
-
-def _updated_card(card: ModelCard, checkpoint: CheckpointFolder) -> str:
     card.data["eval_results"] = eval_results(checkpoint)
     card.data["model_name"] = card.data.get("model_name") or checkpoint.name
     card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
-    return str(card).rstrip() + "\n"
+    files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)
+    return files | {CARD_FILE: f"{str(card).rstrip()}\n".encode()}
 
 
 def _read_card(folder: Path, called: str) -> ModelCard:
@@ -314,31 +318,3 @@ def _read_card(folder: Path, called: str) -> ModelCard:
             "checkpoint's folder and push that"
         )
     return card
-
-
-def _plot(checkpoint: CheckpointFolder, file: Path) -> None:
-    """Draw a checkpoint's results: lines over one length, or a grid if problems of one length differ in the second."""
-    rows = [*checkpoint.rows, *checkpoint.best_rows]
-    pairs = {(row["length"], row["length_b"]) for row in rows}
-    names = checkpoint.task.size_names
-    if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, file, checkpoint.trained_lengths, names)
-    else:
-        plot_grid(checkpoint.rows or rows, file, checkpoint.trained_lengths, names)
-
-
-def _entries(checkpoint: CheckpointFolder, dataset: str) -> list[EvalResultEntry]:
-    """Exact match by size, as the Hub collects it for a dataset's leaderboard.
-
-    The note of each entry says that its problems were not rows of the dataset.
-    """
-    return [
-        EvalResultEntry(
-            dataset_id=dataset,
-            task_id=f"length_{describe_length(row).replace(', ', 'x')}",
-            value=row["exact_match"],
-            notes=f"exact match on {row['num_samples']} problems drawn by longhand, not rows of this dataset: seed "
-            f"{row['seed']}, {row['decode']}",
-        )
-        for row in checkpoint.rows
-    ]

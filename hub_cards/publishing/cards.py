@@ -8,13 +8,14 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from longhand.data import Task
-from longhand.hub_cards.publishing.commits import TAG, check_repo_id
+from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.wording import format_fields, sentence
-from longhand.hub_cards.reports.results import Row, describe_length, wilson_interval
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import Row, describe_length, wilson_interval
 
 CARD_FILE = "README.md"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
@@ -77,11 +78,11 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         snippet=family.snippet(task, source) if task.answers_questions else None,
         usage_note=family.usage_note.format(source=source),
         results=results_block(checkpoint),
-        certificate=checkpoint.certificate,
-        training=_describe_training(checkpoint),
-        recipe=(checkpoint.folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
-        limits=_limits(checkpoint),
-        reproduce=_reproduce(checkpoint),
+        checkpoint=checkpoint,
+        trained_on=TRAINED_ON,
+        recipe_file=(checkpoint.folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
+        format=format_fields(task),
+        limits=family.limits(checkpoint.config),
         citation=citations(),
     )
     return str(card).rstrip() + "\n"
@@ -90,11 +91,13 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.config
     ideas = family_card(task).ideas(task, config)
+    # The Hub's word for repositories with code that the Auto classes run.
+    code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas, "custom_code"],
+        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas, *code],
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
@@ -184,55 +187,6 @@ def _size_name(checkpoint: CheckpointFolder) -> str:
     if any(row["length"] != row["length_b"] for row in (*checkpoint.rows, *checkpoint.best_rows)):
         return ", ".join(names)
     return family_card(checkpoint.task).size_name(names)
-
-
-def _describe_training(checkpoint: CheckpointFolder) -> str:
-    recipe = checkpoint.recipe
-    if checkpoint.trained_lengths is None:
-        return "None: the weights were built, not trained, as the recipe's description says."
-    lines = ["| | |", "| --- | --- |"]
-    for name, meaning in TRAINED_ON:
-        if recipe.get(name) is not None:
-            lines.append(f"| {meaning.format(unit=checkpoint.task.sized_problems[1])} | `{recipe[name]}` |")
-    if (base := recipe.get("base_model")) is not None:
-        source = f"Fine-tuned from `{base}` on problems drawn"
-    elif recipe.get("num_train_samples") is None:
-        source = "Every batch is drawn anew"
-    else:
-        source = "A fixed set of problems is drawn once"
-    return f"{source} from the training split of the generated task; no text was collected.\n\n" + "\n".join(lines)
-
-
-def _limits(checkpoint: CheckpointFolder) -> list[str]:
-    """What the model cannot do, or was not shown to do, a sentence or two each."""
-    task = checkpoint.task
-    limits = [
-        f"It reads and writes one format of one task (`{task.name}`: {format_fields(task)}). It knows no language: "
-        "it refuses other text or answers it wrongly."
-    ]
-    if checkpoint.trained_lengths is not None:
-        limits.append(f"It was trained on {task.describe_lengths(*checkpoint.trained_lengths)} only.")
-    certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
-    if certified:
-        limits.append(
-            "The certificate covers this format, these weights and the rounding that was measured. It does not cover lower "
-            "precision, other software or faulty hardware."
-        )
-    else:
-        limits.append("It has no certificate: at sizes that were not tested, it is not proved to be right.")
-        if checkpoint.recipe.get("until_certified"):
-            limits.append("Its training should have ended with a certificate and did not.")
-    return [*limits, *family_card(task).limits(checkpoint.config)]
-
-
-def _reproduce(checkpoint: CheckpointFolder) -> str | None:
-    """The command that makes the model again; None if it was fine-tuned by code that is not known here."""
-    if "base_model" in checkpoint.recipe:
-        return None
-    if checkpoint.trained_lengths is not None:
-        return f"python -m longhand.train {RECIPE_FILE} --output_dir outputs/{checkpoint.name}"
-    # The recipe of a construction states its command, unless it was written before this field existed.
-    return checkpoint.recipe.get("command", "python -m longhand.hub_cards.studies constructions --help")
 
 
 def citations() -> str:

@@ -5,28 +5,31 @@ connection or the Hub fails in between, the push starts again. So a push that wa
 commit was made and only the response was lost.
 """
 
-import hashlib
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, ModelInfo, SpaceInfo
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
-    HFValidationError,
     HTTPError,  # of the HTTP client that huggingface_hub is built on; the base of all lost connections
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import parse_ratelimit_headers, validate_repo_id
+from huggingface_hub.hf_api import RepoSibling
+from huggingface_hub.utils import parse_ratelimit_headers
+from huggingface_hub.utils.sha import git_hash
+
+from longhand.hub_cards.runs.hub import check_repo_id, check_revision, is_passing
 
 TAG = "longhand"
 """Tag on every card of this package. A push replaces only a repository whose card has it."""
@@ -44,8 +47,6 @@ STATIC_FILES = ("index.html", "style.css")
 
 Files = dict[str, Path | bytes]
 """Files of a repository by path: a local file, or the content itself."""
-
-RepoInfo = ModelInfo | DatasetInfo | SpaceInfo
 
 Result = TypeVar("Result")
 
@@ -80,26 +81,6 @@ class Push:
         return f"{self.url}: wrote {len(self.changed)} files and removed {len(self.removed)} in one commit"
 
 
-def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError if a repository cannot have this name."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
-    if repo_id.count("/") != 1:
-        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
-
-
-def check_revision(revision: str | None) -> None:
-    """Raise ValueError if a branch cannot have this name by git's rules, or if it is a full reference or a commit."""
-    if revision is None:
-        return
-    parts = revision.split("/")
-    legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
-    if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
-        raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
-
-
 def own_repo_id(name: str, api: HfApi) -> str:
     """The full name `USER/NAME`. A name without a user gets the user of the token.
 
@@ -127,25 +108,21 @@ def check_push(
 
     def look() -> None:
         _check_rights(api, repo_id, kind)
-        try:
-            main = _read_info(api, repo_id, kind)
-        except RepositoryNotFoundError:
-            return
-        _check_ours(api, main, repo_id, kind, private)
+        with suppress(RepositoryNotFoundError):
+            _check_ours(api, api.repo_info(repo_id, repo_type=kind), repo_id, kind, private)
 
     retry(look, repo_id)
 
 
 def commit_files(
-    files: Files,
+    files: Mapping[str, Path | bytes],
     repo_id: str,
     kind: str,
     *,
-    is_ours: Callable[[str], bool],
     commit_message: str,
+    is_ours: Callable[[str], bool] = lambda path: False,
     private: bool = False,
     revision: str | None = None,
-    create: bool = True,
     onto: str | None = None,
     api: HfApi | None = None,
 ) -> Push:
@@ -158,11 +135,11 @@ def commit_files(
         files: all files that a push of this kind should leave in the repository.
         kind: one of `KINDS`.
         is_ours: whether a push of this kind writes such a path. The commit removes a path of ours that is not in `files`;
-            other paths stay.
+            other paths stay. By default all stay.
         private: make a new repository private, and refuse a public one.
         revision: branch; made if it does not exist; default `main`.
-        create: whether to make the repository if it does not exist.
-        onto: sha of the only commit that the files may be added to, if they were made from it.
+        onto: sha of the only commit that the files may be added to, if they were made from it. Without it, a repository
+            that does not exist is made.
         api: the Hub and its token, if not taken from the environment.
 
     Raises:
@@ -179,29 +156,21 @@ def commit_files(
 
     def attempt() -> Push:
         nonlocal sent
-        head, held = _open(api, repo_id, kind, private, revision, create)
-        changed = sorted(path for path, content in files.items() if path not in held or not _is_held(content, *held[path]))
-        removed = sorted(path for path in held if path not in files and is_ours(path))
+        head = _open(api, repo_id, kind, private, revision, create=onto is None)
+        held = {file.rfilename: file for file in head.siblings or ()}
+        made = [CommitOperationAdd(path, content) for path, content in sorted(files.items())]
+        added = [file for file in made if not _is_held(file, held.get(file.path_in_repo))]
+        removed = [CommitOperationDelete(path) for path in sorted(held) if path not in files and is_ours(path)]
         url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
-        if not changed and not removed:
+        if not added and not removed:
             # Nothing is left to send. If an earlier attempt made the commit and its response was lost, `sent` names it.
-            return Push(url, head, *sent)
-        if onto not in (None, head):
+            return Push(url, head.sha, *sent)
+        if onto not in (None, head.sha):
             raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            *(CommitOperationAdd(path, files[path]) for path in changed),
-            *(CommitOperationDelete(path) for path in removed),
-        ]
-        sent = (changed, removed)
-        commit = api.create_commit(
-            repo_id,
-            operations,
-            repo_type=kind,
-            revision=revision,
-            commit_message=commit_message,
-            parent_commit=head,
-        )
-        return Push(url, commit.oid, changed, removed)
+        sent = [file.path_in_repo for file in added], [file.path_in_repo for file in removed]
+        where = {"repo_type": kind, "revision": revision, "parent_commit": head.sha}
+        commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
+        return Push(url, commit.oid, *sent)
 
     retry(lambda: _check_rights(api, repo_id, kind), repo_id)
     return retry(attempt, repo_id)
@@ -229,11 +198,6 @@ def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
             delay = max(wait, asked)
         print(f"{reason}: trying again in {delay:.0f} seconds", file=sys.stderr)
         time.sleep(delay)
-
-
-def is_passing(status: int) -> bool:
-    """Whether an HTTP status reports a failure that may be temporary."""
-    return status in (408, 412, 429) or status >= 500
 
 
 def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
@@ -300,7 +264,7 @@ def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
             raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
 
 
-def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bool) -> None:
+def _check_ours(api: HfApi, main: Any, repo_id: str, kind: str, private: bool) -> None:
     """Raise CannotPush if the repository was not made by this package, or if it is public but should be private."""
     tags = (main.card_data.get("tags") if main.card_data else None) or []
     if TAG not in tags and (foreign := _foreign_file(api, main, repo_id, kind)):
@@ -315,7 +279,7 @@ def _check_ours(api: HfApi, main: RepoInfo, repo_id: str, kind: str, private: bo
         )
 
 
-def _foreign_file(api: HfApi, main: RepoInfo, repo_id: str, kind: str) -> str | None:
+def _foreign_file(api: HfApi, main: Any, repo_id: str, kind: str) -> str | None:
     """A file in a repository that the Hub did not put there itself; None if there is none."""
     names = [file.rfilename for file in main.siblings or ()]
     foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
@@ -328,10 +292,6 @@ def _foreign_file(api: HfApi, main: RepoInfo, repo_id: str, kind: str) -> str | 
     return foreign[0] if foreign else None
 
 
-def _read_info(api: HfApi, repo_id: str, kind: str, **options: Any) -> RepoInfo:
-    return cast(RepoInfo, api.repo_info(repo_id, repo_type=kind, **options))
-
-
 def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
     """Whether a repository's card holds text besides its metadata."""
     with tempfile.TemporaryDirectory() as place:
@@ -340,42 +300,34 @@ def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
     return bool(text.strip())
 
 
-def _open(
-    api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool
-) -> tuple[str, dict[str, tuple[bool, str]]]:
-    """The sha of a branch's last commit, and for each of its files whether it is large and its hash.
-
-    The repository and the branch are made if they do not exist.
+def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool) -> Any:
+    """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist.
 
     Raises:
         CannotPush: the repository does not exist and `create` is False, or something else is in it.
     """
     try:
-        main = _read_info(api, repo_id, kind)
+        main = api.repo_info(repo_id, repo_type=kind)
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
         # A static Space: users load its files and run them; the Hub does not.
         sdk = "static" if kind == "space" else None
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
-        main = _read_info(api, repo_id, kind)
+        main = api.repo_info(repo_id, repo_type=kind)
     _check_ours(api, main, repo_id, kind, private)
     try:
-        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
+        return api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
     except RevisionNotFoundError:
         api.create_branch(repo_id, repo_type=kind, branch=revision, exist_ok=True)
-        head = _read_info(api, repo_id, kind, revision=revision, files_metadata=True)
-    files = head.siblings or ()
-    held = {file.rfilename: (True, file.lfs.sha256) if file.lfs else (False, str(file.blob_id)) for file in files}
-    return str(head.sha), held
+        return api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
 
 
-def _is_held(content: Path | bytes, large: bool, digest: str) -> bool:
-    """Whether the Hub's file of this hash has this content. The hash is SHA-256 for large files, else git's blob id."""
-    if large and isinstance(content, Path):
-        with content.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == digest
-    data = content if isinstance(content, bytes) else content.read_bytes()
-    if large:
-        return hashlib.sha256(data).hexdigest() == digest
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == digest
+def _is_held(own: CommitOperationAdd, file: RepoSibling | None) -> bool:
+    """Whether the Hub's file has this content. Its hash is SHA-256 for large files, else git's blob id."""
+    if file is None:
+        return False
+    if file.lfs:
+        return own.upload_info.sha256.hex() == file.lfs.sha256
+    with own.as_file() as content:
+        return git_hash(content.read()) == file.blob_id

@@ -51,20 +51,17 @@ def render_dataset_card(
         template_path=str(TEMPLATES / "dataset_card.md"),
         title=repo_id.partition("/")[2],
         repo_id=repo_id,
-        task=task,
+        task=first,
         seed=seed,
         num_samples=num_samples,
-        configurations=[
-            {"name": name, "format": format_fields(own), "lengths": _describe_lengths(own, configurations[name])}
-            for name, own in tasks.items()
-        ],
+        configurations=configurations,
+        tasks=tasks,
+        format_fields=format_fields,
         columns={
             column: by_configuration({name: f"`{own[column]}`" for name, own in columns.items() if column in own}, columns)
             for column in dict.fromkeys(column for own in columns.values() for column in own)
         },
         split=split,
-        unit=first.sized_problems[1],
-        partitioned_digits=first.partitioned_digits,
         added_columns=family.dataset_columns(first),
         note=family.dataset_note(tasks),
         drawing=family.draw(first),
@@ -72,10 +69,6 @@ def render_dataset_card(
         citation=citations(),
     )
     return str(card).rstrip() + "\n"
-
-
-def _describe_lengths(task: Task, arguments: dict[str, Any]) -> str:
-    return task.describe_lengths(arguments.get("min_length", 1), arguments["max_length"])
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:

@@ -39,7 +39,7 @@ def draw_ids(task: DecoderTask, coupling: str) -> str:
     examples = _decoder_tokens(task)
     tokens = examples.tokens[0][examples.tokens[0] != PAD]
     query = torch.from_numpy(tokens[: examples.query_lengths[0]].astype(np.int64)).unsqueeze(0)
-    levels = plan_position_ids(coupling, query, len(tokens))[0]  # type: ignore[arg-type]
+    levels = plan_position_ids(coupling, query, len(tokens))[0]
     columns = [[ALL_TOKENS[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
     names = ["tokens", *(["ids"] if len(levels) == 1 else [f"level {level}" for level in range(1, len(levels) + 1)])]
     return _draw(columns, names)

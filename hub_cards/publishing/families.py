@@ -2,24 +2,21 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar
 
-import jinja2
+from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedConfig
 
 from longhand.data import Task
-from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_example
 from longhand.hub_cards.publishing.wording import by_configuration, count
 from longhand.modeling.coupling import COUPLING_RULES
 
 TEMPLATES = Path(__file__).parent / "templates"
+ENVIRONMENT = Environment(loader=FileSystemLoader(TEMPLATES))
 
-FamilyTask = TypeVar("FamilyTask", bound=Task)
 
-
-class FamilyCard(ABC, Generic[FamilyTask]):
+class FamilyCard(ABC):
     """The parts of a model's card and of a dataset's card that depend on the family.
 
     Attributes:
@@ -33,7 +30,7 @@ class FamilyCard(ABC, Generic[FamilyTask]):
     usage_note: ClassVar[str] = ""
 
     @abstractmethod
-    def ideas(self, task: FamilyTask, config: PreTrainedConfig | None = None) -> list[str]:
+    def ideas(self, task, config: PreTrainedConfig | None = None) -> list[str]:
         """Tags of the papers' ideas. A baseline has none.
 
         Args:
@@ -41,7 +38,7 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """
 
     @abstractmethod
-    def draw(self, task: FamilyTask, config: PreTrainedConfig | None = None) -> str:
+    def draw(self, task, config: PreTrainedConfig | None = None) -> str:
         """A problem as an indented block: its tokens, and below them what the model adds to them or answers.
 
         Args:
@@ -49,12 +46,8 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """
 
     @abstractmethod
-    def introduction_values(self, task: FamilyTask, config: PreTrainedConfig) -> dict[str, Any]:
-        """What the template `FAMILY_introduction.md` reads besides sizes and the drawing."""
-
-    @abstractmethod
-    def ask(self, task: FamilyTask) -> tuple[str, list[str]]:
-        """The prompt of a question, and lines of Python that print the model's answer to `inputs`, its tokens."""
+    def ask(self, task) -> tuple[str, list[str]]:
+        """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
 
     @abstractmethod
     def size_name(self, names: tuple[str, str]) -> str:
@@ -65,54 +58,34 @@ class FamilyCard(ABC, Generic[FamilyTask]):
         """What a model of this configuration cannot do, a sentence each."""
 
     @abstractmethod
-    def dataset_columns(self, task: FamilyTask) -> str:
+    def dataset_columns(self, task) -> str:
         """What a dataset gives for the tokens, in a few words."""
 
     @abstractmethod
-    def dataset_note(self, tasks: dict[str, FamilyTask]) -> str:
+    def dataset_note(self, tasks: dict[str, Task]) -> str:
         """What the columns of a dataset mean, before the drawing.
 
         Args:
             tasks: by the names of the dataset's configurations.
         """
 
-    def introduction(self, task: FamilyTask, config: PreTrainedConfig, parameters: int) -> str:
-        """What the model is, how it reads a problem, and a drawing of a problem."""
-        template = jinja2.Template((TEMPLATES / f"{task.family.name}_introduction.md").read_text(encoding="utf-8"))
-        text = template.render(
-            parameters=parameters,
-            layers=count(config.num_hidden_layers, "layer"),
-            heads=count(config.num_attention_heads, "head"),
-            hidden_size=config.hidden_size,
-            task=task.name,
-            drawing=self.draw(task, config),
-            **self.introduction_values(task, config),
-        )
-        return text.rstrip()
+    def introduction(self, task, config: PreTrainedConfig, parameters: int) -> str:
+        """What the model is, how it reads a problem, and a drawing of a problem, from `FAMILY_introduction.md`."""
+        template = ENVIRONMENT.get_template(f"{task.family.name}_introduction.md")
+        values = {"ideas": self.ideas(task, config), "drawing": self.draw(task, config), "rules": COUPLING_RULES}
+        return template.render(task=task, config=config, parameters=parameters, count=count, **values).rstrip()
 
-    def snippet(self, task: FamilyTask, source: str) -> str:
+    def snippet(self, task, source: str) -> str:
         """Python that loads the model without this package, asks it a question and prints the answer.
 
         Args:
             source: repository or folder of the model.
         """
-        auto_class = task.family.auto_class.__name__
-        prompt, asking = self.ask(task)
-        imports = [f"import {module}" for module in task.reader.imports]
-        lines = [
-            *([*imports, ""] if imports else []),
-            f"from transformers import {auto_class}, AutoTokenizer",
-            "",
-            f'model = {auto_class}.from_pretrained("{source}", trust_remote_code=True)',
-            f'tokenizer = AutoTokenizer.from_pretrained("{source}", trust_remote_code=True)',
-            "",
-            f'inputs = tokenizer("{prompt}", return_tensors="pt")',
-            *asking,
-        ]
-        return "\n".join(lines)
+        prompt, answering = self.ask(task)
+        return ENVIRONMENT.get_template("snippet.md").render(task=task, source=source, prompt=prompt, answering=answering)
 
 
-class DecoderCard(FamilyCard[DecoderTask]):
+class DecoderCard(FamilyCard):
     exact_match = "every token of the response and its end are right"
     decodes = True
     usage_note = (
@@ -123,30 +96,19 @@ class DecoderCard(FamilyCard[DecoderTask]):
     def ideas(self, task, config=None):
         return ["position-coupling"] if self._is_coupled(task, config) else []
 
-    def _is_coupled(self, task: DecoderTask, config: PreTrainedConfig | None = None) -> bool:
+    def _is_coupled(self, task, config: PreTrainedConfig | None = None) -> bool:
         """Whether the position ids are coupled: the ids that a model reads or, without a configuration, a dataset's ids."""
-        if config is None:
-            return task.coupling != "sequential"
-        return config.position_encoding != "none" and config.coupling != "sequential"
+        return (config or task).coupling != "sequential" and (config is None or config.position_encoding != "none")
 
     def draw(self, task, config=None):
         return draw_ids(task, (config or task).coupling)
-
-    def introduction_values(self, task, config):
-        return {
-            "position_encoding": config.position_encoding,
-            "coupling": config.coupling,
-            "is_coupled": self._is_coupled(task, config),
-            "spread_over": config.max_position_ids if config.randomized_positions else None,
-            "levels": COUPLING_RULES[config.coupling].levels,
-        }
 
     def ask(self, task):
         query, response = decoder_example(task)
         return query[1:], [
             "output = model.generate(**inputs, do_sample=False)",
             'response = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
-            f"print({task.reader.code('response')})  # right is {task.read_answer(response)}",
+            f"print({task.reader.code('response')})  # right is {task.reader.read(response)}",
         ]
 
     def size_name(self, names):
@@ -173,7 +135,7 @@ class DecoderCard(FamilyCard[DecoderTask]):
         return f"Position ids are ordinary ones, not coupled: the rule {rules} counts the tokens of the text."
 
 
-class EncoderCard(FamilyCard[EncoderTask]):
+class EncoderCard(FamilyCard):
     exact_match = "every label of the answer and of the padding before it is right"
     decodes = False
 
@@ -183,16 +145,13 @@ class EncoderCard(FamilyCard[EncoderTask]):
     def draw(self, task, config=None):
         return draw_labels(task)
 
-    def introduction_values(self, task, config):
-        return {"pair_maps": ", ".join(f"`{name}`" for name in dict.fromkeys(config.head_maps))}
-
     def ask(self, task):
         prompt, labels = map("".join, zip(*encoder_example(task.for_evaluation), strict=True))
         right = labels.lstrip(".")
         return prompt, [
             f"labels = model(**inputs).logits[0, -{len(right)}:].argmax(-1)",
             'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
-            f"print({task.reader.code('answer')})  # right is {task.read_answer(right)}",
+            f"print({task.reader.code('answer')})  # right is {task.reader.read(right)}",
         ]
 
     def size_name(self, names):
@@ -217,11 +176,11 @@ class EncoderCard(FamilyCard[EncoderTask]):
         )
 
 
-FAMILY_CARDS: dict[str, FamilyCard[Any]] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
+FAMILY_CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
 """The cards of the families by `Family.name`."""
 
 
-def family_card(task: Task) -> FamilyCard[Any]:
+def family_card(task: Task) -> FamilyCard:
     """The card of the family that learns the task.
 
     Raises:

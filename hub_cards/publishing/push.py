@@ -26,11 +26,13 @@ from longhand.hub_cards.publishing.card_updates import (
     retry_if_branch_moved,
 )
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
-from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, check_repo_id, commit_files
+from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.reports.results import CERTIFICATES_FILE, RESULTS_FILE
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, read_checkpoint
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.plugins import named_plugins
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
 MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
@@ -56,8 +58,7 @@ class Publication:
         kind: one of `commits.KINDS`.
         name: what is pushed, for the commit message.
         is_ours: whether pushes of this kind write a path.
-        make_files: the files, from an empty folder to write large ones to and from the results on the Hub.
-        keeps_results: whether results on the Hub are read first, so that `make_files` can keep them.
+        make_files: the files, from an empty folder to write large ones to and from a model's results on the Hub.
     """
 
     repo_id: str
@@ -65,7 +66,6 @@ class Publication:
     name: str
     is_ours: Callable[[str], bool]
     make_files: Callable[[Path, PushedResults], Files]
-    keeps_results: bool = False
 
 
 class PushOptions(TypedDict, total=False):
@@ -135,7 +135,7 @@ def push_metric(repo_id: str, **options: Unpack[PushOptions]) -> Push:
         options: see `PushOptions`.
 
     Raises:
-        ValueError: see `metric_files`.
+        ValueError: see `metric_publication`.
         CannotPush: see `push_model`.
     """
     return publish(metric_publication(repo_id), **options)
@@ -151,27 +151,19 @@ def publish(publication: Publication, show: Callable[[Files], None] | None = Non
     Raises:
         ValueError, CannotPush: see `push_model`.
     """
-    api, revision = options.get("api"), options.get("revision")
-    private = options.get("private", False)
-    commit_message = options.get("commit_message") or f"Push {publication.name}"
-    check_push(publication.repo_id, publication.kind, api, private=private, revision=revision)
+    repo_id, kind = publication.repo_id, publication.kind
+    place: dict[str, Any] = dict(options)
+    commit_message = place.pop("commit_message", None) or f"Push {publication.name}"
+    check_push(repo_id, kind, **place)
 
     def attempt() -> Push:
-        pushed = read_pushed(publication.repo_id, revision, api) if publication.keeps_results else PushedResults()
-        with tempfile.TemporaryDirectory() as place:
-            files = publication.make_files(Path(place), pushed)
+        pushed = read_pushed(repo_id, options.get("revision"), options.get("api")) if kind == "model" else PushedResults()
+        with tempfile.TemporaryDirectory() as folder:
+            files = publication.make_files(Path(folder), pushed)
             if show is not None:
                 show(files)
             return commit_files(
-                files,
-                publication.repo_id,
-                publication.kind,
-                is_ours=publication.is_ours,
-                commit_message=commit_message,
-                private=private,
-                revision=revision,
-                onto=pushed.head,
-                api=api,
+                files, repo_id, kind, commit_message=commit_message, is_ours=publication.is_ours, onto=pushed.head, **place
             )
 
     return retry_if_branch_moved(attempt)
@@ -194,14 +186,16 @@ def preview(publication: Publication) -> str:
 
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
-    """The command that pushes a checkpoint's folder."""
+    """The command that pushes a checkpoint's folder, with the plugins in it."""
     words = ["python", "-m", "longhand.hub_cards.push", "model", str(folder), repo_id]
     words += ["--private"] * private + (["--revision", revision] if revision else []) + ["--yes"]
+    plugins = [str(folder / name) for name in named_plugins(read_recipe(folder / RECIPE_FILE))]
+    words += ["--plugin", *plugins] if plugins else []
     return shlex.join(words)
 
 
 def model_publication(folder: Path, repo_id: str, dataset: str | None = None) -> Publication:
-    """A checkpoint's folder for a repository on the Hub.
+    """A checkpoint's folder for a repository on the Hub, with a card and with the repository's results of the same weights.
 
     Args:
         dataset: Hub id of a dataset of its task, for the card.
@@ -214,14 +208,18 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None) ->
         check_repo_id(name)
     published_files(folder)
     checkpoint = read_checkpoint(folder)
-    return Publication(
-        repo_id,
-        "model",
-        checkpoint.name,
-        is_model_file,
-        lambda place, pushed: _checkpoint_files(checkpoint, repo_id, dataset, pushed),
-        keeps_results=True,
-    )
+    task = checkpoint.task.name
+
+    def make_files(place: Path, pushed: PushedResults) -> Files:
+        added = add_pushed(checkpoint, pushed.rows)
+        files = published_files(folder)
+        if added is not checkpoint:
+            files |= results_files(added)
+        # Results that the folder or the repository lists under a dataset are listed under it again.
+        files |= evaluation_files(added, dataset or listed_datasets(folder).get(task) or pushed.datasets.get(task))
+        return files | {CARD_FILE: render_card(added, repo_id, dataset).encode()}
+
+    return Publication(repo_id, "model", checkpoint.name, is_model_file, make_files)
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
@@ -254,20 +252,6 @@ def published_files(folder: Path) -> Files:
     return dict(files)
 
 
-def _checkpoint_files(checkpoint: CheckpointFolder, repo_id: str, dataset: str | None, pushed: PushedResults) -> Files:
-    """The published files with a card for the repository, and with the repository's results of the same weights.
-
-    If the folder or the repository lists the results under a dataset, they are listed under it again.
-    """
-    folder, task = checkpoint.folder, checkpoint.task.name
-    added = add_pushed(checkpoint, pushed.rows)
-    files = published_files(folder)
-    if added is not checkpoint:
-        files |= results_files(added)
-    files |= evaluation_files(added, dataset or listed_datasets(folder).get(task) or pushed.datasets.get(task))
-    return files | {CARD_FILE: render_card(added, repo_id, dataset).encode()}
-
-
 def dataset_publication(
     task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int = 0
 ) -> Publication:
@@ -287,13 +271,25 @@ def dataset_publication(
                 f"be {CARD_FILE}, got {name!r}"
             )
         load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
-    return Publication(
-        repo_id,
-        "dataset",
-        f"{task}, seed {seed}",
-        is_dataset_file,
-        lambda place, pushed: _dataset_files(task, repo_id, configurations, num_samples, seed, place),
-    )
+
+    def make_files(place: Path, pushed: PushedResults) -> Files:
+        files: Files = {}
+        columns = {}
+        for name, arguments in configurations.items():
+            options = {"num_samples": num_samples, "seed": seed, "cache_dir": str(place / "cache"), **arguments}
+            made = load_task_dataset(task, split=None, **options)
+            columns[name] = next(iter(made.values())).features
+            for split, dataset in made.items():
+                parts = -(-len(dataset) // ROWS_PER_FILE)
+                for part in range(parts):
+                    path = f"{name}/{split}-{part:05d}-of-{parts:05d}.parquet"
+                    (place / path).parent.mkdir(parents=True, exist_ok=True)
+                    dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
+                    files[path] = place / path
+        card = render_dataset_card(task, repo_id, configurations, num_samples, columns, seed)
+        return files | {CARD_FILE: card.encode()}
+
+    return Publication(repo_id, "dataset", f"{task}, seed {seed}", is_dataset_file, make_files)
 
 
 def is_dataset_file(path: str) -> bool:
@@ -301,40 +297,8 @@ def is_dataset_file(path: str) -> bool:
     return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
 
 
-def _dataset_files(
-    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int, place: Path
-) -> Files:
-    """Generate the Parquet files of every configuration and split in the folder `place`, and their card."""
-    files: Files = {}
-    columns = {}
-    for name, arguments in configurations.items():
-        made = load_task_dataset(
-            task, split=None, num_samples=num_samples, seed=seed, cache_dir=str(place / "cache"), **arguments
-        )
-        columns[name] = next(iter(made.values())).features
-        for split, dataset in made.items():
-            parts = -(-len(dataset) // ROWS_PER_FILE)
-            for part in range(parts):
-                path = f"{name}/{split}-{part:05d}-of-{parts:05d}.parquet"
-                (place / path).parent.mkdir(parents=True, exist_ok=True)
-                dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
-                files[path] = place / path
-    card = render_dataset_card(task, repo_id, configurations, num_samples, columns, seed)
-    return files | {CARD_FILE: card.encode()}
-
-
 def metric_publication(repo_id: str) -> Publication:
-    """The metric for a Space on the Hub.
-
-    Raises:
-        ValueError: see `metric_files`.
-    """
-    files = metric_files(repo_id)
-    return Publication(repo_id, "space", METRIC_FOLDER.name, is_metric_file, lambda place, pushed: files)
-
-
-def metric_files(repo_id: str) -> Files:
-    """The files of the metric, by path. `evaluate.load` runs the file that has the name of the repository.
+    """The metric for a Space on the Hub. `evaluate.load` runs the file that has the name of the repository.
 
     Raises:
         ValueError: the repository's name is not legal, cannot be the name of a Python file, or is the name of another file
@@ -351,7 +315,8 @@ def metric_files(repo_id: str) -> Files:
         )
     card = found[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     found[given] = found.pop(own)
-    return {**found, CARD_FILE: card.encode()}
+    files: Files = {**found, CARD_FILE: card.encode()}
+    return Publication(repo_id, "space", METRIC_FOLDER.name, is_metric_file, lambda place, pushed: files)
 
 
 def is_metric_file(path: str) -> bool:

@@ -7,49 +7,49 @@ python -m longhand.hub_cards.reports --check   write nothing; exit with 1 if a p
 import argparse
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
-from longhand.hub_cards.reports.overview import PANELS, plot_addition, plot_tasks
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_comparison, plot_cost, plot_grid
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
+from longhand.hub_cards.reports.plots import OPERANDS, plot_accuracy, plot_comparison, plot_cost, plot_grid
+from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
+from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
     best_rows,
     by_class,
     group_variants,
-    has_classes,
     last_rows,
     read_results,
 )
-from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"
 RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
 ENCODERS = HUB_CARDS / "ENCODERS.md"
-
-FOLDER = HUB_CARDS / "results"
-MODELS = FOLDER / "models"
-ABLATION = FOLDER / "ablation"
-LONG = FOLDER / "long"
-GRIDS = FOLDER / "grids"
-COMPARED = FOLDER / "comparisons"
-ENCODER_STUDIES = FOLDER / "encoders"
-ENCODER_PLACES = FOLDER / "encoder_places"
 STUDIES = HUB_CARDS / "studies"
-COST_FILE = FOLDER / "cost.jsonl"
+FOLDER = HUB_CARDS / "results"
 
-ADDITION_PICTURE = FOLDER / "accuracy.png"
-TASKS_PICTURE = FOLDER / "tasks.png"
-COMPARED_TRAINED_SIZES = {"encodings": (1, 30), "formats": (1, 30), "trained-lengths": None, "depth": (1, 10)}
-"""The trained sizes of each comparison with a picture; None if its variants differ in them."""
-
-PICTURED_ENCODER_STUDIES = ("addition", "coupled", "multiplication-1", "multiplication-3", "cascades", "windows")
+CASCADES = "columns of the longest cascade of carries"
+COMPARED = {
+    "ablation": ((1, 30), OPERANDS),
+    "comparisons/encodings": ((1, 30), OPERANDS),
+    "comparisons/formats": ((1, 30), OPERANDS),
+    "comparisons/trained-lengths": (None, OPERANDS),
+    "comparisons/depth": ((1, 10), OPERANDS),
+    "encoders/addition": ((1, 5), "digits"),
+    "encoders/coupled": ((1, 5), "digits"),
+    "encoders/multiplication-1": ((1, 5), "digits"),
+    "encoders/multiplication-3": ((1, 5), "digits"),
+    "encoders/windows": (None, CASCADES),
+    "encoders/cascades": (None, CASCADES),
+}
+"""The comparisons with a picture: their trained sizes, None if variants differ in them, and the name of the x axis."""
 
 ADDITION = ("addition", "addition-short")
 """Certified recipes with a table of their own for each run."""
@@ -61,71 +61,78 @@ LABELLED_ENCODER_STUDIES = ("multiplication-3", "multiplication-3-windowed")
 """Studies with a second table, of the labels that are right: too few of their whole answers are."""
 
 
+def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
+    """Return the rows of a file in a folder of `hub_cards/results`."""
+    return read_results(FOLDER / folder / file)
+
+
+def read_each(pattern: str) -> dict[str, list[Row]]:
+    """Return the rows of all results files that fit a pattern, by the name of their folder."""
+    return {file.parent.name: read_results(file) for file in sorted(FOLDER.glob(f"{pattern}/{RESULTS_FILE}"))}
+
+
+def read_long(kind: str) -> list[Row]:
+    """Return the rows of very long problems, of `constructed` or `trained` models."""
+    return list(chain.from_iterable(read_each(f"long/{kind}/*").values()))
+
+
 def model_results() -> dict[str, list[Row]]:
-    """Rows of every recipe with results: last checkpoints under its name, best ones under NAME/best."""
+    """Return the rows of every recipe with results: last checkpoints under its name, best ones under NAME/best."""
     names = (name for recipe in list_recipes() for name in (recipe, f"{recipe}/best"))
-    return {name: read_results(file) for name in names if (file := MODELS / name / RESULTS_FILE).exists()}
+    return {name: read_rows(f"models/{name}") for name in names if (FOLDER / "models" / name / RESULTS_FILE).exists()}
 
 
 def certified_recipes() -> list[str]:
-    """The recipes whose models were checked for a certificate."""
-    return [name for name in list_recipes() if (MODELS / name / CERTIFICATES_FILE).exists()]
+    """Return the recipes whose models were checked for a certificate."""
+    return [name for name in list_recipes() if (FOLDER / "models" / name / CERTIFICATES_FILE).exists()]
 
 
 def model_blocks() -> dict[str, str]:
-    """Tables of the recipes: of each run, or of all certified recipes together."""
+    """Return the tables of the recipes: of each run, or of all certified recipes together."""
     together = [name for name in certified_recipes() if name not in ADDITION]
-    blocks = {name: tables.by_length_table(rows) for name, rows in model_results().items() if name not in together}
-    blocks |= {
-        f"{name}/certificates": tables.certificate_table(read_results(MODELS / name / CERTIFICATES_FILE))
-        for name in ADDITION
+    checks = {f"{name}/certificates": read_rows(f"models/{name}", CERTIFICATES_FILE) for name in ADDITION}
+    return {
+        **{name: tables.by_length_table(rows) for name, rows in model_results().items() if name not in together},
+        **{name: tables.certificate_table(rows) for name, rows in checks.items()},
+        "certified": tables.certified_table(["addition-short", *together], FOLDER / "models"),
     }
-    return blocks | {"certified": tables.certified_table(["addition-short", *together], MODELS)}
 
 
 def measurement_blocks() -> dict[str, str]:
-    """Tables of speed, cost, very long problems, the ablation, and the ceiling."""
-    long = {
-        folder.name: [row for file in sorted(folder.glob(f"*/{RESULTS_FILE}")) for row in read_results(file)]
-        for folder in sorted(LONG.iterdir())
-    }
+    """Return the tables of speed, cost, very long problems, the ablation, and the ceiling."""
     return {
-        "benchmarks": tables.benchmark_table(read_results(FOLDER / "benchmarks.jsonl")),
-        "generation": tables.generation_table(read_results(FOLDER / "generation.jsonl")),
-        "cost": tables.cost_table(read_results(COST_FILE)),
-        "ablation": tables.ablation_table(read_results(ABLATION / RESULTS_FILE), read_results(ABLATION / CERTIFICATES_FILE)),
+        "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
+        "generation": tables.generation_table(read_rows("", "generation.jsonl")),
+        "cost": tables.cost_table(read_rows("", "cost.jsonl")),
+        "ablation": tables.ablation_table(read_rows("ablation"), read_rows("ablation", CERTIFICATES_FILE)),
         "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
-        **{f"long/{name}": tables.long_table(rows) for name, rows in long.items()},
+        **{f"long/{kind}": tables.long_table(read_long(kind)) for kind in ("constructed", "trained")},
     }
 
 
 def comparison_blocks() -> dict[str, str]:
-    """Tables of encodings, formats, trained lengths and depth, and of all tasks."""
-    compared = {folder.name: read_results(folder / RESULTS_FILE) for folder in sorted(COMPARED.iterdir())}
-    tasks = tables.tasks_table(
-        compared.pop("tasks"), compared["encodings"], lambda recipe: tables.window_cell(recipe, MODELS)
-    )
+    """Return the tables of encodings, formats, trained lengths and depth, and of all tasks."""
+    compared = read_each("comparisons/*")
+    tasks = tables.tasks_table(compared.pop("tasks"), compared["encodings"], FOLDER / "models")
     return {"studies/tasks": tasks, **{f"studies/{name}": tables.variants_table(rows) for name, rows in compared.items()}}
 
 
 def encoder_blocks() -> dict[str, str]:
-    """Tables of the second family and of its theory."""
-    studies = {folder.name: read_results(folder / RESULTS_FILE) for folder in sorted(ENCODER_STUDIES.iterdir())}
+    """Return the tables of the second family and of its theory."""
+    studies = read_each("encoders/*")
+    labelled = {f"{name}/labels": last_rows(studies[name]) for name in LABELLED_ENCODER_STUDIES}
     return {
         **{f"encoders/{name}": tables.encoder_table(best_rows(rows)) for name, rows in studies.items()},
-        **{
-            f"encoders/{name}/labels": tables.encoder_table(last_rows(studies[name]), "token_accuracy")
-            for name in LABELLED_ENCODER_STUDIES
-        },
-        "encoder-places": tables.places_table(read_results(ENCODER_PLACES / "places.jsonl")),
-        "encoder-positions": tables.positions_table(read_results(ENCODER_PLACES / "positions.jsonl")),
+        **{f"encoders/{name}": tables.encoder_table(rows, "token_accuracy") for name, rows in labelled.items()},
+        "encoder-places": tables.places_table(read_rows("encoder_places", "places.jsonl")),
+        "encoder-positions": tables.positions_table(read_rows("encoder_places", "positions.jsonl")),
         "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
         "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
     }
 
 
 def all_blocks() -> dict[str, str]:
-    """Every table that a page can hold, by the name of its block."""
+    """Return every table that a page can hold, by the name of its block."""
     return model_blocks() | measurement_blocks() | comparison_blocks() | encoder_blocks()
 
 
@@ -147,41 +154,28 @@ def trained_sizes(recipe: str) -> tuple[int, int]:
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
     results = model_results()
-    very_long = [row for file in sorted(LONG.glob(f"trained/*/{RESULTS_FILE}")) for row in read_results(file)]
+    certified = results["addition"] + read_long("trained")
     rivals = [row for name in RIVALS for row in results[name]]
-    certified = results["addition"] + very_long
-    plot_addition(certified, results["addition-absolute"], rivals, trained_sizes("addition"), ADDITION_PICTURE)
-    absolute = {
-        name.removesuffix("--coupled"): rows
-        for name, rows in group_variants(best_rows(read_results(COMPARED / "tasks" / RESULTS_FILE))).items()
-        if name.endswith("--coupled")
-    }
-    recipes = [panel.recipe for panel in PANELS]
-    windows, sizes = {name: results[name] for name in recipes}, {name: trained_sizes(name) for name in recipes}
-    plot_tasks(windows, certified_recipes(), absolute, sizes, TASKS_PICTURE)
+    plot_addition(certified, results["addition-absolute"], rivals, trained_sizes("addition"), FOLDER / "accuracy.png")
+    variants = group_variants(best_rows(read_rows("comparisons/tasks")))
+    absolute = {name.removesuffix("--coupled"): rows for name, rows in variants.items() if name.endswith("--coupled")}
+    sizes = {panel.recipe: trained_sizes(panel.recipe) for panel in tables.PANELS}
+    plot_tasks(results, certified_recipes(), absolute, sizes, FOLDER / "tasks.png")
 
 
 def draw_comparisons() -> None:
     """Draw the other pictures of the pages, except for the pictures of `hub_cards/studies`."""
-    plot_cost(read_results(COST_FILE), COST_FILE.with_suffix(".png"))
-    size_names = TASKS["addition"].size_names
-    absolute = read_results(MODELS / "addition-absolute" / RESULTS_FILE)
-    picture = MODELS / "addition-absolute" / "accuracy.png"
-    plot_accuracy(absolute, picture, trained_sizes("addition-absolute"), size_names, seeds=True)
-    plot_comparison(group_variants(read_results(ABLATION / RESULTS_FILE)), ABLATION / "accuracy.png", (1, 30))
-    for folder in sorted(GRIDS.iterdir()):
-        rows = read_results(folder / RESULTS_FILE)
-        plot_grid(rows, folder / "accuracy.png", trained_sizes(folder.name), TASKS[rows[0]["task"]].size_names)
-    for name, sizes in COMPARED_TRAINED_SIZES.items():
-        rows = best_rows(read_results(COMPARED / name / RESULTS_FILE))
-        plot_comparison(group_variants(rows), COMPARED / name / "accuracy.png", sizes)
-    for name in PICTURED_ENCODER_STUDIES:
-        rows = best_rows(read_results(ENCODER_STUDIES / name / RESULTS_FILE))
-        picture = ENCODER_STUDIES / name / "accuracy.png"
-        if has_classes(rows):
-            plot_comparison(group_variants(by_class(rows)), picture, None, "columns of the longest cascade of carries")
-        else:
-            plot_comparison(group_variants(rows), picture, (1, 5), "digits")
+    plot_cost(read_rows("", "cost.jsonl"), FOLDER / "cost.png")
+    picture = FOLDER / "models" / "addition-absolute" / "accuracy.png"
+    sizes, names = trained_sizes("addition-absolute"), TASKS["addition"].size_names
+    plot_accuracy(read_rows("models/addition-absolute"), picture, sizes, names, seeds=True)
+    for recipe, rows in read_each("grids/*").items():
+        picture = FOLDER / "grids" / recipe / "accuracy.png"
+        plot_grid(rows, picture, trained_sizes(recipe), TASKS[rows[0]["task"]].size_names)
+    for name, (trained, xlabel) in COMPARED.items():
+        rows = read_rows(name)
+        rows = by_class(best_rows(rows) or rows)
+        plot_comparison(group_variants(rows), FOLDER / name / "accuracy.png", trained, xlabel)
 
 
 def main() -> None:

@@ -2,57 +2,19 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from longhand.hub_cards.reports.plots import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SMALL,
-    Line,
-    house_style,
-    median_line,
-    new_figure,
-    note,
-    save_figure,
-    scale_lengths,
-    shade_trained,
-)
-from longhand.hub_cards.reports.results import Row
-from longhand.hub_cards.reports.tables import PUBLISHED_REACH
-
-
-class Panel(NamedTuple):
-    """A small panel: a recipe with a window, and the task whose other results stand beside it, if there are any."""
-
-    title: str
-    recipe: str
-    task: str | None
-
-
-PANELS = (
-    Panel("subtraction", "subtraction", "subtraction"),
-    Panel("sum of 3 numbers", "three-summands", "multi_operand_addition"),
-    Panel("sum of n numbers", "addition-scratchpad", "addition_scratchpad"),
-    Panel("product N x 1", "multiplication-1", None),
-    Panel("product N x 2", "multiplication-2", "multiplication"),
-    Panel("product N x M", "multiplication-scratchpad", "multiplication_scratchpad"),
-    Panel("copy", "copy", "copy"),
-    Panel("reverse", "reverse", "reverse"),
-    Panel("parity", "parity", "parity"),
-    Panel("minesweeper N x N", "minesweeper", "minesweeper"),
-)
+from longhand.hub_cards.reports import plots
+from longhand.hub_cards.reports.plots import BLACK, BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
+from longhand.hub_cards.reports.tables import PANELS, PUBLISHED_REACH
+from longhand.hub_cards.runs.results import Row
 
 LONGEST_OF_TASKS = 2000
 
 
-@house_style
+@plots.house_style
 def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], sizes: tuple[int, int], file: Path) -> None:
     """Draw exact match of sums against digits: the certified window, paper 1's learned table, and rivals without coupling.
 
@@ -62,30 +24,29 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
         rivals: rows of all models whose ids are not coupled.
         sizes: shortest and longest trained length of all of them.
     """
-    figure, ((axes,),) = new_figure(3.5)
+    figure, ((axes,),) = plots.new_figure(3.5)
     window, table, rival = (median_line("", rows) for rows in (certified, absolute, rivals))
     longest = max(window.x)
-    scale_lengths(axes, [sizes[0], int(longest)])
-    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
+    plots.scale_lengths(axes, [sizes[0], int(longest)])
+    axes.set(xlabel=plots.OPERANDS, ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
-    shade_trained(axes, sizes, "all trained on {} to {} digits")
+    plots.shade_trained(axes, sizes, "all trained on {} to {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.
     _draw_certified(axes, window, sizes[0])
     note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
     _draw(axes, table, ORANGE, "s")
     reached = f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
-    leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}
-    note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=leader)
+    note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
     reach = PUBLISHED_REACH["addition"]
     axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
     _draw(axes, rival, BLACK, "^")
     ids = "no positions, absolute positions,\nabsolute from a random start"
     note(axes, ids, (rival.x[-1], rival.y[-1]), (10, 8), BLACK, fontsize=10)
-    save_figure(figure, file)
+    plots.save_figure(figure, file)
 
 
-@house_style
+@plots.house_style
 def plot_tasks(
     windows: Mapping[str, list[Row]],
     certified: Collection[str],
@@ -101,17 +62,17 @@ def plot_tasks(
         tables: rows of the learned table, by task.
         sizes: shortest and longest trained size of each recipe with a window.
     """
-    figure, panels = new_figure(3.9, 2, 5, sharex=True, sharey=True)
+    figure, panels = plots.new_figure(3.9, 2, 5, sharex=True, sharey=True)
     for axes, (title, recipe, task) in zip(panels.flat, PANELS, strict=True):
         axes.set(xscale="log", xlim=(0.9, LONGEST_OF_TASKS), ylim=(-0.08, 1.25), yticks=[0, 0.5, 1])
         axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
         axes.set_xticks([], minor=True)
         axes.set_title(title, fontsize=SMALL)
         axes.tick_params(labelsize=SMALL)
-        shade_trained(axes, sizes[recipe], "")
-        if task is not None and task in tables:
+        plots.shade_trained(axes, sizes[recipe], "")
+        if task in tables:
             _draw(axes, median_line("", tables[task]), ORANGE, "s", size=2.5)
-        if task is not None and task in PUBLISHED_REACH:
+        if task in PUBLISHED_REACH:
             axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:
@@ -121,7 +82,7 @@ def plot_tasks(
     _draw_key(figure, panels[0, 0])
     figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
     figure.supylabel("exact match", fontsize=10)
-    save_figure(figure, file)
+    plots.save_figure(figure, file)
 
 
 def _draw_key(figure: Figure, axes: Axes) -> None:

@@ -7,20 +7,21 @@ names its lines at their ends, and uses the colours of Okabe and Ito (2008), whi
 import io
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from cycler import cycler
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from longhand.hub_cards.reports.results import Row, group_cost, median_interval, wilson_interval
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.results import Row, group_by, group_cost, has_classes, median_interval, wilson_interval
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
@@ -32,16 +33,18 @@ WIDTH = 8.3
 SMALL = 9
 """Points of the smallest text of a picture with axes."""
 
+OPERANDS = "digits of both operands"
+"""The name of the axis of most pictures."""
+
+LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}
+"""A thin line from a note to what it names."""
+
 HOUSE_STYLE: Any = {
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "savefig.dpi": 150,
-    "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": cycler(color=COLOURS),
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
     "legend.frameon": False,
@@ -115,15 +118,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float]], colours: Se
     wanted = [float(to_axes.transform((x, y))[1]) for _, x, y in ends]
     for number, place in enumerate(spread(wanted, heights)):
         colour = colours[number % len(colours)]
-        arrow = {
-            "arrowstyle": "-",
-            "color": colour,
-            "linewidth": 0.8,
-            "alpha": 0.5,
-            "shrinkA": 0,
-            "shrinkB": 3,
-            "relpos": (0, 0.5),
-        }
+        arrow = LEADER | {"color": colour, "alpha": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
         note(axes, texts[number], ends[number][1:], (1.04, place), colour, textcoords="axes fraction", arrowprops=arrow)
 
 
@@ -132,7 +127,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
 
     Boxes keep their order. They stay within 0 and 1 if they fit there.
     """
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
     places = list(wanted)
     floor = 0.0
     for index in order:
@@ -190,11 +185,11 @@ def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None
 
 
 def _accuracy_axes(
-    lengths: Iterable[int], labels: int, sizes: tuple[int, int] | None, xlabel: str, title: str = ""
+    rows: Iterable[Row], labels: int, sizes: tuple[int, int] | None, xlabel: str, title: str = ""
 ) -> tuple[Figure, Axes]:
     """Axes of exact match against length, high enough for this number of labels."""
     figure, ((axes,),) = new_figure(max(3.7, 0.2 * labels + 1))
-    scale_lengths(axes, lengths, sizes[1] if sizes else None)
+    scale_lengths(axes, [row["length"] for row in rows], sizes[1] if sizes else None)
     axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))
     axes.set_title(title, pad=18 if sizes else 6)
     shade_trained(axes, sizes)
@@ -211,22 +206,16 @@ def plot_accuracy(
         size_names: names of `length` and `length_b` of the rows.
         seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
     """
-    lengths = sorted({row["length"] for row in rows})
-    models: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["length"]):
-        models.setdefault(row["model"], []).append(row)
-    names = size_names if all(row["length"] == row["length_b"] for row in rows) else size_names[:1]
+    models = group_by(sorted(rows, key=itemgetter("length")), itemgetter("model"))
+    lines = [_wilson_line(label, own) for label, own in models.items()]
+    names = size_names[:1] if has_classes(rows) else size_names
     xlabel = " = ".join(dict.fromkeys(names))
-    labels = 2 if seeds else len(models)
-    figure, axes = _accuracy_axes(lengths, labels, trained_lengths, xlabel, rows[0]["task"])
+    figure, axes = _accuracy_axes(rows, 2 if seeds else len(lines), trained_lengths, xlabel, rows[0]["task"])
     if seeds:
-        for own in models.values():
-            axes.plot(
-                [row["length"] for row in own], [row["exact_match"] for row in own], color=GREY, alpha=0.5, linewidth=1
-            )
-        draw_lines(axes, [median_line(f"median of {len(models)} checkpoints (grey: each)", rows)])
-    else:
-        draw_lines(axes, [_wilson_line(label, own) for label, own in models.items()])
+        for line in lines:
+            axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
+        lines = [median_line(f"median of {len(models)} checkpoints (grey: each)", rows)]
+    draw_lines(axes, lines)
     save_figure(figure, file)
 
 
@@ -239,21 +228,17 @@ def _wilson_line(label: str, rows: list[Row]) -> Line:
 
 def median_line(label: str, rows: list[Row]) -> Line:
     """Median exact match of several runs against length, with its interval by bootstrap over the runs."""
-    lengths = sorted({row["length"] for row in rows})
-    runs = [[row["exact_match"] for row in rows if row["length"] == length] for length in lengths]
-    return Line(label, lengths, [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
+    lengths = group_by(sorted(rows, key=itemgetter("length")), itemgetter("length"))
+    runs = [[row["exact_match"] for row in own] for own in lengths.values()]
+    return Line(label, list(lengths), [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
 
 
 @house_style
 def plot_comparison(
-    results: dict[str, list[Row]],
-    file: Path,
-    trained_lengths: tuple[int, int] | None,
-    xlabel: str = "digits of both operands",
+    results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None, xlabel: str = OPERANDS
 ) -> None:
     """Draw the median exact match over seeds against length, a line for each variant."""
-    lengths = {row["length"] for rows in results.values() for row in rows}
-    figure, axes = _accuracy_axes(lengths, len(results), trained_lengths, xlabel)
+    figure, axes = _accuracy_axes(chain(*results.values()), len(results), trained_lengths, xlabel)
     draw_lines(axes, [median_line(label, rows) for label, rows in results.items()])
     save_figure(figure, file)
 
@@ -273,26 +258,20 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
         grid[second.index(row["length_b"]), first.index(row["length"])] = row["exact_match"]
     figure, ((axes,),) = new_figure(min(7.0, 1.4 + 0.5 * len(second)))
     image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto")
-    axes.set_xticks(range(len(first)), first)
-    axes.set_yticks(range(len(second)), second)
+    for axis, sizes in ((axes.xaxis, first), (axes.yaxis, second)):
+        axis.set_ticks(range(len(sizes)), sizes)
+        axis.set_ticks(np.arange(len(sizes) - 1) + 0.5, minor=True)
     # Lines between the cells: without them a grid of equal values is one plain area.
-    axes.set_xticks(np.arange(len(first) - 1) + 0.5, minor=True)
-    axes.set_yticks(np.arange(len(second) - 1) + 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1.5)
     axes.tick_params(which="minor", length=0)
     if max(grid.shape) <= 12:
-        for (y, x), value in np.ndenumerate(grid):
-            if not np.isnan(value):
-                colour = "black" if value > 0.5 else "white"
-                axes.text(x, y, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=SMALL)
+        for y, x in np.argwhere(~np.isnan(grid)):
+            colour = "black" if grid[y, x] > 0.5 else "white"
+            axes.text(x, y, f"{grid[y, x]:.2f}", ha="center", va="center", color=colour, fontsize=SMALL)
     title = rows[0]["model"]
     if trained_lengths is not None:
         low, high = trained_lengths
-        left, right, bottom, top = (
-            sum(length < low if start else length <= high for length in lengths) - 0.5
-            for lengths in (first, second)
-            for start in (True, False)
-        )
+        (left, right), (bottom, top) = (np.searchsorted(sizes, (low, high + 1)) - 0.5 for sizes in (first, second))
         corners = ([left, right, right, left, left], [bottom, bottom, top, top, bottom])
         axes.plot(*corners, color=ORANGE, linewidth=3, clip_on=False, zorder=3)
         title += f"; outlined: trained sizes, {low} to {high}"
@@ -309,20 +288,19 @@ def plot_cost(rows: list[Row], file: Path) -> None:
         rows: as tests/benchmarks/cost.py writes them.
     """
     figure, (panels,) = new_figure(3.6, 1, 2, sharex=True)
-    groups = group_cost(rows)
+    groups, dashes = group_cost(rows), {"evaluation": "-", "training": "--"}
     forms = sorted({form for form, _ in groups})
     quantities = (("seconds", 1, "time in seconds"), ("bytes", 1e6, "additional memory in MB"))
     for axes, (quantity, unit, title) in zip(panels, quantities, strict=True):
         for (form, what), own in groups.items():
             number = forms.index(form)
-            colour, marker = COLOURS[number], MARKERS[number]
             points = [(row["digits"], row[quantity] / unit) for row in own]
-            axes.plot(*zip(*points, strict=True), "-" if what == "evaluation" else "--", color=colour, marker=marker)
+            axes.plot(*zip(*points, strict=True), dashes[what], color=COLOURS[number], marker=MARKERS[number])
             if what == "evaluation":
-                note(axes, form, points[len(points) // 2], (8, -8), colour, fontsize=10)
-        axes.set(xlabel="digits of both operands", title=title, xscale="log", yscale="log")
-    for what, dashes in (("evaluation", "-"), ("training", "--")):
-        panels[1].plot([], [], dashes, color=GREY, label=what)
+                note(axes, form, points[len(points) // 2], (8, -8), COLOURS[number], fontsize=10)
+        axes.set(xlabel=OPERANDS, title=title, xscale="log", yscale="log")
+    for what, style in dashes.items():
+        panels[1].plot([], [], style, color=GREY, label=what)
     panels[1].legend(loc="lower right")
     save_figure(figure, file)
 

@@ -1,12 +1,14 @@
 """Tables of the pages, in Markdown, from rows of results files."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.recipes import load_recipe
+from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
     Row,
@@ -22,21 +24,28 @@ from longhand.hub_cards.reports.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.runs.recipes import load_recipe
 
-WINDOWED_RECIPES = {
-    "addition": ["addition-short"],
-    "multi_operand_addition": ["three-summands"],
-    "addition_scratchpad": ["addition-scratchpad"],
-    "subtraction": ["subtraction"],
-    "multiplication": ["multiplication-1", "multiplication-2"],
-    "multiplication_scratchpad": ["multiplication-scratchpad"],
-    "copy": ["copy"],
-    "reverse": ["reverse"],
-    "parity": ["parity"],
-    "minesweeper": ["minesweeper"],
-}
-"""The recipes with a window for each task."""
+
+class Panel(NamedTuple):
+    """A recipe with a window that has a small picture, and the task whose other results stand beside it; "" if none do."""
+
+    title: str
+    recipe: str
+    task: str
+
+
+PANELS = (
+    Panel("subtraction", "subtraction", "subtraction"),
+    Panel("sum of 3 numbers", "three-summands", "multi_operand_addition"),
+    Panel("sum of n numbers", "addition-scratchpad", "addition_scratchpad"),
+    Panel("product N x 1", "multiplication-1", ""),
+    Panel("product N x 2", "multiplication-2", "multiplication"),
+    Panel("product N x M", "multiplication-scratchpad", "multiplication_scratchpad"),
+    Panel("copy", "copy", "copy"),
+    Panel("reverse", "reverse", "reverse"),
+    Panel("parity", "parity", "parity"),
+    Panel("minesweeper N x N", "minesweeper", "minesweeper"),
+)
 
 
 class Reach(NamedTuple):
@@ -63,55 +72,67 @@ TableLine = dict[str, str]
 """A line of a table: its cells by the heading of their columns."""
 
 
-def render_table(lines: Sequence[TableLine], note: str = "", left: Iterable[str] = ()) -> str:
-    """A Markdown table and a note below it.
+def render_table(lines: Sequence[TableLine], note: str = "") -> str:
+    """Return a Markdown table and a note below it.
+
+    The first column and columns of words are aligned to the left, columns of numbers to the right.
 
     Args:
         lines: all with the same headings.
-        left: columns aligned to the left, as the first one is if none is named; the others are aligned to the right.
     """
     header = list(lines[0])
-    names = set(left) or {header[0]}
-    marks = ["---" if name in names else "---:" for name in header]
+    words = {name for line in lines for name, cell in line.items() if re.match("[*`]*[A-Za-z]", cell)}
+    marks = ["---" if name in words | {header[0]} else "---:" for name in header]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, marks, *(line.values() for line in lines)))
     return f"{table}\n\n{note}\n" if note else f"{table}\n"
 
 
+def fill_table(rows: Iterable[Row], columns: Mapping[str, str], note: str = "") -> str:
+    """Return a line for each row.
+
+    Args:
+        columns: by heading, a format string that is filled with the fields of the row.
+    """
+    return render_table([{name: cell.format(**row) for name, cell in columns.items()} for row in rows], note)
+
+
 def describe_samples(rows: list[Row], what: str = "problems per length") -> str:
-    """How many problems were tested, with which seed and hardware, for the note below a table."""
-    return f"{rows[0]['num_samples']} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+    """Say how many problems were tested, with which seed and hardware, for the note below a table."""
+    return "{num_samples} {what}, test seed {seed}, {hardware}".format(what=what, **rows[0])
 
 
 def by_length_table(rows: list[Row]) -> str:
-    """Exact match: a line for each run, a column for each length, the median in the last line."""
+    """Return a table of exact match: a line for each run, a column for each length, the median in the last line."""
     lengths = sorted({row["length"] for row in rows})
     runs = group_by(rows, itemgetter("model"))
-    lines = []
-    for name, own in runs.items():
-        seconds = own[0].get("run_seconds")
-        lines.append({"run": name, **median_cells(own, lengths), "seconds": f"{seconds:.0f}" if seconds else ""})
+    lines = [{"run": name, **median_cells(own, lengths), "seconds": seconds(own[0])} for name, own in runs.items()]
     if len(runs) > 1:
         medians = {length: f"**{value}**" for length, value in median_cells(rows, lengths).items()}
         lines.append({"run": "**median**", **medians, "seconds": ""})
     return render_table(lines, f"{describe_samples(rows)}; seconds are of training and the first evaluation.")
 
 
+def seconds(row: Row) -> str:
+    """Return the duration of a run; empty if it is unknown."""
+    return f"{row['run_seconds']:.0f}" if row.get("run_seconds") else ""
+
+
 def benchmark_table(rows: list[Row]) -> str:
-    """Rates of both sides and their ratio."""
-    lines = [
-        {
-            "benchmark": row["benchmark"],
-            **{side: f"{row[side]:,.0f} {row['unit']}" for side in ("longhand", "baseline")},
-            "ratio": f"**{row['ratio']:.1f}**",
-            "hardware": row["hardware"],
-        }
-        for row in rows
-    ]
-    return render_table(lines, "The two sides run in turn; medians of one run.", left=("benchmark", "hardware"))
+    """Return a table of the rates of both sides and their ratio."""
+    rates = {"longhand": "{longhand:,.0f} {unit}", "baseline": "{baseline:,.0f} {unit}", "ratio": "**{ratio:.1f}**"}
+    columns = {"benchmark": "{benchmark}", **rates, "hardware": "{hardware}"}
+    return fill_table(rows, columns, "The two sides run in turn; medians of one run.")
+
+
+def generation_table(rows: list[Row]) -> str:
+    """Return a line for each recipe: examples a second, and their ratio to what is promised."""
+    rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]
+    rates = {"examples a second": "{longhand:,.0f}", "promised": "{baseline:,}", "ratio": "**{ratio:.1f}**"}
+    return fill_table(rows, {"task of the recipe": "`{recipe}`", **rates}, f"{rows[0]['hardware']}.")
 
 
 def certificate_table(rows: list[Row]) -> str:
-    """A line for each run: the result of the check of all its neighbourhoods."""
+    """Return a line for each run: the result of the check of all its neighbourhoods."""
     lines = [
         {
             "run": row["model"],
@@ -119,17 +140,17 @@ def certificate_table(rows: list[Row]) -> str:
             "wrong": f"{row['wrong']:,}",
             "smallest margin": f"{row['margin']:.2f}",
             "rounding": "" if row["rounding"] is None else f"{row['rounding']:.1e}",
-            "seconds of the run": f"{row['run_seconds']:.0f}" if row.get("run_seconds") else "",
+            "seconds of the run": seconds(row),
         }
         for row in rows
     ]
     counts = sorted({(row["problems"], row["predictions"]) for row in rows})
     checked = "; ".join(f"{predictions:,} predictions in {problems:,} problems" for problems, predictions in counts)
-    return render_table(lines, f"Checked for each: {checked}. {rows[0]['hardware']}.", left=("run", "certified"))
+    return render_table(lines, f"Checked for each: {checked}. {rows[0]['hardware']}.")
 
 
 def certified_table(recipes: list[str], models_folder: Path) -> str:
-    """A line for each recipe: the checks of its runs, and the exact match of the runs on larger problems.
+    """Return a line for each recipe: the checks of its runs, and the exact match of the runs on larger problems.
 
     Args:
         models_folder: holds a folder of results for each recipe.
@@ -151,11 +172,11 @@ def certified_table(recipes: list[str], models_folder: Path) -> str:
             }
         )
     note = f"Seconds are of training and the first evaluation, for the slowest seed; {rows[0]['hardware']}."
-    return render_table(lines, note, left=("recipe", "trained on", "certified", "exact match"))
+    return render_table(lines, note)
 
 
 def cost_table(rows: list[Row]) -> str:
-    """A line for each form of attention and kind of work: how time and memory grow with the digits."""
+    """Return a line for each form of attention and kind of work: how time and memory grow with the digits."""
     lines = [
         {
             "attention": form,
@@ -168,108 +189,98 @@ def cost_table(rows: list[Row]) -> str:
         }
         for (form, what), own in group_cost(rows).items()
     ]
-    left = ("attention", "work", "digits", "time grows as", "memory grows as")
-    return render_table(lines, f"{rows[0]['hardware']}.", left)
+    return render_table(lines, f"{rows[0]['hardware']}.")
 
 
 def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
-    """A line for each variant: medians, generalizable length, certificates."""
-    lengths = [length for length in (30, 60, 100, 200) if any(row["length"] == length for row in rows)]
+    """Return a line for each variant: medians, generalizable length, certificates."""
     variants, verdicts = group_variants(rows), group_variants(certificates)
     lines = []
     for variant, own in variants.items():
         certified = [row["certified"] for row in verdicts.get(variant, [])]
         verdict = f"{sum(certified)} of {len(certified)}" if certified else "cannot be"
         reach = {"generalizable length": describe_reach(own), "certified": verdict}
-        lines.append({"variant": variant, **median_cells(own, lengths), **reach})
-    seeds = len({row["model"] for row in rows}) // len(variants)
-    return render_table(lines, f"Medians of {seeds} seeds, {describe_samples(rows, 'sums per length')}.")
+        lines.append({"variant": variant, **median_cells(own, (30, 60, 100, 200)), **reach})
+    return render_table(lines, f"{describe_seeds(variants).capitalize()}, {describe_samples(rows, 'sums per length')}.")
 
 
 def ceiling_table(rows: list[Row]) -> str:
-    """A line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
-    lines = []
-    for ceiling in (row for row in rows if "right" in row):
-        runs = [row for row in rows if row["length"] == ceiling["length"] and "right" not in row]
-        lines.append(
-            {
-                "digits": str(ceiling["length"]),
-                "ceiling": f"{ceiling['right']:,} / {ceiling['num_pairs']:,}",
-                "": f"{ceiling['exact_match']:.5f}",
-                "trained models": ", ".join(f"{row['exact_match']:.5f}" for row in runs),
-            }
-        )
-    return render_table(lines, left=("trained models",))
+    """Return a line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
+    runs = group_by([row for row in rows if "right" not in row], itemgetter("length"))
+    reached = {length: ", ".join(f"{row['exact_match']:.5f}" for row in own) for length, own in runs.items()}
+    ceilings = [{**row, "reached": reached.get(row["length"], "")} for row in rows if "right" in row]
+    columns = {"digits": "{length}", "ceiling": "{right:,} / {num_pairs:,}", "": "{exact_match:.5f}"}
+    return fill_table(ceilings, {**columns, "trained models": "{reached}"})
 
 
 def long_table(rows: list[Row]) -> str:
-    """A line for each evaluation of very long problems."""
-    lines = [
-        {
-            "run": row["model"],
-            "digits": f"{row['length']:,}" if row["length"] == row["length_b"] else describe_length(row),
-            "problems": f"{row['num_samples']:,}",
-            "decoding": row["decode"],
-            "exact match": f"**{row['exact_match']:.3f}**",
-            "seconds": f"{row['seconds']:,.1f}",
-        }
-        for row in rows
-    ]
-    return render_table(lines, f"{rows[0]['hardware']}.", left=("run", "decoding"))
+    """Return a line for each evaluation of very long problems."""
+    columns = {
+        "run": "{model}",
+        "digits": "{digits}",
+        "problems": "{num_samples:,}",
+        "decoding": "{decode}",
+        "exact match": "**{exact_match:.3f}**",
+        "seconds": "{seconds:,.1f}",
+    }
+    equal = "{length:,}".format
+    sized = [{**row, "digits": describe_length(row) if has_classes([row]) else equal(**row)} for row in rows]
+    return fill_table(sized, columns, f"{rows[0]['hardware']}.")
 
 
 def variants_table(rows: list[Row]) -> str:
-    """A line for each variant: medians of the last checkpoints, generalizable lengths of the last and the best ones."""
+    """Return a line for each variant: medians of the last checkpoints, generalizable lengths of last and best ones."""
     last, best = group_variants(last_rows(rows)), group_variants(best_rows(rows))
-    lengths = {row["length"] for row in rows}
-    shown = [length for length in (2, 5, 10, 20, 30, 40, 60, 100, 200) if length in lengths]
+    lengths = {row["length"] for row in rows} & {2, 5, 10, 20, 30, 40, 60, 100, 200}
     lines = [
         {
             "variant": variant,
-            **median_cells(own, shown),
+            **median_cells(own, sorted(lengths)),
             "generalizable length": describe_reach(own),
             "of the best checkpoint": describe_reach(best[variant]) if variant in best else "",
             "seconds": median_seconds(own),
         }
         for variant, own in last.items()
     ]
-    seeds = len({row["model"] for row in last_rows(rows)}) // len(last)
-    runs = "One seed" if seeds == 1 else f"Medians of {seeds} seeds"
-    return render_table(lines, f"{runs}, {describe_samples(rows)}.")
+    return render_table(lines, f"{describe_seeds(last).capitalize()}, {describe_samples(rows)}.")
+
+
+def describe_seeds(variants: Mapping[str, list[Row]]) -> str:
+    """Say over how many seeds the medians of the variants are."""
+    seeds = sorted({len({row["model"] for row in own}) for own in variants.values()})
+    return "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
 
 
 def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
-    """A line for each variant of an encoder: a measure by length, or by class if sums of one length were tested so."""
+    """Return a line for each variant of an encoder: a measure by length, or by class if one length was tested by class."""
     classes, digits = has_classes(rows), rows[0]["length"]
-    rows = by_class(rows) if classes else rows
-    variants, shown = group_variants(rows), sorted({row["length"] for row in rows})
+    variants = group_variants(rows := by_class(rows))
+    shown = sorted({row["length"] for row in rows})
     lines = []
     for variant, own in variants.items():
         reach = {"generalizable length": describe_reach(own)} if measure == "exact_match" and not classes else {}
         lines.append({"variant": variant, **median_cells(own, shown, measure), **reach, "seconds": median_seconds(own)})
-    seeds = sorted({len({row["model"] for row in own}) for own in variants.values()})
-    runs = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
     samples = describe_samples(rows, f"sums of {digits} digits by class" if classes else "problems per length")
     checkpoints = "Best checkpoints" if best_rows(rows) else "Last checkpoints"
-    return render_table(lines, f"{checkpoints}, {runs}, {samples}.")
+    return render_table(lines, f"{checkpoints}, {describe_seeds(variants)}, {samples}.")
 
 
 def places_table(rows: list[Row]) -> str:
-    """A line for each model and length: the accuracy of every output place, the last place of the answer first.
+    """Return a line for each model and length: the accuracy of every output place, the last place of the answer first.
 
     Shorter answers have no cells at the places that they lack.
     """
     places = range(1, max(row["place"] for row in rows) + 1)
     lines = []
     for (model, length), own in group_by(rows, itemgetter("model", "length")).items():
-        accuracy = {row["place"]: f"{row['accuracy']:.2f}" for row in own}
-        cells = {str(place): accuracy.get(place, "") for place in places}
+        accuracy = {str(row["place"]): f"{row['accuracy']:.2f}" for row in own}
+        cells = dict.fromkeys(map(str, places), "") | accuracy
         lines.append({"model": model.rpartition("-seed")[0], "digits": str(length), **cells})
     return render_table(lines, f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}.")
 
 
 def positions_table(rows: list[Row]) -> str:
-    """A line for each variant: how dispersed the relative vectors of every layer are, means over seeds."""
+    """Return a line for each variant: how dispersed the relative vectors of every layer are, means over seeds."""
     lines = []
     for variant, own in group_variants(rows).items():
         layers = group_by(own, itemgetter("layer"))
@@ -281,7 +292,7 @@ def positions_table(rows: list[Row]) -> str:
 
 
 def ring_table(rows: list[Row]) -> str:
-    """A line for each setting and method of linear attention on the ring: losses, and what theory predicts."""
+    """Return a line for each setting and method of linear attention on the ring: losses, and what theory predicts."""
     lines = []
     for (window, neighbours, method), own in group_by(rows, itemgetter("window", "neighbours", "model")).items():
         inside, outside = (
@@ -300,11 +311,11 @@ def ring_table(rows: list[Row]) -> str:
             }
         )
     note = f"Means over {len({row['seed'] for row in rows})} seeds and over positions."
-    return render_table(lines, note, left=("method",))
+    return render_table(lines, note)
 
 
 def complexity_table(rows: list[Row]) -> str:
-    """A line for each distribution: the probabilities of the first lengths, and of all up to 4."""
+    """Return a line for each distribution: the probabilities of the first lengths, and of all up to 4."""
     lines = []
     for row in rows:
         shares = [*row["probabilities"], *[0.0] * 7]
@@ -313,45 +324,34 @@ def complexity_table(rows: list[Row]) -> str:
     return render_table(lines)
 
 
-def generation_table(rows: list[Row]) -> str:
-    """A line for each recipe: examples a second, and their ratio to what is promised."""
-    lines = [
-        {
-            "task of the recipe": f"`{row['benchmark'].partition(', ')[2]}`",
-            "examples a second": f"{row['longhand']:,.0f}",
-            "promised": f"{row['baseline']:,}",
-            "ratio": f"**{row['ratio']:.1f}**",
-        }
-        for row in rows
-    ]
-    return render_table(lines, f"{rows[0]['hardware']}.")
-
-
-def tasks_table(rows: list[Row], addition_rows: list[Row], describe_window: Callable[[str], str]) -> str:
-    """A line for each task, a column for each encoding: certificates of the window, generalizable lengths of the others.
+def tasks_table(rows: list[Row], addition_rows: list[Row], models_folder: Path) -> str:
+    """Return a line for each task, a column for each encoding: certificates of the window, else generalizable lengths.
 
     Args:
         rows: of runs named TASK--ENCODING-seedN, TASK a name of `TASKS`.
         addition_rows: of runs of addition named ENCODING-seedN.
-        describe_window: from the name of a recipe with a window to its cell.
+        models_folder: holds a folder of results for each recipe with a window.
     """
     encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
     rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
-    variants = group_variants(best_rows(rows))
-    lines = []
-    for task, recipes in WINDOWED_RECIPES.items():
-        line = {"task": task, "window": "; ".join(map(describe_window, recipes))}
-        for encoding in encodings:
-            own = variants.get(f"{task}--{encoding}")
-            line[encoding] = describe_reach(own) if own else ""
-        line["the papers' learned table"] = PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else ""
-        lines.append(line)
-    note = f"Best checkpoints, one seed, {describe_samples(rows, 'problems per size')}."
-    return render_table(lines, note, left=lines[0])
+    reach = {name: describe_reach(own) for name, own in group_variants(best_rows(rows)).items()}
+    windows: dict[str, list[str]] = {}
+    for recipe in ("addition-short", *(panel.recipe for panel in PANELS)):
+        windows.setdefault(load_recipe(recipe)["task"], []).append(window_cell(recipe, models_folder))
+    lines = [
+        {
+            "task": task,
+            "window": "; ".join(cells),
+            **{encoding: reach.get(f"{task}--{encoding}", "") for encoding in encodings},
+            "the papers' learned table": PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else "",
+        }
+        for task, cells in windows.items()
+    ]
+    return render_table(lines, f"Best checkpoints, one seed, {describe_samples(rows, 'problems per size')}.")
 
 
 def window_cell(recipe: str, models_folder: Path) -> str:
-    """What a recipe with a window reaches: its certificates if one is positive, else its generalizable length."""
+    """Say what a recipe with a window reaches: its certificates if one is positive, else its generalizable length."""
     certificates = models_folder / recipe / CERTIFICATES_FILE
     certified = [row["certified"] for row in read_results(certificates)] if certificates.exists() else []
     if any(certified):
@@ -360,17 +360,17 @@ def window_cell(recipe: str, models_folder: Path) -> str:
 
 
 def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
-    """The median of a measure over runs, for each length; empty if a length was not tested."""
+    """Return the median of a measure over runs, for each length; empty if a length was not tested."""
     values = group_by(rows, itemgetter("length"))
     return {str(n): f"{median(row[measure] for row in values[n]):.3f}" if n in values else "" for n in lengths}
 
 
 def median_seconds(rows: list[Row]) -> str:
-    """The median duration of the runs."""
+    """Return the median duration of the runs."""
     return f"{median(row['run_seconds'] for row in rows):.0f}"
 
 
 def describe_reach(rows: list[Row]) -> str:
-    """The generalizable length, with >= if no longer problems were tested."""
+    """Return the generalizable length, with >= if no longer problems were tested."""
     reached = generalizable_length(rows)
     return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)

@@ -4,8 +4,10 @@ import argparse
 import difflib
 import inspect
 import json
+import operator
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from functools import cache
 from pathlib import Path
@@ -52,79 +54,67 @@ def model_arguments(family: Family) -> type:
     """Return a dataclass of what a recipe may set of the configuration of a family's models."""
     config_class: Any = family.model_class.config_class
     own, meanings = config_class.__annotations__, field_meanings(config_class)
-    return make_dataclass(
-        f"{config_class.__name__}Arguments",
-        [
-            (
-                option.name,
-                own[option.name],
-                field(
-                    default=option.default,
-                    default_factory=option.default_factory,
-                    metadata={"help": meanings.get(option.name, "")},
-                ),
-            )
-            for option in fields(config_class)
-            if option.name in own and option.name not in _NOT_ARGUMENTS
-        ],
-    )
+    options = []
+    for option in fields(config_class):
+        if option.name in own and option.name not in _NOT_ARGUMENTS:
+            options.append((option.name, own[option.name], argument(default_of(option), meanings.get(option.name, ""))))
+    return make_dataclass(f"{config_class.__name__}Arguments", options)
+
+
+def argument(default: Any, meaning: str, **bounds: float) -> Any:
+    """Return the field of an argument, with its meaning and the `BOUNDS` of its value, or of each of its values."""
+    metadata = {"help": meaning, **bounds}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "most": ("at most", operator.le),
+}
+"""What an argument may declare of its value, by name: the words for it, and whether a value holds it."""
 
 
 @dataclass
 class DataArguments:
     """What is trained on, validated and tested. Lengths are digits of the operands."""
 
-    task: str = field(default="addition", metadata={"help": "name of the task"})
-    min_length: int = field(default=1, metadata={"help": "digits of the shortest trained operand"})
-    max_length: int = field(default=30, metadata={"help": "digits of the longest trained operand"})
-    num_train_samples: int | None = field(
-        default=None, metadata={"help": "problems of a fixed training set; unset, every batch is new", "least": 1}
-    )
-    validation_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100], metadata={"help": "digits of operands, validated during training", "least": 1}
-    )
-    validation_samples: int = field(default=100, metadata={"help": "problems of each validated length", "least": 1})
-    test_lengths: list[int] = field(
-        default_factory=lambda: [30, 60, 100, 200], metadata={"help": "digits of operands, tested at the end", "least": 1}
-    )
-    test_samples: int = field(default=200, metadata={"help": "problems of each tested length", "least": 1})
+    task: str = argument("addition", "name of the task")
+    min_length: int = argument(1, "digits of the shortest trained operand")
+    max_length: int = argument(30, "digits of the longest trained operand")
+    num_train_samples: int | None = argument(None, "problems of a fixed training set; unset, every batch is new", least=1)
+    validation_lengths: list[int] = argument([30, 60, 100], "digits of operands, validated during training", least=1)  # noqa: RUF009
+    validation_samples: int = argument(100, "problems of each validated length", least=1)
+    test_lengths: list[int] = argument([30, 60, 100, 200], "digits of operands, tested at the end", least=1)  # noqa: RUF009
+    test_samples: int = argument(200, "problems of each tested length", least=1)
 
 
 @dataclass
 class RunArguments(TrainingArguments):
     """`transformers.TrainingArguments` with this project's defaults and a global batch size."""
 
-    output_dir: str | None = field(default=None, metadata={"help": "folder of the run; unset, outputs/RECIPE"})
-    until_certified: bool = field(
-        default=False,
-        metadata={"help": "stop at the first validation at which the model is certified; practise what fails until then"},
+    output_dir: str | None = argument(None, "folder of the run; unset, outputs/RECIPE")
+    until_certified: bool = argument(
+        False, "stop at the first validation at which the model is certified; practise what fails until then"
     )
-    certified_margin: float = field(
-        default=1.0, metadata={"help": "lead of every right token's logit at which until_certified stops", "least": 0}
+    certified_margin: float = argument(1.0, "lead of every right token's logit at which until_certified stops", least=0)
+    resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint")
+    batch_size: int = argument(256, "examples of one optimizer step, over all processes and accumulated parts", least=1)
+    max_steps: int = argument(1000, "optimizer steps", least=1)
+    seed: int = argument(0, "seed of the model's initial weights", least=0, most=2**32 - 1)
+    data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=2**32 - 1)
+    learning_rate: float = argument(1e-3, "largest learning rate", above=0)
+    lr_scheduler_type: str = argument(
+        "cosine_with_min_lr", "name of the schedule of the learning rate, see transformers.SchedulerType"
     )
-    resume: bool = field(default=False, metadata={"help": "continue a run that was cut off, from its last checkpoint"})
-    batch_size: int = field(
-        default=256,
-        metadata={"help": "examples of one optimizer step, over all processes and accumulated parts", "least": 1},
-    )
-    max_steps: int = field(default=1000, metadata={"help": "optimizer steps", "least": 1})
-    seed: int = field(default=0, metadata={"help": "seed of the model's initial weights"})
-    data_seed: int = field(default=0, metadata={"help": "seed of the training data and validation problems"})
-    learning_rate: float = field(default=1e-3, metadata={"help": "largest learning rate"})
-    lr_scheduler_type: str = field(
-        default="cosine_with_min_lr",
-        metadata={"help": "name of the schedule of the learning rate, see transformers.SchedulerType"},
-    )
-    lr_scheduler_kwargs: dict | str | None = field(
-        default_factory=lambda: {"min_lr_rate": 0.1}, metadata={"help": "arguments of the schedule, as JSON"}
-    )
-    warmup_steps: float = field(default=0.01, metadata={"help": "steps of warm-up, or below 1 their share of all steps"})
-    adam_beta2: float = field(default=0.95, metadata={"help": "second beta of AdamW"})
-    logging_steps: float = field(default=100, metadata={"help": "steps between logged losses"})
-    eval_steps: float | None = field(
-        default=500, metadata={"help": "steps between validations; each also saves a checkpoint", "least": 1}
-    )
-    save_total_limit: int | None = field(default=2, metadata={"help": "checkpoints kept, the best one among them"})
+    lr_scheduler_kwargs: dict | str | None = argument({"min_lr_rate": 0.1}, "arguments of the schedule, as JSON")  # noqa: RUF009
+    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of all steps")
+    adam_beta2: float = argument(0.95, "second beta of AdamW")
+    logging_steps: float = argument(100, "steps between logged losses")
+    eval_steps: float | None = argument(500, "steps between validations; each also saves a checkpoint", least=1)
+    save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them")
 
 
 @dataclass(frozen=True)
@@ -175,12 +165,17 @@ class Parser(HfArgumentParser):
         raise ValueError(message)
 
     def add_argument(self, *name_or_flags: str, **options: Any) -> argparse.Action:
-        """Add an argument that has no value unless one is given. `describe_recipe` shows its meaning and bound."""
-        for shown in ("help", "least"):
-            options.pop(shown, None)
-        action = super().add_argument(*name_or_flags, **options)
-        action.default = argparse.SUPPRESS
+        """Add an argument that has no value unless one is given; `initial`, `help` and `bounds` of it are for the help."""
+        bounds = {name: options.pop(name) for name in BOUNDS if name in options}
+        meaning = options.pop("help", "")
+        action: Any = super().add_argument(*name_or_flags, **options)
+        action.initial, action.default, action.help, action.bounds = action.default, argparse.SUPPRESS, meaning, bounds
         return action
+
+    def argument(self, name: str) -> Any:
+        """Return the argument of that name as it was added; None if there is none."""
+        action = self._option_string_actions.get(f"--{name}")
+        return action if action and action.dest == name else None
 
     def read_words(self, words: list[str]) -> dict[str, Any]:
         """Return what a command line gives, with the right types. An unknown argument is refused with close names."""
@@ -193,8 +188,7 @@ class Parser(HfArgumentParser):
         """Return what a recipe gives, as values of the types that the command line gives; null leaves a default."""
         given = {}
         for name, value in recipe.items():
-            action = self._option_string_actions.get(f"--{name}")
-            if action is None or action.dest != name:
+            if (action := self.argument(name)) is None:
                 self._refuse(f"--{name}")
             values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
             if value is None:
@@ -251,7 +245,7 @@ def read_arguments(arguments: list[str]) -> Given:
         source, *arguments = arguments
     # These two decide which other arguments there are.
     first = Parser((), allow_abbrev=False, add_help=False)
-    first.add_argument("--plugin", nargs="+")
+    first.add_argument("--plugin", nargs="+", action="extend")
     first.add_argument("--task")
     chosen, words = first.parse_known_args(arguments)
     plugins = [load_plugin(file) for file in getattr(chosen, "plugin", ())]
@@ -305,9 +299,7 @@ def parse_run(arguments: list[str]) -> Run:
     """
     given = read_arguments(arguments)
     task, model, data, training, *rest = given.parser.make(given.values)
-    _check_values(data, training)
-    if getattr(task, "varied_field", False) and data.num_train_samples is not None:
-        raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
+    _check_values(task, data, training)
     positions, family = rest[0] if rest else None, task.family
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
@@ -361,30 +353,27 @@ def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
 
 
 def _check_bounds(arguments: Any) -> None:
-    """Raise ValueError if an argument is below the bound that its dataclass declares, or is infinite or NaN."""
+    """Raise ValueError if an argument breaks a bound that its dataclass declares, is infinite, NaN or an empty list."""
     for option in fields(arguments):
-        value, least = getattr(arguments, option.name), option.metadata.get("least")
+        value = getattr(arguments, option.name)
         numbers = value if isinstance(value, list) else [] if value is None else [value]
-        if least is not None and not all(least <= number < float("inf") for number in numbers):
-            raise ValueError(f"{option.name} must be at least {least}, got {value}")
+        for name in BOUNDS.keys() & option.metadata.keys():
+            (words, holds), bound = BOUNDS[name], option.metadata[name]
+            if value == []:
+                raise ValueError(f"{option.name} must be one length or more, got none")
+            if not all(holds(number, bound) and number < float("inf") for number in numbers):
+                raise ValueError(f"{option.name} must be {words} {bound}, got {value}")
 
 
-def _check_values(data: DataArguments, training: RunArguments) -> None:
+def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
     if not 1 <= data.min_length <= data.max_length:
         raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
     _check_bounds(data)
     _check_bounds(training)
-    for name in ("validation_lengths", "test_lengths"):
-        if not getattr(data, name):
-            raise ValueError(f"{name} must be one length or more, got none")
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:
-        raise ValueError(
-            f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {training.dataloader_num_workers}"
-        )
-    for name in ("seed", "data_seed"):
-        if not 0 <= getattr(training, name) < 2**32:
-            raise ValueError(f"{name} must be in 0..2**32-1, got {getattr(training, name)}")
-    if not 0 < training.learning_rate < float("inf"):
-        raise ValueError(f"learning_rate must be above 0, got {training.learning_rate}")
+        workers = training.dataloader_num_workers
+        raise ValueError(f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {workers}")
+    if getattr(task, "varied_field", False) and data.num_train_samples is not None:
+        raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")

@@ -11,10 +11,10 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longhand.data.certificates import Certificate, Failure, certify, hash_weights
-from longhand.hub_cards.reports.results import Row
 from longhand.hub_cards.runs.checkpoints import CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.runs.evaluation import hardware
 from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.results import Row
 
 
 def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = True) -> Row:

@@ -22,10 +22,10 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.publishing.commits import check_repo_id, is_passing
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.runs.hub import check_repo_id, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
 
 CERTIFICATE_FILE = "certificate.json"
 PLOT_FILE = "accuracy.png"
@@ -279,7 +279,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     if not (folder / RECIPE_FILE).is_file():
         raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
     recipe = read_recipe(folder / RECIPE_FILE)
-    _load_plugins(recipe, str(folder), None, trust_remote_code=False)
+    require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
     task = _read_task(recipe, folder / RECIPE_FILE)
     model = _load_published(folder, task)
     name = name or folder.resolve().name

@@ -4,7 +4,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,13 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data import TASKS, EvaluationBatches, Task
+from longhand.data import EvaluationBatches, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
-from longhand.data.families.family import to_device
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, format_medians, format_table, write_results
-from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
+from longhand.hub_cards.runs.checkpoints import Checkpoint
+from longhand.hub_cards.runs.results import Row
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
 RESPONSE_TOKENS_PER_BATCH = 4096
@@ -102,27 +99,6 @@ def _measure_accuracy(
     return {"exact_match": accuracy["exact_match"], **answer, "token_accuracy": accuracy["token_accuracy"]}
 
 
-def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
-    """Write results.jsonl and the plot, and print the table.
-
-    Args:
-        trained_lengths: shortest and longest trained operand in digits, shaded in the plot; None if unknown.
-        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn and printed too.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    task = TASKS[rows[0]["task"]]
-    pairs = {(row["length"], row["length_b"]) for row in rows}
-    if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, folder / PLOT_FILE, trained_lengths, task.size_names, seeds)
-    else:
-        plot_grid(rows, folder / PLOT_FILE, trained_lengths, task.size_names)
-    write_results(rows, folder / RESULTS_FILE)
-    print(format_table(rows))
-    if seeds:
-        print(f"\n{format_medians(rows)}")
-    print(f"\nwrote {folder / RESULTS_FILE} and {folder / PLOT_FILE}")
-
-
 def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
     """Measure the accuracy of every place of the answer, the last place being 1 (paper 2, Table 1).
 
@@ -147,6 +123,12 @@ def check_position_maps(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model has no pairwise vectors."""
     if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
         raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def check_attentions(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model records no attention weights."""
+    if "attentions" not in checkpoint.model.can_record_outputs:
+        raise ValueError(f"--attentions: {checkpoint.name} has no attention")
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
@@ -179,27 +161,6 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
             measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
             rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
     return rows
-
-
-def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
-    """Plot the attention of response tokens, averaged over problems of one length (paper 1, Fig. 7)."""
-    model, task = checkpoint.model, checkpoint.task
-    collator = task.family.collator(model.config)
-    batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
-    implementation = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
-    finally:
-        model.set_attn_implementation(implementation)
-    same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    kinds = [task.family.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
-    first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
-    # The last token of a response predicts nothing.
-    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
-    mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
-    plot_attention(mean, kinds, first_query, file)
 
 
 def hardware(device: torch.device) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.hub_cards.reports.results import RESULTS_FILE
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, Run
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, check_weights
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.plugins import copy_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, write_recipe
+from longhand.hub_cards.runs.results import RESULTS_FILE
 from longhand.hub_cards.runs.trainer import BatchTrainer
 
 

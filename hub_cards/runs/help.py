@@ -1,27 +1,29 @@
 """The help of train.py: all recipes, or the arguments that one recipe takes, with meanings, legal values and defaults."""
 
+import argparse
 import re
 import textwrap
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, replace
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any
 
 from transformers import TrainingArguments
+from transformers.hf_argparser import string_to_bool
 
 from longhand.data import TASKS, Task
 from longhand.hub_cards.runs.arguments import (
+    BOUNDS,
     PUBLISHING_ARGUMENTS,
     DataArguments,
+    Parser,
     RunArguments,
-    default_of,
     field_meanings,
     read_arguments,
 )
 from longhand.hub_cards.runs.recipes import group_recipes, list_recipes
 from longhand.modeling.coupling import ANY_TASK
 from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES
-from longhand.modeling.position_encodings import POSITION_ENCODINGS
+from longhand.modeling.position_encodings import POSITION_ENCODINGS, PositionEncoding
 
 USAGE = """Train a model by a recipe, evaluate it and write its folder.
 
@@ -37,34 +39,19 @@ examples
   accelerate launch --num_processes 2 train.py      several processes, the same global batches
 """
 
-_PLUGIN = (
-    "  --plugin FILE [...]",
-    "      Python files of your own that register tasks, coupling rules or position encodings; copied into the run's folder",
-)
+_PLUGIN = "Python files of your own that register tasks, coupling rules or position encodings; copied into the run's folder"
 OTHERS = (
     "All other arguments of transformers.TrainingArguments work too, such as --weight_decay, --bf16, "
     "--gradient_accumulation_steps and --report_to."
 )
 WIDTH = 118
 
-_OF_RUNS = tuple(RunArguments.__annotations__)
-"""The arguments of training that this project declares. Those of transformers are many more."""
-
-_TYPES = {int: "INTEGER", float: "NUMBER", str: "TEXT", dict: "JSON", bool: "{True,False}"}
+_TYPES = {int: "INTEGER", float: "NUMBER", string_to_bool: "{True,False}"}
 
 _POSITIONS = re.compile("position|relati|rotary|pair_map|windowed|share_|multiplier|coupling")
 """Names of the arguments of models that are about positions."""
 
-_ENCODINGS = {
-    "learned": ("share_level_tables", "position_init"),
-    "rotary": ("rotary_base",),
-    "pairwise": ("relation_range", "relation_init", "windowed"),
-    "t5": ("relative_attention_num_buckets", "relative_attention_max_distance"),
-}
-"""Arguments that one position encoding of the decoder alone reads."""
-
 _NEEDS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "max_position_ids": lambda values: values["position_encoding"] == "learned" or values["position_sampling"] != "fixed",
     "wrap_position_ids": lambda values: values["position_sampling"] in ("random_start", "batch_start"),
     "max_multiplier": lambda values: values["position_sampling"] == "multiplier",
     "log_length_init": lambda values: values["attention_scale"] == "log_length",
@@ -73,70 +60,33 @@ _NEEDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "settle_weight": lambda values: values["num_loops"] > 1,
     "certified_margin": lambda values: values["until_certified"],
 }
-"""Whether an argument does anything, by the values of the others. An argument that is not named here always does."""
+"""Whether an argument does anything, by the values of the others. `PositionEncoding.options` says it for some others."""
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An argument as the help shows it.
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Shows arguments with their legal values, and below each its meaning."""
 
-    Attributes:
-        type: type of one value.
-        many: whether it takes several values.
-        legal: the legal values; empty if the type says all.
-        default: its value if none is given.
-        least: its smallest legal value; None if it has no bound.
-    """
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=6, width=WIDTH)
 
-    name: str
-    meaning: str
-    type: Any
-    many: bool
-    legal: tuple[str, ...]
-    default: Any
-    least: float | None
+    def _format_action_invocation(self, action):
+        return f"{action.option_strings[0]} {action.metavar}{' [...]' if action.nargs == '+' else ''}"
 
-    def describe(self) -> list[str]:
-        """Return a line with name and legal values, then the meaning and the default."""
-        values, more = f"{{{','.join(self.legal)}}}", "" if self.least is None else f"; at least {self.least}"
-        if not self.legal:
-            values = _TYPES.get(self.type, "VALUE")
-        elif len(values) > WIDTH // 2:
-            values, more = "NAME", f": {', '.join(self.legal)}"
-        default = " ".join(map(str, self.default)) if isinstance(self.default, list) else self.default
-        text = f"{self.meaning.rstrip('.')}{more} (default: {'unset' if default is None else default})"
-        return [f"  --{self.name} {values}{' [...]' if self.many else ''}", *_wrap(f"      {text}", 6)]
-
-
-def arguments_of(kind: type, names: Collection[str] | None = None) -> list[Argument]:
-    """Return arguments that a dataclass declares, in the order of `names` if given."""
-    options, types, meanings = {option.name: option for option in fields(kind)}, get_type_hints(kind), field_meanings(kind)
-    arguments = []
-    for name in options if names is None else names:
-        option, parts = options[name], get_args(types[name])
-        one = types[name]
-        if get_origin(one) in (Union, UnionType):
-            one = dict if dict in parts else next(part for part in parts if part is not NoneType)
-        many = get_origin(one) is list
-        if many:
-            (one,) = get_args(one)
-        legal = tuple(map(str, get_args(one))) if get_origin(one) is Literal else ()
-        meaning = option.metadata.get("help") or meanings.get(name, "")
-        arguments.append(Argument(name, meaning, one, many, legal, default_of(option), option.metadata.get("least")))
-    return arguments
+    def _split_lines(self, text, width):
+        return _wrap(text, width)
 
 
 def describe_recipes() -> str:
     """Return the recipes in groups, and the arguments that all of them take."""
     lines, descriptions = [USAGE, "recipes"], list_recipes()
-    for title, names in group_recipes().items():
+    for title, recipes in group_recipes().items():
         lines += ["", f"  {title}"]
-        for name in names:
-            lines += _wrap(f"    {name:35} {descriptions[name]}", 40)
-    lines += ["", "Arguments of every recipe. Most recipes have other values than these defaults.", "", *_PLUGIN]
-    lines += _describe_group("data and lengths", arguments_of(DataArguments))
-    lines += _describe_group("training", arguments_of(RunArguments, _OF_RUNS))
-    return "\n".join([*lines, *_describe_publishing(), "", *_wrap(OTHERS, 0)])
+        for name in recipes:
+            lines += _wrap(f"    {name:35} {descriptions[name]}", indent=40)
+    lines += ["", "Arguments of every recipe. Most recipes have other values than these defaults."]
+    data = [option.name for option in fields(DataArguments)]
+    groups = {"data and lengths": data, "training": RunArguments.__annotations__}
+    return _describe("\n".join(lines), Parser((DataArguments, RunArguments), add_help=False), groups)
 
 
 def describe_recipe(words: list[str]) -> str:
@@ -146,34 +96,59 @@ def describe_recipe(words: list[str]) -> str:
         ValueError: the recipe or an argument is unknown, or a value is not legal.
     """
     given = read_arguments(words)
-    task, model, data, _, *own = map(arguments_of, given.kinds)
-    training = arguments_of(RunArguments, _OF_RUNS) + _given_to_trainer(given.values)
-    of_family = [argument for arguments in own for argument in arguments]
-    everything = [*task, *model, *data, *training, *of_family]
-    values = {argument.name: given.values.get(argument.name, argument.default) for argument in everything}
-    legal, unused = _legal_values(given.task, values), _unused(values)
-    of_positions = [argument for argument in model if _POSITIONS.search(argument.name)]
+    task, model, data, _, *own = [[option.name for option in fields(kind)] for kind in given.kinds]
+    of_family = [name for names in own for name in names]
+    everything = [*task, *model, *data, *RunArguments.__annotations__, *of_family]
+    to_trainer = [name for name in given.values if name not in (*everything, *PUBLISHING_ARGUMENTS)]
+    values = {name: given.values.get(name, given.parser.argument(name).initial) for name in [*everything, *to_trainer]}
+    unused = _unused(values)
     groups = {
         f"format of the task {given.task.name}": task,
         "data and lengths": data,
-        "model": [argument for argument in model if argument not in of_positions],
-        "position encoding and position ids": of_positions + of_family,
-        "training": training,
+        "model": [name for name in model if not _POSITIONS.search(name)],
+        "position encoding and position ids": [*filter(_POSITIONS.search, model), *of_family],
+        "training": [*RunArguments.__annotations__, *to_trainer],
     }
-    lines = [*_wrap(f"{given.name}: {given.description or 'a recipe without description'}", 0), "", *_PLUGIN]
-    for title, group in groups.items():
-        shown = [argument for argument in group if argument.name not in unused]
-        lines += _describe_group(
-            title,
-            [
-                replace(argument, default=values[argument.name], legal=legal.get(argument.name, argument.legal))
-                for argument in shown
-            ],
-        )
-    lines += [*_describe_publishing(), "", *_wrap(OTHERS, 0)]
-    if unused:
-        lines += _wrap(f"Without effect for these values: {', '.join(f'--{name}' for name in sorted(unused))}.", 0)
-    return "\n".join(lines)
+    used = {title: [name for name in names if name not in unused] for title, names in groups.items()}
+    title = "\n".join(_wrap(f"{given.name}: {given.description or 'a recipe without description'}"))
+    note = f"Without effect for these values: {', '.join(f'--{name}' for name in sorted(unused))}."
+    return _describe(title, given.parser, used, values, _legal_values(given.task, values), note if unused else "")
+
+
+def _describe(
+    title: str,
+    parser: Parser,
+    groups: dict[str, Iterable[str]],
+    values: dict[str, Any] | None = None,
+    legal: dict[str, tuple[str, ...]] | None = None,
+    note: str = "",
+) -> str:
+    """Return the help of some of a parser's arguments in groups, with the given values as defaults."""
+    page = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=title, formatter_class=_Formatter, add_help=False)
+    page.epilog = "\n".join(_wrap(OTHERS) + _wrap(note))
+    page.add_argument_group("code of your own").add_argument("--plugin", nargs="+", metavar="FILE", help=_PLUGIN)
+    # Of the meanings that transformers gives, the first sentence says what an argument is.
+    described = {name: " ".join(text.split()).partition(". ")[0] for name, text in field_meanings(TrainingArguments).items()}
+    described = {**described, **PUBLISHING_ARGUMENTS}
+    for heading, names in {**groups, "publishing": PUBLISHING_ARGUMENTS}.items():
+        group = page.add_argument_group(heading)
+        for name in names:
+            action = parser.argument(name)
+            own = name in RunArguments.__annotations__ or name not in described
+            choices = (legal or {}).get(name) or [str(choice) for choice in action.choices or ()]
+            action.metavar, more = f"{{{','.join(choices)}}}", ""
+            if not choices:
+                action.metavar = _TYPES.get(action.type, "TEXT")
+            elif len(action.metavar) > WIDTH // 2:
+                action.metavar, more = "NAME", f": {', '.join(choices)}"
+            more += "".join(f"; {BOUNDS[bound][0]} {limit}" for bound, limit in action.bounds.items())
+            value = (values or {}).get(name, action.initial)
+            default = "unset" if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
+            action.help = f"{(action.help if own else described[name]).rstrip('.')}{more} (default: {default})".replace(
+                "%", "%%"
+            )
+            group._add_action(action)
+    return page.format_help().rstrip("\n")
 
 
 def _legal_values(kind: type[Task], values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -191,34 +166,15 @@ def _legal_values(kind: type[Task], values: dict[str, Any]) -> dict[str, tuple[s
 
 
 def _unused(values: dict[str, Any]) -> set[str]:
+    """Return the names of arguments that change nothing for these values."""
     unused = {name for name, needed in _NEEDS.items() if name in values and not needed(values)}
-    if (encoding := values.get("position_encoding")) is not None:
-        unused |= {name for other, names in _ENCODINGS.items() if other != encoding for name in names}
+    if "position_encoding" in values:
+        own = POSITION_ENCODINGS.get(values["position_encoding"], PositionEncoding).options
+        unused |= {name for encoding in POSITION_ENCODINGS.values() for name in encoding.options} - {*own}
+        if values["position_sampling"] != "fixed":
+            unused.discard("max_position_ids")
     return unused
 
 
-def _given_to_trainer(values: dict[str, Any]) -> list[Argument]:
-    """Return the arguments of transformers that a recipe gives. Of their meanings, the first sentence says what they are."""
-    own = {*_OF_RUNS, *PUBLISHING_ARGUMENTS}
-    names = [option.name for option in fields(TrainingArguments) if option.name in values and option.name not in own]
-    return [
-        replace(argument, meaning=" ".join(argument.meaning.split()).partition(". ")[0])
-        for argument in arguments_of(TrainingArguments, names)
-    ]
-
-
-def _describe_group(title: str, arguments: list[Argument]) -> list[str]:
-    lines = [line for argument in arguments for line in argument.describe()]
-    return ["", title, *lines] if lines else []
-
-
-def _describe_publishing() -> list[str]:
-    arguments = arguments_of(TrainingArguments, PUBLISHING_ARGUMENTS)
-    meanings = PUBLISHING_ARGUMENTS.values()
-    return _describe_group(
-        "publishing", [replace(argument, meaning=text) for argument, text in zip(arguments, meanings, strict=True)]
-    )
-
-
-def _wrap(line: str, indent: int) -> list[str]:
-    return textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+def _wrap(text: str, width: int = WIDTH, indent: int = 0) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)

@@ -1,11 +1,18 @@
 """The plugins of a run: recorded in its recipe, copied beside its checkpoints, and asked for when these are loaded."""
 
+import argparse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from longhand.data.plugins import PLUGINS, Plugin, is_plugin_name, load_plugin
 from longhand.hub_cards.runs.files import write_atomically
+
+
+def add_plugin_option(parser: argparse._ActionsContainer) -> None:
+    """Add `--plugin`, the plugins that a command is given, for `load_plugin`."""
+    described = "Python files that the model was made with"
+    parser.add_argument("--plugin", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help=described)
 
 
 def named_plugins(recipe: Mapping[str, Any]) -> dict[str, str | None]:

@@ -7,40 +7,38 @@ import argparse
 import sys
 from importlib import import_module
 
+from transformers.utils import logging
+
+from longhand.hub_cards.runs.console import refusing_in_one_line
+
 STUDIES = ("complexity", "constructions", "nope_ceiling", "ring")
 
 
 def describe_studies() -> str:
-    """A line for each study: its name and the first line of its docstring."""
+    """Return a line for each study: its name and the first line of its docstring."""
     width = max(map(len, STUDIES))
-    packages = (import_module(f"longhand.hub_cards.studies.{name}") for name in STUDIES)
-    return "\n".join(f"{name:<{width}}  {package.__doc__}" for name, package in zip(STUDIES, packages, strict=True))
+    return "\n".join(f"{name:<{width}}  {import_module(f'{__package__}.{name}').__doc__}" for name in STUDIES)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the study that is named first, with the arguments that follow."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in STUDIES:
-        import_module(f"longhand.hub_cards.studies.{arguments[0]}.study").main(arguments[1:])
+    """Run the study that is named first, with the options that follow; bad input ends with one line and exit status 2."""
+    name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if name in ("--list", "-h", "--help"):
+        print(describe_studies() if name == "--list" else f"{__doc__}\n{describe_studies()}")
         return
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.studies",
-        description=__doc__,
-        epilog=describe_studies(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--list", action="store_true", help="print the studies, one a line")
-    parser.add_argument("name", nargs="?", metavar="NAME", help=f"a study: {', '.join(STUDIES)}")
-    options, _ = parser.parse_known_args(arguments)
-    if options.list:
-        print(describe_studies())
-    else:
-        known = f"choose from {', '.join(STUDIES)}"
-        print(
-            f"error: {f'study {options.name!r} is unknown' if options.name else 'no study is named'}: {known}",
-            file=sys.stderr,
+    logging.disable_progress_bar()
+    with refusing_in_one_line(OSError):
+        if name not in STUDIES:
+            problem = f"study {name!r} is unknown" if name else "no study is named"
+            raise ValueError(f"{problem}: choose from {', '.join(STUDIES)}")
+        study = import_module(f"{__package__}.{name}.study")
+        parser = argparse.ArgumentParser(
+            prog=f"python -m longhand.hub_cards.studies {name}",
+            description=study.__doc__,
+            formatter_class=argparse.RawTextHelpFormatter,
         )
-        raise SystemExit(2)
+        study.add_options(parser)
+        study.run(**vars(parser.parse_args(options)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from longhand.data.digits import numbers_below
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
-from longhand.data.tasks.questions import read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER
@@ -21,6 +20,7 @@ class Maximum(LongestOperandLengths, DecoderTask):
     """The larger of two numbers, all three zero-padded to the length of the longer one."""
 
     name: ClassVar[str] = "maximum"
+    sign: ClassVar[str] = ">"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "35>17"
     coupling: ClassVar[str] = "sequential"
@@ -37,8 +37,3 @@ class Maximum(LongestOperandLengths, DecoderTask):
         larger = np.where(numbers_below(first, second)[:, None], second, first)
         answer = larger if self.reverse else larger[:, ::-1]
         return lay_out([BOS, first[:, ::-1], GREATER, second[:, ::-1], EQUALS, answer, self.end_token], query_parts=5)
-
-    def prompt(self, question):
-        first, second = read_numbers(question, ">", self.example_question)
-        width = max(len(first), len(second))
-        return f"{first.zfill(width)}>{second.zfill(width)}="

@@ -12,7 +12,7 @@ from longhand.data.families.family import register_family
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.registry import register_task
 from longhand.hub_cards.publishing.families import FAMILY_CARDS, EncoderCard
-from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS
+from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
 @strict
@@ -27,6 +27,7 @@ class RecurrentConfig(PreTrainedConfig):
     model_type = "recurrent"
 
     vocab_size: int = len(ENCODER_TOKENS)
+    pad_token_id: int | None = PAD
     hidden_size: int = 32
     num_hidden_layers: int = 1
 

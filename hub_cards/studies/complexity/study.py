@@ -9,11 +9,12 @@ import argparse
 from pathlib import Path
 
 from longhand.hub_cards.reports.plots import BLUE, ORANGE, house_style, new_figure, save_figure
-from longhand.hub_cards.reports.results import Row, read_results, write_results
+from longhand.hub_cards.reports.tables import complexity_table
+from longhand.hub_cards.runs.results import Row
 from longhand.hub_cards.studies.complexity.distributions import cascade_distribution, dependency_distribution
+from longhand.hub_cards.studies.publication import publish
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")
-FIGURE = RESULTS.with_suffix(".png")
 PANELS = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
 """The kind of length and the digits of each distribution, in the order of Figs. 13 and 14."""
 
@@ -55,32 +56,10 @@ def plot_distributions(rows: list[Row], file: Path) -> None:
     save_figure(figure, file)
 
 
-def format_rows(rows: list[Row]) -> str:
-    """A table with a line for each length and a column for each row; the last line is the share of the common lengths."""
-    names = [f"{row['length']}, {row['digits']} digits" for row in rows]
-    width = max(map(len, names))
-    lines = ["  ".join(["length ", *(f"{name:>{width}}" for name in names)])]
-    for length in range(_LONGEST_SHOWN + 1):
-        cells = [row["probabilities"][length] if length <= row["digits"] else None for row in rows]
-        lines.append("  ".join([f"{length:<7}", *(" " * width if cell is None else f"{cell:{width}.3e}" for cell in cells)]))
-    shares = (f"{row[f'share_up_to_{COMMON}']:{width}.6f}" for row in rows)
-    lines.append("  ".join([f"up to {COMMON}", *shares]))
-    return "\n".join(line.rstrip() for line in lines)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the study has no options."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the study."""
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.studies complexity",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.parse_args(arguments)
-    write_results([distribution_row(*panel) for panel in PANELS], RESULTS)
-    rows = read_results(RESULTS)
-    plot_distributions(rows, FIGURE)
-    print(f"{format_rows(rows)}\n\nwrote {RESULTS} and {FIGURE}")
-
-
-if __name__ == "__main__":
-    main()
+def run() -> None:
+    """Compute the distributions; write, draw and print them."""
+    publish([distribution_row(*panel) for panel in PANELS], RESULTS, plot_distributions, complexity_table)

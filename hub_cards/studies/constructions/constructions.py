@@ -28,6 +28,7 @@ from typing import Literal
 
 import torch
 
+from longhand.data.checks import check_integer
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
@@ -35,17 +36,20 @@ MAX_BITS = 24
 """Largest P: its table of 2^P ids takes some gigabytes, and serves numbers of 16 million digits."""
 
 
-def _sufficient_logit_scale(tokens: int, leak: float) -> float:
-    """The smallest multiple M of 1/4 with e = tokens * exp(-2M) at most `leak`."""
-    scale = torch.tensor(tokens / leak, dtype=torch.float64).log() / 2
-    return float((4 * scale).ceil() / 4)
+def _logit_scale(bits: int, logit_scale: float | None, numbers: int, others: int, leak: float) -> float:
+    """Check P and M; return M.
 
-
-def _check(bits: int, logit_scale: float | None) -> None:
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= MAX_BITS:
-        raise ValueError(f"bits must be an integer from 2 to {MAX_BITS}, got {bits!r}")
-    if logit_scale is not None and not logit_scale > 0:
+    Args:
+        logit_scale: None is the smallest multiple of 1/4 with e = N exp(-2M) at most `leak`.
+        numbers, others: the longest sequence has N = `numbers` * 2^bits + `others` tokens.
+    """
+    check_integer("bits", bits, 2, MAX_BITS)
+    if logit_scale is None:
+        scale = torch.tensor((numbers * 2**bits + others) / leak, dtype=torch.float64).log() / 2
+        return float((4 * scale).ceil() / 4)
+    if not logit_scale > 0:
         raise ValueError(f"logit_scale must be above 0, got {logit_scale!r}")
+    return logit_scale
 
 
 def position_codes(bits: int, offset: int) -> torch.Tensor:
@@ -205,9 +209,7 @@ def construct_addition(bits: int, logit_scale: float | None = None) -> CoupledGP
     Raises:
         ValueError: an argument is not legal.
     """
-    _check(bits, logit_scale)
-    if logit_scale is None:
-        logit_scale = _sufficient_logit_scale(3 * (2**bits - 2) + 5, leak=0.0024)
+    logit_scale = _logit_scale(bits, logit_scale, 3, -1, leak=0.0024)
     blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
     rows = blueprint.rows
     blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, [("NUM", 3, "PRE_SUM")])
@@ -256,13 +258,9 @@ def construct_multi_operand_addition(
     Raises:
         ValueError: an argument is not legal.
     """
-    _check(bits, logit_scale)
-    if isinstance(operands, bool) or not isinstance(operands, int) or not 2 <= operands <= 10:
-        raise ValueError(f"operands must be an integer from 2 to 10, got {operands!r}")
-    error = 0.02
-    if logit_scale is None:
-        amplification = 9 * (operands + 1) + 0.9 * (operands + 2)
-        logit_scale = _sufficient_logit_scale((operands + 1) * (2**bits - 1) + 1, error / amplification)
+    check_integer("operands", operands, 2, 10)
+    error, amplification = 0.02, 9 * (operands + 1) + 0.9 * (operands + 2)
+    logit_scale = _logit_scale(bits, logit_scale, operands + 1, -operands, error / amplification)
     blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
     rows = blueprint.rows
     next_column = [("NUM", operands + 1, "PRE_SUM"), ("IS_BOS", 1, "PRE_EOS")]
@@ -349,12 +347,10 @@ def _construct_multiplication(
     Errors: A_k and B err by at most 18 e each, a product by (35 + 17) 36 e / 4 = 468 e, a column by 936 e and g by
     936 * 1.111 e = 1040 e, kept below 0.2 by M. In layer 1, e is then below 0.0002 and changes no ramp.
     """
-    _check(bits, logit_scale)
+    error = 0.2
+    logit_scale = _logit_scale(bits, logit_scale, 2, 2, error / 1040)
     shifts = len(end_weights)
     columns = shifts - 1
-    error = 0.2
-    if logit_scale is None:
-        logit_scale = _sufficient_logit_scale(2 * (2**bits - 3) + 8, error / 1040)
     marks = ("NUM", "ONES", "IS_BOS", "IS_TIMES", "IS_EQUALS", "AT_ONES", "AT_TENS", "AFTER_TIMES", "AFTER_EQUALS")
     gathered = ("IS_B_ONES", "IS_B_TENS", "B_ONES", "B_TENS", *(f"A_{k}" for k in range(shifts)), "PRE_EOS")
     sums = tuple(f"COLUMN_{m}" for m in range(columns))

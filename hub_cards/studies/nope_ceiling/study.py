@@ -16,47 +16,37 @@ OMP_NUM_THREADS=1 python -m longhand.hub_cards.studies nope_ceiling outputs/nope
 """
 
 import argparse
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from transformers.utils import logging
 
-from longhand.data import CouplingCollator, make_generator
+from longhand.data import make_generator
+from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
-from longhand.data.metrics import response_matches
 from longhand.data.tasks.addition import Addition
-from longhand.hub_cards.reports.plots import BLACK, BLUE, house_style, label_ends, new_figure, save_figure
-from longhand.hub_cards.reports.results import RESULTS_FILE, Row, read_results, wilson_interval, write_results
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.reports.plots import BLACK, BLUE, OPERANDS, house_style, label_ends, new_figure, save_figure
+from longhand.hub_cards.reports.tables import ceiling_table
+from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
-from longhand.modeling import CoupledGPTForCausalLM
+from longhand.hub_cards.studies.publication import publish
 
 RESULTS = Path(__file__).with_name("ceiling.jsonl")
-FIGURE = RESULTS.with_suffix(".png")
 CEILING = "ceiling"
-_BATCH_SIZE = 1000
 
 
 def ceiling_row(digits: int) -> Row:
-    """The ceiling as a row of the results; `right` and `num_pairs` are exact."""
+    """Return the ceiling as a row of the results; `right` and `num_pairs` are exact."""
     right, pairs = nope_ceiling(digits)
-    lengths = {"length": digits, "length_b": digits}
-    return {
-        "model": CEILING,
-        "task": "addition",
-        **lengths,
-        "right": right,
-        "num_pairs": pairs,
-        "exact_match": right / pairs,
-    }
+    row = {"model": CEILING, "task": "addition", "length": digits, "length_b": digits}
+    return {**row, "right": right, "num_pairs": pairs, "exact_match": right / pairs}
 
 
-def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
-    """The model, task and digits of a finished run.
+def load_run(folder: Path) -> tuple[Checkpoint, Addition, int]:
+    """Return the checkpoint of a finished run, its task, and the digits that it was trained on.
 
     Raises:
         ValueError: the folder is not a finished run, Prop. 5.2 does not hold for its model, or its lengths have no ceiling.
@@ -70,15 +60,14 @@ def load_run(folder: Path) -> tuple[CoupledGPTForCausalLM, Addition, int]:
             f"{folder} must be trained on addition of one length of 1 to {MAX_DIGITS} digits, "
             f"got {task.name!r} of {shortest} to {longest}"
         )
-    model: Any = checkpoint.model
-    layers, encoding = model.config.num_hidden_layers, model.config.position_encoding
+    layers, encoding = checkpoint.model.config.num_hidden_layers, checkpoint.model.config.position_encoding
     if (layers, encoding) != (1, "none"):
         raise ValueError(f"{folder} must have 1 layer and position_encoding 'none', got {layers} and {encoding!r}")
-    return model, task, longest
+    return checkpoint, task, longest
 
 
 def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
-    """Pairs of numbers of `digits` digits without leading zeros (1 to 9 for one digit), of all splits.
+    """Return pairs of numbers of `digits` digits without leading zeros (1 to 9 for one digit), of all splits.
 
     All pairs if there are at most `num_samples`; else `num_samples` pairs, drawn uniformly.
 
@@ -97,20 +86,17 @@ def operand_pairs(digits: int, num_samples: int, seed: int) -> np.ndarray:
 
 @torch.inference_mode()
 def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
-    """The exact match of one run by teacher forcing, which is the same event as greedy decoding being right.
+    """Measure the exact match of one run by teacher forcing: the same event as greedy decoding being right.
 
     `all_pairs` of the row says whether all pairs were tried, so that the share has no sampling error.
     """
-    model, task, digits = load_run(folder)
+    checkpoint, task, digits = load_run(folder)
+    model = checkpoint.model
     pairs = operand_pairs(digits, num_samples, seed)
-    collator = CouplingCollator.for_evaluation(model.config)
-    matches = []
-    for begin in range(0, len(pairs), _BATCH_SIZE):
-        part = pairs[begin : begin + _BATCH_SIZE]
-        batch = collator(task.format(part, np.full((len(part), 2), digits)))
-        labels = batch.pop("labels")
-        matches.append(response_matches(model(**batch, use_cache=False).logits, labels))
-    exact, right, supervised = torch.cat(matches).sum(0).tolist()
+    collator = task.family.collator(model.config)
+    batches = (task.format(part, np.full((len(part), 2), digits)) for part in np.split(pairs, range(1000, len(pairs), 1000)))
+    matches = torch.cat([task.family.forward_matches(model, collator(batch)) for batch in batches])
+    exact, right, supervised = matches.sum(0).tolist()
     trained = read_results(folder / RESULTS_FILE)[0]
     return {
         "model": folder.resolve().name,
@@ -129,7 +115,7 @@ def evaluate_run(folder: Path, num_samples: int, seed: int) -> Row:
 
 
 def interval(row: Row) -> tuple[float, float]:
-    """95% interval of a run's exact match: Wilson's for a sample, the value itself if all pairs were tried."""
+    """Return the 95% interval of a run's exact match: Wilson's for a sample, the value itself if all pairs were tried."""
     if row["all_pairs"]:
         return row["exact_match"], row["exact_match"]
     return wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
@@ -139,64 +125,35 @@ def interval(row: Row) -> tuple[float, float]:
 def plot_ceiling(rows: list[Row], file: Path) -> None:
     """Draw the ceiling against the digits as a line, runs as points with their intervals, on a logarithmic axis."""
     figure, ((axes,),) = new_figure(3.7)
-    axes.set(
-        xlabel="digits of both operands", ylabel="exact match", yscale="log", xlim=(0.8, MAX_DIGITS + 0.2), ylim=(3e-5, 2)
-    )
-    axes.set(title="one layer, no position encoding", xticks=range(1, MAX_DIGITS + 1))
+    axes.set(xlabel=OPERANDS, ylabel="exact match", title="one layer, no position encoding")
+    axes.set(yscale="log", xlim=(0.8, MAX_DIGITS + 0.2), ylim=(3e-5, 2), xticks=range(1, MAX_DIGITS + 1))
     ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
     axes.plot(list(ceiling), list(ceiling.values()), color=BLACK, marker="_", markersize=14)
-    for digits in ceiling:
-        own = [row for row in rows if row["length"] == digits and row["model"] != CEILING]
+    ends = [("ceiling (Prop. 5.2)", *list(ceiling.items())[-1])]
+    for digits, own in group_by([row for row in rows if row["model"] != CEILING], itemgetter("length")).items():
         # Runs of one length stand side by side.
         places = digits + 0.08 * (np.arange(len(own)) - (len(own) - 1) / 2)
         for place, row in zip(places, own, strict=True):
             axes.plot([place, place], interval(row), color=BLUE, linewidth=1)
             axes.plot(place, row["exact_match"], color=BLUE, marker="o", linestyle="")
-    ends = [("ceiling (Prop. 5.2)", digits, ceiling[digits])]
-    ends += [("trained models, 95% intervals", place, row["exact_match"]) for place, row in zip(places, own, strict=True)][
-        -1:
-    ]
+        ends[1:] = [("trained models, 95% intervals", places[-1], own[-1]["exact_match"])]
     label_ends(axes, ends, (BLACK, BLUE))
     save_figure(figure, file)
 
 
-def format_rows(rows: list[Row]) -> str:
-    """A table of the runs, each beside its ceiling."""
-    ceiling = {row["length"]: row["exact_match"] for row in rows if row["model"] == CEILING}
-    runs = [row for row in rows if row["model"] != CEILING]
-    width = max(len(row["model"]) for row in rows)
-    lines = [f"{'model':<{width}}  digits  exact match  95% interval          ceiling  pairs"]
-    for row in runs:
-        low, high = interval(row)
-        lines.append(
-            f"{row['model']:<{width}}  {row['length']:6d}  {row['exact_match']:11.6f}  [{low:.6f}, {high:.6f}]"
-            f"  {ceiling[row['length']]:.6f}  {row['num_samples']}{' (all)' if row['all_pairs'] else ''}"
-        )
-    return "\n".join(lines)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the study; bad input ends with one line and exit status 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.studies nope_ceiling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run")
     parser.add_argument("--num_samples", type=int, default=100_000, help="most pairs for each run (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of sampled pairs (default %(default)s)")
-    options = parser.parse_args(arguments)
-    logging.disable_progress_bar()
-    with refusing_in_one_line(OSError):
-        if options.num_samples < 1:
-            raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
-        rows = [evaluate_run(folder, options.num_samples, options.seed) for folder in options.runs]
-    rows.sort(key=lambda row: (row["length"], row["model"]))
-    write_results([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS)
-    rows = read_results(RESULTS)
-    plot_ceiling(rows, FIGURE)
-    print(f"{format_rows(rows)}\n\nwrote {RESULTS} and {FIGURE}")
 
 
-if __name__ == "__main__":
-    main()
+def run(runs: list[Path], num_samples: int, seed: int) -> None:
+    """Evaluate the runs; write, draw and print them beside the ceilings.
+
+    Raises:
+        ValueError: `num_samples` is below 1, or a folder is refused by `load_run`.
+    """
+    check_integer("--num_samples", num_samples, 1)
+    rows = sorted((evaluate_run(folder, num_samples, seed) for folder in runs), key=itemgetter("length", "model"))
+    publish([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS, plot_ceiling, ceiling_table)

@@ -8,8 +8,8 @@ OMP_NUM_THREADS=1 python -m longhand.hub_cards.studies ring
 """
 
 import argparse
-import platform
 import time
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +19,12 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data import make_generator
+from longhand.data.checks import check_integer
 from longhand.hub_cards.reports import plots
-from longhand.hub_cards.reports.results import Row, group_by, read_results, write_results
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.reports.tables import ring_table
+from longhand.hub_cards.runs.evaluation import hardware
+from longhand.hub_cards.runs.results import Row, group_by
+from longhand.hub_cards.studies.publication import publish
 from longhand.hub_cards.studies.ring.linear_attention import (
     AbsoluteLinearAttention,
     FactoredLinearAttention,
@@ -32,8 +35,6 @@ from longhand.hub_cards.studies.ring.linear_attention import (
 )
 
 RESULTS = Path(__file__).with_name("losses.jsonl")
-FIGURE = RESULTS.with_suffix(".png")
-MATRICES_FIGURE = RESULTS.with_name("matrices.png")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
 COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
 NUM_POSITIONS = 51
@@ -156,11 +157,10 @@ def run_setting(
     models, trained = {}, {}
     for method in METHODS:
         started = time.perf_counter()
-        model, theta = initial_model(method, seed)
-        loss = train_model(model, theta, setting.target, setting.pairs(method), steps, bar)
-        models[method], trained[method] = model, (loss, time.perf_counter() - started)
+        models[method], theta = initial_model(method, seed)
+        loss = train_model(models[method], theta, setting.target, setting.pairs(method), steps, bar)
+        trained[method] = (loss, round(time.perf_counter() - started, 2))
     sampled = sampled_losses(models, theta, setting.target, num_samples, seed)
-    hardware = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
     rows, matrices = [], {}
     for method, model in models.items():
         with torch.no_grad():
@@ -181,8 +181,8 @@ def run_setting(
                 "test_loss": float(expected[position - 1]),
                 "sampled_test_loss": float(sampled[method][position - 1]),
                 "num_samples": num_samples,
-                "hardware": hardware,
-                "run_seconds": round(trained[method][1], 2),
+                "hardware": hardware(torch.device("cpu")),
+                "run_seconds": trained[method][1],
             }
             for position in range(1, NUM_POSITIONS + 1)
         ]
@@ -198,9 +198,8 @@ def plot_losses(rows: list[Row], file: Path) -> None:
         for method, name in METHODS.items():
             own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
             for runs in group_by(own, itemgetter("seed")).values():
-                places, expected, sampled = zip(
-                    *map(itemgetter("position", "test_loss", "sampled_test_loss"), runs), strict=True
-                )
+                points = map(itemgetter("position", "test_loss", "sampled_test_loss"), runs)
+                places, expected, sampled = zip(*points, strict=True)
                 axes.plot(places, expected, color=COLOURS[method], linewidth=1)
                 axes.plot(places, sampled, color=COLOURS[method], marker=".", markersize=3, linestyle="")
             ends.append((name, places[-1], expected[-1]))
@@ -239,59 +238,30 @@ def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) 
     plots.save_figure(figure, file)
 
 
-def format_rows(rows: list[Row]) -> str:
-    """A table of means over seeds and positions, in and outside the window, beside the theory's predictions."""
-    width = max(map(len, METHODS.values()))
-    header = f"window  {'method':<{width}}  training loss  test loss in window  (theory)  outside  (theory)  sampled outside"
-    lines = [header]
-    for setting in SETTINGS:
-        for method, name in METHODS.items():
-            own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
-            inside = np.array([row["position"] <= setting.window for row in own])
-            expected, sampled = (np.array([row[key] for row in own]) for key in ("test_loss", "sampled_test_loss"))
-            theory = setting.theoretical_losses(method)
-            sign = "~" if method == "ape_augmented" else " "
-            lines.append(
-                f"{setting.window:6d}  {name:<{width}}  {np.mean([row['training_loss'] for row in own]):13.1e}"
-                f"  {expected[inside].mean():19.6f}  {sign}{theory[: setting.window].mean():7.4f}"
-                f"  {expected[~inside].mean():7.4f}  {sign}{theory[setting.window :].mean():7.4f}"
-                f"  {sampled[~inside].mean():15.4f}"
-            )
-    return "\n".join(lines)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the study; bad input ends with one line and exit status 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m longhand.hub_cards.studies ring",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds of the runs (default 0 1 2)")
     parser.add_argument("--steps", type=int, default=3000, help="steps of gradient descent (default %(default)s)")
     parser.add_argument("--num_samples", type=int, default=5000, help="sequences of the test (default %(default)s)")
-    options = parser.parse_args(arguments)
-    with refusing_in_one_line():
-        for name in ("steps", "num_samples"):
-            if getattr(options, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
-        if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
-            raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, options.seeds))}")
+
+
+def run(seeds: list[int], steps: int, num_samples: int) -> None:
+    """Train and test every method in every setting; write, draw and print the losses, and draw the first seed's matrices.
+
+    Raises:
+        ValueError: `steps` or `num_samples` is below 1, or the seeds are negative or equal.
+    """
+    check_integer("--steps", steps, 1)
+    check_integer("--num_samples", num_samples, 1)
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, seeds))}")
     rows: list[Row] = []
     pictured: dict[Setting, dict[str, torch.Tensor]] = {}
-    total = len(SETTINGS) * len(options.seeds) * len(METHODS) * options.steps
+    total = len(SETTINGS) * len(seeds) * len(METHODS) * steps
     with tqdm(total=total, desc="training", disable=None, leave=False) as bar:
-        for setting in SETTINGS:
-            for seed in options.seeds:
-                own, matrices = run_setting(setting, seed, options.steps, options.num_samples, bar)
-                rows += own
-                pictured.setdefault(setting, matrices)
-    write_results(rows, RESULTS)
-    rows = read_results(RESULTS)
-    plot_losses(rows, FIGURE)
-    plot_matrices(pictured, MATRICES_FIGURE)
-    print(f"{format_rows(rows)}\n\nwrote {RESULTS}, {FIGURE} and {MATRICES_FIGURE}")
-
-
-if __name__ == "__main__":
-    main()
+        for setting, seed in product(SETTINGS, seeds):
+            own, matrices = run_setting(setting, seed, steps, num_samples, bar)
+            rows += own
+            pictured.setdefault(setting, matrices)
+    plot_matrices(pictured, RESULTS.with_name("matrices.png"))
+    publish(rows, RESULTS, plot_losses, ring_table)

@@ -1,0 +1,31 @@
+"""What runs and pushes both ask of the Hub: legal names, and which failures pass."""
+
+import re
+
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Raise ValueError if a repository cannot have this name."""
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"repository name {repo_id!r} is not legal: {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
+
+
+def check_revision(revision: str | None) -> None:
+    """Raise ValueError if a branch cannot have this name by git's rules, or if it is a full reference or a commit."""
+    if revision is None:
+        return
+    parts = revision.split("/")
+    legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
+    if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
+        raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
+
+
+def is_passing(status: int) -> bool:
+    """Whether an HTTP status reports a failure that may be temporary."""
+    return status in (408, 412, 429) or status >= 500

@@ -1,0 +1,21 @@
+"""The state of a new process, in which no plugin is loaded."""
+
+import sys
+
+from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
+from longhand.hub_cards.publishing.families import FAMILY_CARDS
+from longhand.modeling.coupling import ANY_TASK
+
+KEPT = [(registry, dict(registry)) for registry in (*REGISTRIES.values(), FAMILY_CARDS)]
+ANY = list(ANY_TASK)
+
+
+def forget_plugins():
+    """Bring back the state of a new process, except what a plugin registers in transformers."""
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+    PLUGINS.clear()
+    ANY_TASK[:] = ANY
+    for registry, before in KEPT:
+        registry.clear()
+        registry.update(before)

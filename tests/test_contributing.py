@@ -1,0 +1,141 @@
+"""What CONTRIBUTING.md shows is what stands in tests/plugins, and its commands run."""
+
+import ast
+import inspect
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from plugin_state import forget_plugins
+from test_structure import FILES, ROOT, TREES
+
+from longhand import CoupledGPTConfig, train
+from longhand import eval as evaluation
+from longhand.data import TASKS, load_task_dataset
+from longhand.data.plugins import load_plugin
+from longhand.data.tokenization import build_tokenizer
+from longhand.hub_cards import cards
+from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PLUGINS = ROOT / "tests" / "plugins"
+SHOWN = dict(re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)```\n", TEXT, flags=re.DOTALL))
+COMMANDS = [block.splitlines() for block in re.findall(r"```bash\n(python train\.py .*?)\n```", TEXT, flags=re.DOTALL)]
+SMALL = ["--hidden_size", "16", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3", "--test_lengths", "4",
+         "--validation_samples", "4", "--test_samples", "4", "--max_steps", "4", "--eval_steps", "2"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def new_process():
+    yield
+    forget_plugins()
+
+
+def test_every_example_is_shown_as_it_stands_in_its_file():
+    assert {file.name: file.read_text(encoding="utf-8") for file in PLUGINS.iterdir() if file.is_file()} == SHOWN
+
+
+def test_each_example_has_a_command():
+    used = {word for command in COMMANDS for word in shlex.split(command[0])}
+    assert {name for name in SHOWN if name.endswith(".py")} <= used
+
+
+@pytest.mark.parametrize("name", ["maximum.py", "distance_rule.py", "recency_encoding.py"])
+def test_a_task_a_rule_and_an_encoding_take_less_than_forty_lines(name):
+    code = [line for line in SHOWN[name].splitlines() if line.strip() and not line.startswith(("import", "from", '"""'))]
+    assert len(code) < 40
+
+
+def test_one_problem_is_followed_through_ten_files():
+    section = TEXT.partition("## One problem")[2].partition("\n## ")[0]
+    files = re.findall(r"^\d+\. `(\S+)`", section, flags=re.MULTILINE)
+    assert 5 < len(files) <= 10 and all((ROOT / file).is_file() for file in files)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TASKS.values() if not kind.__subclasses__()], ids=lambda kind: kind.name)
+def test_a_new_task_takes_one_further_line(kind):
+    """The registry's line is the only one outside a task's own file that imports its class; studies name their tasks."""
+    own, studies = Path(inspect.getfile(kind)), ROOT / "hub_cards" / "studies"
+    importing = [
+        str(file.relative_to(ROOT))
+        for file in FILES
+        if file != own and not file.is_relative_to(studies)
+        for node in ast.walk(TREES[file])
+        if isinstance(node, ast.ImportFrom) and kind.__name__ in {name.name for name in node.names}
+    ]
+    assert importing == ["data/tasks/__init__.py"]
+
+
+@pytest.mark.parametrize("commands", COMMANDS, ids=lambda commands: shlex.split(commands[0])[4])
+def test_the_commands_of_an_example_run(commands, tmp_path, monkeypatch, capsys):
+    """Trained with sizes of a test, evaluated, asked, made into a dataset and put on a card."""
+    for file in PLUGINS.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (_, script, *words), *others = map(shlex.split, commands)
+    plugin = words[words.index("--plugin") + 1]
+    assert script == "train.py"
+    train.main([*words, *SMALL])
+    (folder,) = Path("outputs").iterdir()
+    for _, script, *options in others:
+        assert script == "eval.py" and options[0] == str(folder)
+        evaluation.main(options)
+    capsys.readouterr()
+    with_plugin = [str(folder), "--plugin", plugin]
+    evaluation.main([*with_plugin, "--lengths", "3,4", "--num_samples", "4"])
+    assert re.search(rf"^{folder.name} +4 ", capsys.readouterr().out, flags=re.MULTILINE)
+    checkpoint = load_checkpoint(str(folder))
+    task, question = checkpoint.task, checkpoint.task.example_question
+    evaluation.main([*with_plugin, "--ask", question])
+    assert capsys.readouterr().out == f"{task.show_answer(question, checkpoint.answer(question))}\n"
+    load_plugin(plugin)
+    made = load_task_dataset(task.name, split="test", max_length=3, num_samples=4, cache_dir=str(tmp_path / "cache"))
+    assert len(made) == 4 and {"prompt", "answer"} <= set(made.column_names)
+    cards.main(with_plugin)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"`{task.name}`" in card and f"--plugin {plugin}" in card and read_checkpoint(folder).rows
+
+
+def test_a_recurrent_network_is_refused_what_only_other_families_have(tmp_path, capsys):
+    plugin, folder = str(PLUGINS / "recurrent_family.py"), tmp_path / "recurrent"
+    train.main([str(PLUGINS / "recurrent.yaml"), "--plugin", plugin, "--output_dir", str(folder)])
+    printed = capsys.readouterr()
+    assert "--attentions" not in printed.out and "--decode" not in printed.out
+    for option, reason in (
+        ("--attentions", "has no attention"),
+        ("--position_maps", "has no pairwise vectors"),
+        ("--certify", "no certificate"),
+        ("--decode=generate", "generates nothing"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            evaluation.main([str(folder), option, "--plugin", plugin, "--output_dir", str(tmp_path / "evaluation")])
+        assert stop.value.code == 2 and reason in capsys.readouterr().err
+    assert not (tmp_path / "evaluation").exists()
+
+
+def test_the_rule_draws_what_it_computes():
+    load_plugin(PLUGINS / "distance_rule.py")
+    rule = COUPLING_RULES["distance_to_equals"]
+    tokens, ids = (line.split() for line in inspect.getdoc(rule.plan).splitlines()[-2:])
+    query = build_tokenizer()("".join(tokens[1 : tokens.index("=") + 1]), return_tensors="pt")["input_ids"]
+    plan = rule.plan(query, len(tokens))
+    assert plan.position_ids.tolist() == [[list(map(int, ids))]]
+
+
+def test_the_encoding_has_a_bias_for_every_head():
+    load_plugin(PLUGINS / "recency_encoding.py")
+    config = CoupledGPTConfig(position_encoding="recency", hidden_size=24, num_attention_heads=3)
+    encoding = POSITION_ENCODINGS["recency"](config)
+    encoding.init_weights()
+    query_ids, key_ids = torch.tensor([[[4, 2]]]), torch.tensor([[[4, 3, 1]]])
+    relations = encoding.pair_map(query_ids, key_ids)
+    assert relations.tolist() == [[[0, 1, 3], [2, 1, 1]]] and relations.dtype == torch.int32
+    bias = encoding.bias(relations, layer=0)
+    assert bias.shape == (*relations.shape, 3)
+    torch.testing.assert_close(bias, -0.1 * relations[..., None].expand(-1, -1, -1, 3).float())
