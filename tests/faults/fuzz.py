@@ -41,17 +41,17 @@ from longhand import train
 from longhand.data import TASKS, EncoderAddition
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.reports.plots import plot_accuracy
-from longhand.hub_cards.reports.results import (
+from longhand.hub_cards.runs.arguments import parse_run, read_arguments
+from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
+from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.runs.results import (
     format_medians,
     format_table,
     generalizable_length,
     read_results,
     write_results,
 )
-from longhand.hub_cards.runs.arguments import parse_run, read_arguments
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, PLUS, UNKNOWN
 
@@ -177,14 +177,17 @@ def check_named(outcome: Outcome, *names: str) -> None:
         raise Finding(f"a refusal that does not name what it refuses, {outcome.place}")
 
 
-def check_answer(outcome: Outcome, answer: Any, right: Any) -> None:
+def check_answer(outcome: Outcome, answer: Any, right: Any, about: str = "") -> None:
     """Raise Finding for a wrong answer without a word.
 
     Args:
         right: the right answer; None if the input must be refused.
+        about: what to tell apart in the message.
     """
     if outcome.refusal is None and not outcome.words and (right is None or answer != right):
-        raise Finding("a wrong answer without a word" if right is not None else "an answer to what is no legal input")
+        raise Finding(
+            ("a wrong answer without a word" if right is not None else "an answer to what is no legal input") + about
+        )
 
 
 def make_encoder(folder: Path) -> None:
@@ -352,7 +355,7 @@ def run_prompt(subjects: Subjects, given: Input) -> None:
     right = None if damage in ODD["unsolvable"] else True if forward else sums
     if outcome.refusal and damage in ODD["legal"]:
         raise Finding("a legal prompt is refused")
-    check_answer(outcome, outcome.value, right)
+    check_answer(outcome, outcome.value, right, f", decoder, {given['call']}, {given['damage']}")
 
 
 def run_encoder_prompt(subjects: Subjects, given: Input) -> None:
@@ -374,7 +377,8 @@ def run_encoder_prompt(subjects: Subjects, given: Input) -> None:
     # Without a mask the padding of a batch is an ordinary token.
     if damage in ("ones_mask", "no_mask") and len({len(text) for text in texts}) == 1:
         damage = "none"
-    check_answer(outcome, outcome.value, None if damage in ODD["unsolvable"] else True)
+    right = None if damage in ODD["unsolvable"] else True
+    check_answer(outcome, outcome.value, right, f", encoder, {given['damage']}")
 
 
 def damaged_inputs(inputs: dict[str, Any], damage: str, place: float) -> dict[str, Any]:
@@ -565,7 +569,7 @@ def run_side_file(subjects: Subjects, given: Input) -> None:
     field = damage_file(file, given)
     with unblocking(file):
         asked = attempt(lambda: evaluation.main([str(folder), "--ask", QUESTION]))
-        check_answer(asked, asked.printed.strip(), SUM)
+        check_answer(asked, asked.printed.strip(), SUM, f", {file.name} {given.get('name', '')}".rstrip())
         # A file may be refused for what another one says, but then that one is named.
         named = *ODD["side_files"], ".safetensors", *words_of(field, given.get("value", ""))
         check_named(asked, *named)
