@@ -77,54 +77,37 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
     )
-    parser.add_argument(
-        "checkpoints",
-        nargs="+",
-        metavar="MODEL",
-        help="folder of a run, or Hub id USER/NAME; several are seeds of one model",
-    )
-    group = parser.add_argument_group("what to do, if not to measure accuracy")
-    group.add_argument("--ask", metavar="QUESTION", help='print the answer to one question, such as "653+49"')
-    group.add_argument(
+    described = "folder of a run, or Hub id USER/NAME; several are seeds of one model"
+    parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
+    flag: dict[str, Any] = {"action": "store_true"}
+    add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
+    add("--ask", metavar="QUESTION", help='print the answer to one question, such as "653+49"')
+    add(
         "--certify",
-        action="store_true",
+        **flag,
         help="check all neighbourhoods: exit status 0 only if the model is proved exact for every length",
     )
-    group = parser.add_argument_group("what to evaluate on")
-    group.add_argument("--lengths", default="10:100:10", help="digits, as START:STOP:STEP or a list (default: %(default)s)")
-    group.add_argument(
-        "--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap"
-    )
-    group.add_argument("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
-    group.add_argument("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
-    group.add_argument("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
-    group = parser.add_argument_group("what to measure")
-    group.add_argument(
-        "--decode",
-        choices=("teacher_forced", "generate"),
-        default="teacher_forced",
-        help="one forward pass, or token by token; both count the same event (default: %(default)s)",
-    )
-    group.add_argument("--output_places", action="store_true", help="also measure the accuracy of every digit of the answer")
-    group.add_argument("--attentions", action="store_true", help="also plot attention maps at the first length")
-    group.add_argument(
-        "--position_maps", action="store_true", help="also plot an encoder's pairwise vectors, and how dispersed they are"
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
-    group.add_argument(
-        "--update_card", action="store_true", help="add the results to the checkpoint's card, in its folder or on the Hub"
-    )
-    group.add_argument(
-        "--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub"
-    )
+    add = parser.add_argument_group("what to evaluate on").add_argument
+    add("--lengths", default="10:100:10", help="digits, as START:STOP:STEP or a list (default: %(default)s)")
+    add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
+    add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
+    add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
+    add = parser.add_argument_group("what to measure").add_argument
+    described = "one forward pass, or token by token; both count the same event (default: %(default)s)"
+    add("--decode", choices=("teacher_forced", "generate"), default="teacher_forced", help=described)
+    add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
+    add("--attentions", **flag, help="also plot attention maps at the first length")
+    add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
+    add = parser.add_argument_group("output").add_argument
+    add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
+    add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
+    add("--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub")
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     add_plugin_option(group)
-    group.add_argument(
-        "--trust_remote_code", action="store_true", help="run the plugins beside the checkpoints; read them first"
-    )
+    group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
     return parser.parse_args(arguments)
 
 
@@ -231,17 +214,9 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         for source in options.checkpoints:
             check_card(card_place(source), options.revision)
     folder = make_output(checkpoints, options)
-    rows = []
+    rows, how = [], {name: getattr(options, name) for name in ("num_samples", "seed", "decode")}
     for checkpoint in checkpoints:
-        measured = evaluate_lengths(
-            checkpoint.model,
-            checkpoint.task,
-            lengths,
-            name=checkpoint.name,
-            num_samples=options.num_samples,
-            seed=options.seed,
-            decode=options.decode,
-        )
+        measured = evaluate_lengths(checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, **how)
         known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
         rows += [row | known for row in measured]
     report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
@@ -253,7 +228,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         write_position_maps(checkpoints, folder)
     if options.attentions:
         for checkpoint in checkpoints:
-            file = folder / f"attention-{checkpoint.name.replace('/', '--')}.png"
+            file = folder / f"attention-{file_name(checkpoint)}.png"
             draw_attention(checkpoint, lengths[0], min(options.num_samples, 100), options.seed, file)
             print(f"wrote {file}")
 
@@ -285,12 +260,17 @@ def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> P
     Raises:
         ValueError: it cannot be made.
     """
-    folder = options.output_dir or Path("outputs", "evaluation", checkpoints[0].name.replace("/", "--"))
+    folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
     return folder
+
+
+def file_name(checkpoint: Checkpoint) -> str:
+    """Return a checkpoint's name as a part of a file's."""
+    return checkpoint.name.replace("/", "--")
 
 
 def card_place(source: str) -> str:
@@ -311,9 +291,8 @@ def write_places(
     checkpoints: list[Checkpoint], lengths: list[tuple[int, ...]], options: argparse.Namespace, folder: Path
 ) -> None:
     """Measure and write the accuracy of every digit of the answer."""
-    rows = [
-        row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths, options.num_samples, options.seed)
-    ]
+    count, seed = options.num_samples, options.seed
+    rows = [row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths, count, seed)]
     write_results(rows, folder / PLACES_FILE)
     print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
 
@@ -321,7 +300,7 @@ def write_places(
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
     """Plot the pairwise vectors of encoders, and write how dispersed they are."""
     for checkpoint in checkpoints:
-        file = folder / f"positions-{checkpoint.name.replace('/', '--')}.png"
+        file = folder / f"positions-{file_name(checkpoint)}.png"
         low, high = checkpoint.model.config.relation_range
         plot_position_maps(position_maps(checkpoint.model), low, high, file)
         print(f"wrote {file}")

@@ -18,7 +18,7 @@ from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.console import one_line, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import claim_folder, relocate_best, remove_checkpoints, save_final, start_folder
 from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
@@ -120,7 +120,7 @@ def publish(run: Run, place: Publishing) -> None:
     try:
         print(f"\n{push_model(run.folder, place.name, private=place.private, revision=place.revision, api=api)}")
     except (ValueError, OSError, RuntimeError) as error:
-        reason = f"{run.folder} is complete but was not pushed: {' '.join(str(error).split())}"
+        reason = f"{run.folder} is complete but was not pushed: {one_line(error)}"
         print(f"error: {reason}; push it by: {by_hand(run, place)}", file=sys.stderr)
         raise SystemExit(1) from error
 

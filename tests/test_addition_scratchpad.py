@@ -159,7 +159,7 @@ def test_lengths_of_large_groups_are_legal(sampling, longest):
 
 @pytest.mark.parametrize("lengths", [[[2, 2, 0], [2, 2, 1]], [[1, 1, 2], [1, 1, 1]]])
 def test_groups_are_not_mixed_in_one_batch(lengths):
-    message = "one number of operands and one longest operand, got [23] operands of up to 2 digits and 3 of up to [12]$"
+    message = r"one size \(digits of the operands x number of operands\), got 2 x [23] and [12] x 3$"
     with pytest.raises(ValueError, match=message):
         AdditionScratchpad().examples(make_generator(0), np.array(lengths), "train")
 

@@ -14,10 +14,11 @@ from longhand.data.collator import IGNORED
 from longhand.data.complexity import carry_run_lengths, cascade_lengths
 from longhand.data.families import ENCODER
 from longhand.data.families.encoder import collate_labels
+from longhand.data.formatting import close_up
 from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
-from longhand.data.tasks.encoder_task import close_up, write_field
+from longhand.data.tasks.encoder_task import write_field
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, PAD
 
 ADDITIONS = [
@@ -277,9 +278,9 @@ def test_matches_count_supervised_labels_at_the_tokens_themselves():
 
 def test_closing_up_moves_labels_with_their_tokens():
     tokens = np.array([[PAD, 1, PAD, 2], [3, 4, 5, PAD]], dtype=np.uint8)
-    closed = close_up(tokens, np.where(tokens == PAD, IGNORED, tokens).astype(np.int8))
-    assert closed.tokens.tolist() == [[1, 2, PAD], [3, 4, 5]]
-    assert closed.labels.tolist() == [[1, 2, IGNORED], [3, 4, 5]]
+    labels = np.where(tokens == PAD, IGNORED, tokens).astype(np.int8)
+    assert close_up(tokens, tokens != PAD, PAD).tolist() == [[1, 2, PAD], [3, 4, 5]]
+    assert close_up(labels, tokens != PAD, IGNORED).tolist() == [[1, 2, IGNORED], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("task", [*ADDITIONS, *MULTIPLICATIONS])

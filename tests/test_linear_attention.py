@@ -280,7 +280,7 @@ def test_sampled_losses_do_not_depend_on_how_many_are_drawn_at_a_time(monkeypatc
     losses = []
     for size in (7, 20):
         monkeypatch.setattr(command, "_BATCH_SIZE", size)
-        losses.append(command.sampled_losses({"ape": model}, theta, command.SETTINGS[0].target, 20, 0)["ape"])
+        losses.append(command.sampled_losses(model, theta, command.SETTINGS[0].target, 20, 0))
     assert torch.allclose(*losses)
 
 

@@ -158,7 +158,7 @@ def test_a_split_without_a_board_of_a_size_is_named():
 
 
 def test_boards_of_several_sizes_in_one_batch_are_refused():
-    with pytest.raises(ValueError, match=r"must have one width and height, got 2 x 2 and 3 x 1"):
+    with pytest.raises(ValueError, match=r"one size \(width of the board x height of the board\), got 2 x 2 and 3 x 1"):
         Minesweeper().format(np.zeros((2, 2, 3), dtype=np.uint8), np.array([[2, 2], [3, 0]]))
 
 

@@ -5,12 +5,14 @@ import re
 import pytest
 import torch
 from comparing import assert_same_weights
+from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, shift_position_ids
 from longhand.modeling.coupling_rules import addition, sequential
 from longhand.modeling.pair_maps import coupled_pair_map
@@ -274,3 +276,24 @@ def test_attention_mask_of_another_shape_is_refused(shape):
 def test_illegal_config_value_is_refused_by_name(options, name):
     with pytest.raises((ValueError, StrictDataclassError), match=name):
         CoupledGPTConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config"),
+    [
+        (CoupledGPTForCausalLM, CoupledGPTConfig()),
+        (PairwiseBertForTokenClassification, PairwiseBertConfig(hidden_size=8, num_hidden_layers=1)),
+    ],
+    ids=["decoder", "encoder"],
+)
+def test_trainer_keeps_the_columns_that_forward_reads(model_class, config, tmp_path):
+    columns, kept = {"input_ids", "attention_mask", "position_ids", "pair_map", "labels"}, set()
+
+    def collate(rows):
+        kept.update(rows[0])
+        return {"input_ids": torch.tensor([row["input_ids"] for row in rows])}
+
+    rows = Dataset.from_dict({name: [[1]] for name in (*columns, "operands")})
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    next(iter(Trainer(model_class(config), arguments, data_collator=collate, train_dataset=rows).get_train_dataloader()))
+    assert columns <= kept and "operands" not in kept

@@ -133,13 +133,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
 
     def format(self, digits, lengths):
         """Cost is linear in the number of tokens."""
-        longest, operands = self.size(lengths[0])
-        if (different := self.group(lengths) != self.group(lengths[:1])).any():
-            other = self.size(lengths[different.argmax()])
-            raise ValueError(
-                "problems of one batch must have one number of operands and one longest operand, got "
-                f"{operands} operands of up to {longest} digits and {other[1]} of up to {other[0]}"
-            )
+        longest, operands = self.one_size(lengths)
         count, width = len(digits), _sum_width(longest, operands)
         summands = np.zeros((count, operands, width), dtype=np.uint8)
         summands[:, :, :longest] = digits[:, :operands, :longest]

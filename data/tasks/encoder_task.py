@@ -40,14 +40,10 @@ class EncoderTask(Task):
         default=None, metadata={"help": "tokens of a padded number's field; None is the width that the longest number needs"}
     )
     varied_field: bool = field(
-        default=False,
-        metadata={
-            "help": "train with fields of random width, up to field_width; fields of evaluation are as wide as needed"
-        },
+        default=False, metadata={"help": "train with fields of random width up to field_width, evaluate with the narrowest"}
     )
     text_tokens: int = field(
-        default=0,
-        metadata={"help": "most random text tokens before, between and after the numbers, at each of these places"},
+        default=0, metadata={"help": "most tokens of random text before the numbers, between them, and after them"}
     )
 
     def __post_init__(self):

@@ -46,7 +46,11 @@ class IndexHintedAddition(Addition):
     def format(self, digits, lengths):
         count, _, longest = digits.shape
         check_longest(digits, lengths)
-        self._check_room(longest)
+        if longest >= len(HINTS):
+            raise ValueError(
+                f"operands of {longest} digits need {longest + 1} index hints, but there are {len(HINTS)}: "
+                f"the longest that fit have {len(HINTS) - 1} digits"
+            )
         total = add_digits(digits[:, 0], digits[:, 1])
         padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
         numbers = np.empty((3, count, longest + 1, 2), dtype=np.uint8)
@@ -58,13 +62,6 @@ class IndexHintedAddition(Addition):
         )
         examples = lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
         return examples if self.supervise_hints else replace(examples, supervised=examples.tokens[0] < FIRST_HINT)
-
-    def _check_room(self, digits: int) -> None:
-        if digits >= len(HINTS):
-            raise ValueError(
-                f"operands of {digits} digits need {digits + 1} index hints, but there are {len(HINTS)}: "
-                f"the longest that fit have {len(HINTS) - 1} digits"
-            )
 
     def augment(self, generator, examples):
         """Move each example's hints to a random start."""

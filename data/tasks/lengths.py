@@ -48,8 +48,19 @@ class Lengths:
 
     def size(self, lengths: tuple[int, ...]) -> tuple[int, int]:
         """`sizes` of one problem."""
-        first, second = self.sizes(np.array([lengths]))[0].tolist()
-        return first, second
+        return self.one_size(np.array([lengths]))
+
+    def one_size(self, lengths: np.ndarray) -> tuple[int, int]:
+        """`size` of problems that stand in one batch.
+
+        Raises:
+            ValueError: they have different sizes.
+        """
+        sizes = self.sizes(lengths)
+        if (different := (sizes != sizes[0]).any(axis=1)).any():
+            given = " and ".join(" x ".join(map(str, size)) for size in (sizes[0], sizes[different.argmax()]))
+            raise ValueError(f"problems of one batch must have one size ({' x '.join(self.size_names)}), got {given}")
+        return int(sizes[0, 0]), int(sizes[0, 1])
 
     def describe_lengths(self, shortest: int, longest: int) -> str:
         """Problems of these lengths in words, such as "operands of 1 to 30 digits"."""

@@ -110,12 +110,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return super().split_of(in_row, cells[:, None])
 
     def format(self, digits, lengths):
-        width, height = self.size(lengths[0])
-        if (different := (lengths != lengths[0]).any(axis=1)).any():
-            other = self.size(lengths[different.argmax()])
-            raise ValueError(
-                f"boards of one batch must have one width and height, got {width} x {height} and {other[0]} x {other[1]}"
-            )
+        width, height = self.one_size(lengths)
         boards = digits[:, :height, :width]
         query = np.full((len(boards), height, width + 1), GREATER, dtype=np.uint8)
         query[:, :, :width] = np.where(boards, np.uint8(MINE), np.uint8(EMPTY_CELL))

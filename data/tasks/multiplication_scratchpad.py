@@ -39,9 +39,7 @@ class MultiplicationScratchpad(DecoderTask):
         return sum(lengths) + 1
 
     def format(self, digits, lengths):
-        if (lengths != lengths[:1]).any():
-            raise ValueError(f"problems of one batch must have the same lengths, got {np.unique(lengths, axis=0).tolist()}")
-        count, (first_length, second_length) = len(digits), lengths[0]
+        count, (first_length, second_length) = len(digits), self.one_size(lengths)
         first, second = digits[:, 0, :first_length], digits[:, 1, :second_length]
         partial = multiply_digits(np.repeat(first, second_length, axis=0), second.reshape(-1, 1))
         partial = partial.reshape(count, second_length, first_length + 1)

@@ -25,6 +25,10 @@ from longhand.modeling.pair_maps import Window
 class Task(Lengths, ABC):
     """Base of all tasks.
 
+    A task's file says how problems are drawn (`draw_operands`, if not uniformly by length), solved and written (`format` of
+    `DecoderTask`, `solve` of `EncoderTask`), how a question becomes a prompt, how an answer is read (`reader`), and what a
+    certificate must cover (`covering`). All else has a default. `Lengths` holds what concerns sizes.
+
     Attributes:
         family: the family of models that learns the task.
         operands: numbers in a problem; missing if problems differ in it.

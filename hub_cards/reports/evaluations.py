@@ -4,10 +4,11 @@ from pathlib import Path
 
 import torch
 
-from longhand.data import TASKS, EvaluationBatches
+from longhand.data import TASKS
 from longhand.data.families.family import to_device
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
 from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
+from longhand.hub_cards.runs.evaluation import draw_batch
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, format_medians, format_table, write_results
 
 
@@ -35,8 +36,7 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plot the attention of response tokens, averaged over problems of one length (paper 1, Fig. 7)."""
     model, task = checkpoint.model, checkpoint.task
-    collator = task.family.collator(model.config)
-    batch = EvaluationBatches(task, lengths, num_samples, seed, "test", num_samples, collator=collator)[0]
+    batch = draw_batch(model, task, lengths, num_samples, seed)
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:

@@ -34,13 +34,13 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
     # The model is certified for every length, so its line begins with the first one and does not end.
     _draw_certified(axes, window, sizes[0])
     note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
-    _draw(axes, table, ORANGE, "s")
+    axes.plot(table.x, table.y, color=ORANGE, marker="s")
     reached = f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
     reach = PUBLISHED_REACH["addition"]
     axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
-    _draw(axes, rival, BLACK, "^")
+    axes.plot(rival.x, rival.y, color=BLACK, marker="^")
     ids = "no positions, absolute positions,\nabsolute from a random start"
     note(axes, ids, (rival.x[-1], rival.y[-1]), (10, 8), BLACK, fontsize=10)
     plots.save_figure(figure, file)
@@ -71,14 +71,15 @@ def plot_tasks(
         axes.tick_params(labelsize=SMALL)
         plots.shade_trained(axes, sizes[recipe], "")
         if task in tables:
-            _draw(axes, median_line("", tables[task]), ORANGE, "s", size=2.5)
+            table = median_line("", tables[task])
+            axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
         if task in PUBLISHED_REACH:
             axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:
             _draw_certified(axes, window, sizes[recipe][0], size=2.5)
         else:
-            _draw(axes, window, BLUE, "o", size=2.5)
+            axes.plot(window.x, window.y, color=BLUE, marker="o", markersize=2.5)
     _draw_key(figure, panels[0, 0])
     figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
     figure.supylabel("exact match", fontsize=10)
@@ -94,10 +95,6 @@ def _draw_key(figure: Figure, axes: Axes) -> None:
         axes.fill_between([], [], color=GREEN, alpha=0.13, linewidth=0, label="trained sizes"),
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1.6, columnspacing=1.4)
-
-
-def _draw(axes: Axes, line: Line, colour: str, marker: str, size: float = 4.5) -> None:
-    axes.plot(line.x, line.y, color=colour, marker=marker, markersize=size)
 
 
 def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> None:

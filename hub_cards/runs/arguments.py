@@ -20,6 +20,7 @@ from longhand.data import Task
 from longhand.data.families import Family
 from longhand.data.plugins import Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.plugins import record_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import load_recipe
 
@@ -304,7 +305,7 @@ def parse_run(arguments: list[str]) -> Run:
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
     except StrictDataclassError as error:
-        raise ValueError(" ".join(str(error.__cause__ or error).split())) from error
+        raise ValueError(one_line(error.__cause__ or error)) from error
     collator = family.training_collator(config, positions)
     for derived, instead in _DERIVED.items():
         if derived in given.values:

@@ -1,6 +1,8 @@
 """The loader of checkpoints, and what a checkpoint's folder holds, checked before any of it is shown or published."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.hub import check_repo_id, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
@@ -82,10 +85,8 @@ def load_checkpoint(
     except ValueError as error:
         raise ValueError(f"{source}, {RECIPE_FILE}: {error}") from error
     model = load_model(source, trained, revision)
-    try:
+    with _loading(source):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
     return Checkpoint(
         name=checkpoint_name(source),
         model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
@@ -104,7 +105,7 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         ValueError: it is damaged, or made for another task or format.
     """
     model_class: Any = task.family.model_class
-    try:
+    with _loading(source):
         config, own = AutoConfig.from_pretrained(source, revision=revision), model_class.config_class
         if not isinstance(config, own):
             raise ValueError(
@@ -114,11 +115,18 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         model, loading = model_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise ValueError(f"{source} cannot be loaded: {' '.join(str(error).split())}") from error
     if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
         raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
     return model
+
+
+@contextmanager
+def _loading(source: str) -> Iterator[None]:
+    """Raise ValueError that names the checkpoint if a part of it cannot be loaded."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise ValueError(f"{source} cannot be loaded: {one_line(error)}") from error
 
 
 def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
@@ -139,7 +147,7 @@ def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
     except RemoteEntryNotFoundError:
         return {}
     except OSError as error:
-        raise ValueError(f"MODEL {source!r} cannot be read from the Hub: {' '.join(str(error).split())}") from error
+        raise ValueError(f"MODEL {source!r} cannot be read from the Hub: {one_line(error)}") from error
 
 
 def _load_plugins(recipe: dict[str, Any], source: str, revision: str | None, trust_remote_code: bool) -> None:
@@ -156,7 +164,7 @@ def _load_plugins(recipe: dict[str, Any], source: str, revision: str | None, tru
         try:
             return folder / name if folder.is_dir() else Path(hf_hub_download(source, name, revision=revision))
         except OSError as error:
-            raise ValueError(f"{source} lacks its plugin {name}: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{source} lacks its plugin {name}: {one_line(error)}") from error
 
     require_plugins(recipe, source, advise, fetch if trust_remote_code else None)
 
@@ -185,7 +193,7 @@ def check_repository(source: str, revision: str | None) -> None:
             return
         raise ValueError(
             f"MODEL {source!r} is neither a folder nor a repository in the cache, and {api.endpoint} cannot be asked: "
-            f"{' '.join(str(error).split())}"
+            f"{one_line(error)}"
         ) from error
 
 
@@ -334,13 +342,8 @@ def _read_task(recipe: dict[str, Any], file: Path) -> Task:
 
 def check_pickles(folder: Path) -> None:
     """Raise ValueError if a file that would be published can run code when it is loaded."""
-    pickles = [
-        file
-        for place in (folder, folder / BEST_FOLDER)
-        for file in sorted(place.glob("*"))
-        if file.suffix in PICKLE_SUFFIXES
-    ]
-    if pickles:
+    files = [*sorted(folder.glob("*")), *sorted((folder / BEST_FOLDER).glob("*"))]
+    if pickles := [file for file in files if file.suffix in PICKLE_SUFFIXES]:
         listed = ", ".join(str(file.relative_to(folder)) for file in pickles)
         raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
 
@@ -358,8 +361,7 @@ def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
     if not file.is_file():
         return []
     rows = read_results(file)
-    strangers = sorted({row["model"] for row in rows} - {name, f"{name}/{BEST_FOLDER}"})
-    if strangers:
+    if strangers := sorted({row["model"] for row in rows} - {name, f"{name}/{BEST_FOLDER}"}):
         raise ValueError(
             f"{file} is of another checkpoint ({', '.join(strangers)}, not {name}): evaluate this one with eval.py, or give "
             "the folder the name that it was evaluated under"

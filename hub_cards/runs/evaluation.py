@@ -26,9 +26,15 @@ RESPONSE_TOKENS_PER_BATCH = 4096
 
 def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
     """Raise ValueError for operands that the model cannot take, before any time is spent."""
-    collator = task.family.collator(model.config)
     for operands in lengths:
-        task.family.check_inputs(task, model, EvaluationBatches(task, operands, 1, 0, "test", 1, collator=collator)[0])
+        task.family.check_inputs(task, model, draw_batch(model, task, operands))
+
+
+def draw_batch(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], count: int = 1, seed: int = 0, split: str = "test"
+) -> dict[str, Any]:
+    """Return problems of a size as one batch of inputs for a model."""
+    return EvaluationBatches(task, operands, count, seed, split, count, collator=task.family.collator(model.config))[0]
 
 
 def evaluate_lengths(
@@ -62,34 +68,26 @@ def evaluate_lengths(
     for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
         began = time.perf_counter()
         accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
-        rows.append(
-            {
-                "model": name,
-                "task": task.name,
-                "length": task.size(operands)[0],
-                "length_b": task.size(operands)[1],
-                "num_samples": num_samples,
-                "seed": seed,
-                "decode": decode,
-                **accuracy,
-                "seconds": round(time.perf_counter() - began, 3),
-                "hardware": hardware(model.device),
-                "weights": weights,
-            }
-        )
+        took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
+        rows.append({**_describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
     return rows
+
+
+def _describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
+    """Return the fields of a row that say what was measured."""
+    length, length_b = task.size(operands)
+    size = {"model": name, "task": task.name, "length": length, "length_b": length_b}
+    return {**size, "num_samples": num_samples, "seed": seed}
 
 
 def _measure_accuracy(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
 ) -> dict[str, float]:
-    collator = task.family.collator(model.config)
-    one = EvaluationBatches(task, operands, 1, seed, split, 1, collator=collator)[0]
+    one = draw_batch(model, task, operands, 1, seed, split)
     batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
+    collator = task.family.collator(model.config)
     batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
-    measure: Callable[..., torch.Tensor] = task.family.forward_matches
-    if decode == "generate":
-        measure = generated_matches
+    measure: Callable[..., torch.Tensor] = generated_matches if decode == "generate" else task.family.forward_matches
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
         matches = torch.cat([measure(model, batches[index], answer_length) for index in range(len(batches))]).numpy()
@@ -106,15 +104,13 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
         A row for each of `lengths` and each place.
     """
     task, rows = checkpoint.task, []
-    collator = task.family.collator(checkpoint.model.config)
     for operands in lengths:
-        batch = EvaluationBatches(task, operands, num_samples, seed, "test", num_samples, collator=collator)[0]
+        batch = draw_batch(checkpoint.model, task, operands, num_samples, seed)
         with torch.inference_mode():
             logits, labels = task.family.forward(checkpoint.model, batch)
             masks: Any = task.family.right_tokens(logits, labels)
             accuracy = place_accuracy(*(mask.cpu() for mask in masks))
-        shared = {"model": checkpoint.name, "task": task.name, "length": task.size(operands)[0]}
-        shared |= {"length_b": task.size(operands)[1], "num_samples": num_samples, "seed": seed}
+        shared = _describe(checkpoint.name, task, operands, num_samples, seed)
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
     return rows
 

@@ -3,7 +3,7 @@
 import argparse
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +17,6 @@ from longhand.hub_cards.runs.arguments import (
     DataArguments,
     Parser,
     RunArguments,
-    field_meanings,
     read_arguments,
 )
 from longhand.hub_cards.runs.recipes import group_recipes, list_recipes
@@ -86,7 +85,8 @@ def describe_recipes() -> str:
     lines += ["", "Arguments of every recipe. Most recipes have other values than these defaults."]
     data = [option.name for option in fields(DataArguments)]
     groups = {"data and lengths": data, "training": RunArguments.__annotations__}
-    return _describe("\n".join(lines), Parser((DataArguments, RunArguments), add_help=False), groups)
+    kinds: Any = (DataArguments, RunArguments)
+    return _describe("\n".join(lines), Parser(kinds, add_help=False), groups)
 
 
 def describe_recipe(words: list[str]) -> str:
@@ -118,7 +118,7 @@ def describe_recipe(words: list[str]) -> str:
 def _describe(
     title: str,
     parser: Parser,
-    groups: dict[str, Iterable[str]],
+    groups: Mapping[str, Iterable[str]],
     values: dict[str, Any] | None = None,
     legal: dict[str, tuple[str, ...]] | None = None,
     note: str = "",
@@ -127,14 +127,15 @@ def _describe(
     page = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=title, formatter_class=_Formatter, add_help=False)
     page.epilog = "\n".join(_wrap(OTHERS) + _wrap(note))
     page.add_argument_group("code of your own").add_argument("--plugin", nargs="+", metavar="FILE", help=_PLUGIN)
-    # Of the meanings that transformers gives, the first sentence says what an argument is.
-    described = {name: " ".join(text.split()).partition(". ")[0] for name, text in field_meanings(TrainingArguments).items()}
-    described = {**described, **PUBLISHING_ARGUMENTS}
+    of_transformers = {option.name for option in fields(TrainingArguments)} - RunArguments.__annotations__.keys()
     for heading, names in {**groups, "publishing": PUBLISHING_ARGUMENTS}.items():
         group = page.add_argument_group(heading)
         for name in names:
             action = parser.argument(name)
-            own = name in RunArguments.__annotations__ or name not in described
+            meaning = PUBLISHING_ARGUMENTS.get(name) or action.help
+            if name in of_transformers:
+                # The first sentence says what an argument is.
+                meaning = " ".join(meaning.split()).partition(". ")[0]
             choices = (legal or {}).get(name) or [str(choice) for choice in action.choices or ()]
             action.metavar, more = f"{{{','.join(choices)}}}", ""
             if not choices:
@@ -144,9 +145,7 @@ def _describe(
             more += "".join(f"; {BOUNDS[bound][0]} {limit}" for bound, limit in action.bounds.items())
             value = (values or {}).get(name, action.initial)
             default = "unset" if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
-            action.help = f"{(action.help if own else described[name]).rstrip('.')}{more} (default: {default})".replace(
-                "%", "%%"
-            )
+            action.help = f"{meaning.rstrip('.')}{more} (default: {default})".replace("%", "%%")
             group._add_action(action)
     return page.format_help().rstrip("\n")
 

@@ -42,16 +42,13 @@ def load_recipe(name: str) -> dict[str, Any]:
         ValueError: there is no such recipe.
     """
     path = Path(name)
-    if path.name == name and (MODELS_FOLDER / name / RECIPE_FILE).is_file():
-        recipe = read_recipe(MODELS_FOLDER / name / RECIPE_FILE)
-    elif path.suffix in (".yaml", ".yml") and path.is_file():
-        recipe = read_recipe(path)
-    elif (path / RECIPE_FILE).is_file():
-        recipe = read_recipe(path / RECIPE_FILE)
-    else:
-        raise ValueError(
-            f"recipe {name!r} is unknown: choose one of {', '.join(list_recipes())}, or give a recipe.yaml file"
-        )
+    published = [MODELS_FOLDER / name / RECIPE_FILE] if path.name == name else []
+    given = path if path.suffix in (".yaml", ".yml") and path.is_file() else path / RECIPE_FILE
+    found = [file for file in (*published, given) if file.is_file()]
+    if not found:
+        names = ", ".join(list_recipes())
+        raise ValueError(f"recipe {name!r} is unknown: choose one of {names}, or give a recipe.yaml file")
+    recipe = read_recipe(found[0])
     return {**load_recipe(base), **recipe} if (base := recipe.pop("base", None)) else recipe
 
 

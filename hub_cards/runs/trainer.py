@@ -150,16 +150,9 @@ def make_trainer(run: Run) -> BatchTrainer:
 
 def _training_batches(run: Run) -> FreshBatches | FixedBatches:
     training, data = run.training, run.data
-    options: dict[str, Any] = {
-        "min_length": data.min_length,
-        "max_length": data.max_length,
-        "seed": training.data_seed,
-        "collator": run.training_collator,
-        "batch_size": training.batch_size,
-        "num_batches": training.max_steps,
-        "accumulation": training.gradient_accumulation_steps,
-        **_share(run),
-    }
+    options: dict[str, Any] = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
+    options |= {"batch_size": training.batch_size, "num_batches": training.max_steps, "collator": run.training_collator}
+    options |= {"accumulation": training.gradient_accumulation_steps, **_share(run)}
     if data.num_train_samples is None:
         return FreshBatches(run.task, **options)
     return FixedBatches(run.task, data.num_train_samples, **options)

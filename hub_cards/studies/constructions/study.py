@@ -6,7 +6,7 @@ python -m longhand.hub_cards.studies constructions addition --max_length 10000 -
 import argparse
 from pathlib import Path
 
-from longhand.data import build_tokenizer, task_from_recipe
+from longhand.data import task_from_recipe
 from longhand.data.checks import check_integer
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.studies.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
@@ -40,7 +40,7 @@ def run(name: str, max_length: int, folder: Path | None = None, operands: int | 
     except OSError as error:
         raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
     model.save_pretrained(folder)
-    build_tokenizer(task.end_token).save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
     description = f"{construction.statement}; built, not trained; exact up to {capacity} digits"
     command = f"python -m longhand.hub_cards.studies constructions {name} --max_length {capacity}"
     command += "".join(f" --{option} {value}" for option, value in options.items())

@@ -131,18 +131,16 @@ def train_model(
 
 @torch.inference_mode()
 def sampled_losses(
-    models: dict[str, FactoredLinearAttention], theta: torch.Tensor, target: torch.Tensor, num_samples: int, seed: int
-) -> dict[str, torch.Tensor]:
-    """Mean squared error at every position over `num_samples` unpadded sequences, the same sequences for all models."""
+    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, num_samples: int, seed: int
+) -> torch.Tensor:
+    """Return the mean squared error at every position over `num_samples` unpadded sequences, which follow from the seed."""
     generator = make_generator(seed, "linear-attention", "test")
-    sums = {method: torch.zeros(NUM_POSITIONS, dtype=torch.float64) for method in models}
+    total = torch.zeros(NUM_POSITIONS, dtype=torch.float64)
     for begin in range(0, num_samples, _BATCH_SIZE):
         size = (min(_BATCH_SIZE, num_samples - begin), NUM_POSITIONS, HIDDEN_SIZE)
         tokens = torch.from_numpy(generator.standard_normal(size, dtype=np.float32))
-        answers = (tokens @ theta) @ target.T
-        for method, model in models.items():
-            sums[method] += (model(tokens) - answers).square().sum(0, dtype=torch.float64)
-    return {method: total / num_samples for method, total in sums.items()}
+        total += (model(tokens) - (tokens @ theta) @ target.T).square().sum(0, dtype=torch.float64)
+    return total / num_samples
 
 
 def run_setting(
@@ -154,18 +152,17 @@ def run_setting(
         A row for each method and position, and by method the learned matrix <v, theta> A, which theory compares with the
         task. Positions of rows count from 1, as in the paper: the window has positions 1 to `window`.
     """
-    models, trained = {}, {}
+    rows, matrices = [], {}
     for method in METHODS:
         started = time.perf_counter()
-        models[method], theta = initial_model(method, seed)
-        loss = train_model(models[method], theta, setting.target, setting.pairs(method), steps, bar)
-        trained[method] = (loss, round(time.perf_counter() - started, 2))
-    sampled = sampled_losses(models, theta, setting.target, num_samples, seed)
-    rows, matrices = [], {}
-    for method, model in models.items():
+        model, theta = initial_model(method, seed)
+        loss = train_model(model, theta, setting.target, setting.pairs(method), steps, bar)
+        seconds = round(time.perf_counter() - started, 2)
         with torch.no_grad():
-            expected = population_losses(model.effective_matrix(), model.value, setting.target, theta)
-            matrices[method] = (model.value @ theta) * model.effective_matrix()
+            matrix = model.effective_matrix()
+            expected = population_losses(matrix, model.value, setting.target, theta)
+            matrices[method] = (model.value @ theta) * matrix
+        sampled = sampled_losses(model, theta, setting.target, num_samples, seed)
         rows += [
             {
                 "model": method,
@@ -176,15 +173,15 @@ def run_setting(
                 "betas": setting.betas,
                 "seed": seed,
                 "steps": steps,
-                "training_loss": trained[method][0],
+                "training_loss": loss,
                 "position": position,
-                "test_loss": float(expected[position - 1]),
-                "sampled_test_loss": float(sampled[method][position - 1]),
+                "test_loss": test_loss,
+                "sampled_test_loss": sampled_loss,
                 "num_samples": num_samples,
                 "hardware": hardware(torch.device("cpu")),
-                "run_seconds": trained[method][1],
+                "run_seconds": seconds,
             }
-            for position in range(1, NUM_POSITIONS + 1)
+            for position, (test_loss, sampled_loss) in enumerate(zip(expected.tolist(), sampled.tolist(), strict=True), 1)
         ]
     return rows, matrices
 
