@@ -22,11 +22,14 @@ from longhand.modeling.vocabulary import ALL_TOKENS, PAD
 _CHARACTERS = character_table(ALL_TOKENS)
 
 HARMLESS_SETTINGS = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
+    *("bos_token_id", "eos_token_id", "transformers_version", "_from_model_config"),
     *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-    "do_sample",
 }
-"""Settings of generation_config that do not change what greedy decoding writes. The end token is checked separately."""
+"""Settings of generation_config that do not change what greedy decoding writes, whatever they are.
+
+The end token is checked separately. `do_sample` must be off, and `pad_token_id` must be padding: transformers hides that token
+in every prompt that comes without a mask.
+"""
 
 
 @dataclass
@@ -105,14 +108,20 @@ class Decoder(Family):
         if config.coupling not in task.couplings:
             legal = " or ".join(map(repr, task.couplings))
             raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
-        ends = config.eos_token_id, model.generation_config.eos_token_id
+        self.check_greedy(task, model)
+
+    def check_greedy(self, task, model):
+        """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
+        ends = model.config.eos_token_id, model.generation_config.eos_token_id
         if any(end not in (task.end_token, [task.end_token]) for end in ends):
             raise ValueError(
                 f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
                 f"(generation_config; {ends[0]} in config)"
             )
         settings = model.generation_config.to_diff_dict()
-        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in HARMLESS_SETTINGS]:
+        legal = {"do_sample": (None, False), "pad_token_id": (None, PAD)}
+        harmless = HARMLESS_SETTINGS | {name for name, values in legal.items() if settings.get(name) in values}
+        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
     def columns(self, task, digits, lengths, position_id_type, generator):
@@ -169,6 +178,7 @@ class Decoder(Family):
     def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding."""
         self.check_generation(task)
+        self.check_greedy(task, model)
         check_characters("".join(question.split()), model.config.vocab_size)
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
         with torch.inference_mode():
