@@ -88,6 +88,7 @@ def relocate_best(checkpoint: Path) -> None:
 
 def save_final(trainer: BatchTrainer, run: Run) -> None:
     """Put the last weights at the run's root and the best ones in `best`, each whole or not at all."""
+    trainer.check_weights()
     partial = run.folder / ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     model = trainer.accelerator.unwrap_model(trainer.model)
