@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .vocabulary import EQUALS, PAD, decode
+from .vocabulary import EQUALS, PAD, TOKENS, UNKNOWN, decode
 
 
 def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
@@ -30,18 +30,20 @@ def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
     """Raise ValueError for an attention mask of another shape than (batch, columns); None is legal."""
     if attention_mask is not None and tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
+    if attention_mask is not None and not attention_mask.any(1).all():
+        raise ValueError("attention_mask must show a token of every row, got a row of zeros")
 
 
-def check_padding(input_ids: Tensor, attention_mask: Tensor | None, is_query: Tensor | None = None) -> None:
-    """Raise ValueError if a mask (batch, tokens) shows padding, or hides a token of the query.
+def hidden_tokens(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Return which tokens (batch, tokens) a mask hides."""
+    return torch.zeros_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask == 0
 
-    Args:
-        is_query: (batch, tokens), False for what may be hidden or shown as the caller likes; None for an input in which
-            everything may be hidden and no padding may be shown.
-    """
-    padding = input_ids == PAD
-    hidden = torch.zeros_like(padding) if attention_mask is None else attention_mask == 0
-    wrong = padding & ~hidden if is_query is None else (padding != hidden) & is_query
+
+def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows padding on the left, or hides a token up to the first `=`."""
+    is_equals = input_ids == EQUALS
+    in_query = is_equals.cumsum(1) - is_equals.long() == 0
+    wrong = in_query & (hidden_tokens(input_ids, attention_mask) != (input_ids == PAD))
     if wrong.any():
         row = int(wrong.any(1).int().argmax())
         raise ValueError(
@@ -50,10 +52,14 @@ def check_padding(input_ids: Tensor, attention_mask: Tensor | None, is_query: Te
         )
 
 
-def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> None:
-    """Raise ValueError if a mask (batch, tokens) shows padding on the left, or hides a token up to the first `=`."""
-    is_equals = input_ids == EQUALS
-    check_padding(input_ids, attention_mask, is_query=is_equals.cumsum(1) - is_equals.long() == 0)
+def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows padding, or a character that the tokenizer did not know."""
+    shown = ~hidden_tokens(input_ids, attention_mask)
+    for token in (PAD, UNKNOWN):
+        if (wrong := shown & (input_ids == token)).any():
+            row, column = wrong.nonzero()[0].tolist()
+            reason = "pass the tokenizer's attention_mask" if token == PAD else "the vocabulary lacks this character"
+            raise ValueError(f"{TOKENS[token]} at column {column} of row {row} is not hidden: {reason}")
 
 
 def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:

@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
-from .input_checks import check_input_ids, check_mask, check_padding
+from .input_checks import check_input_ids, check_mask, check_shown
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT
@@ -235,7 +235,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         check_mask(attention_mask, *embeddings.shape[:2])
         if input_ids is not None:
-            check_padding(input_ids, attention_mask)
+            check_shown(input_ids, attention_mask)
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")

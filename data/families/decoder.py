@@ -17,19 +17,21 @@ from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import ANY_TASK, plan_position_ids
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.vocabulary import ALL_TOKENS, PAD
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD
 
 _CHARACTERS = character_table(ALL_TOKENS)
 
-HARMLESS_SETTINGS = {
-    *("bos_token_id", "eos_token_id", "transformers_version", "_from_model_config"),
-    *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-}
-"""Settings of generation_config that do not change what greedy decoding writes, whatever they are.
+HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
+"""Settings of generation_config that may have any value; the end token is checked separately."""
 
-The end token is checked separately. `do_sample` must be off, and `pad_token_id` must be padding: transformers hides that token
-in every prompt that comes without a mask.
-"""
+HARMLESS_FLAGS = (
+    *("use_cache", "return_dict_in_generate"),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+)
+"""Settings that may be True or False: they do not change what greedy decoding writes."""
+
+GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
+"""Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
 
 
 @dataclass
@@ -78,6 +80,8 @@ class Decoder(Family):
         }
 
     def check_config(self, task, config):
+        if config.is_encoder_decoder:
+            raise ValueError(f"is_encoder_decoder must be False for a decoder, got {config.is_encoder_decoder!r}")
         if config.coupling not in (*task.couplings, *ANY_TASK):
             raise ValueError(
                 f"was made for the coupling rule {config.coupling!r}, "
@@ -119,8 +123,8 @@ class Decoder(Family):
                 f"(generation_config; {ends[0]} in config)"
             )
         settings = model.generation_config.to_diff_dict()
-        legal = {"do_sample": (None, False), "pad_token_id": (None, PAD)}
-        harmless = HARMLESS_SETTINGS | {name for name, values in legal.items() if settings.get(name) in values}
+        harmless = {*HARMLESS_SETTINGS, *(name for name in HARMLESS_FLAGS if isinstance(settings.get(name), bool))}
+        harmless |= {name for name, value in GREEDY_SETTINGS.items() if settings.get(name) in (None, value)}
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 

@@ -378,9 +378,12 @@ def check_pickles(folder: Path) -> None:
 
 def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    classes = (getattr(config, "auto_map", None) or {}).values()
+    auto_map = getattr(config, "auto_map", None) or {}
+    if not isinstance(auto_map, dict):
+        raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
+    classes = auto_map.values()
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
-    if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
+    if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
         raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")
 
 

@@ -349,7 +349,7 @@ def run_prompt(subjects: Subjects, given: Input) -> None:
             output = checkpoint.model.generate(**inputs, **options)
             decode = checkpoint.tokenizer.decode
             responses = [decode(row[inputs["input_ids"].shape[1] :], skip_special_tokens=True) for row in output]
-            return [checkpoint.task.read_answer(response) for response in responses]
+            return [checkpoint.task.reader.read(response) for response in responses]
 
     outcome = attempt(work)
     right = None if damage in ODD["unsolvable"] else True if forward else sums
@@ -362,8 +362,11 @@ def run_encoder_prompt(subjects: Subjects, given: Input) -> None:
     checkpoint, damage = subjects.encoder, given["damage"]
     texts = prompt_texts(given)
     inputs = dict(checkpoint.tokenizer(texts, return_tensors="pt", padding=True, padding_side="right"))
-    if damage.startswith(("padding", "keep", "two_equals", "no_equals", "no_begin", "two_begins", "left")):
+    # What no encoder has, what is no damage to one, and 21, which is a letter.
+    if damage.startswith(("padding", "keep", "two_equals", "no_equals", "no_begin", "two_begins", "left", "mask_hides")):
         return
+    if damage == "id_too_large":
+        damage = "id_huge"
     with torch.inference_mode():
         alone = [checkpoint.model(**checkpoint.tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
     options = damaged_inputs(inputs, damage, given["place"])
