@@ -44,6 +44,7 @@ class CouplingRule:
         capacity: returns a phrase for the longest query whose ids fit into 1..n, given n.
         relations: the relations that a token needs to see to predict the next token, for a window (see `pair_maps`);
             empty if the rule names none.
+        reads_any_text: whether the rule reads the text of every task.
     """
 
     name: str
@@ -51,13 +52,11 @@ class CouplingRule:
     levels: int
     capacity: Callable[[int], str]
     relations: tuple[Relation, ...] = ()
+    reads_any_text: bool = False
 
 
 COUPLING_RULES: dict[str, CouplingRule] = {}
 """All rules by name; `coupling_rule` fills it."""
-
-ANY_TASK: list[str] = []
-"""Names of the rules that read the text of every task; `coupling_rule` fills it."""
 
 PlanFunction = Callable[[Tensor, int], Plan]
 
@@ -71,7 +70,7 @@ def coupling_rule(
         levels: as for `CouplingRule`.
         capacity: as for `CouplingRule`.
         relations: as for `CouplingRule`.
-        reads_any_text: whether the rule reads the text of every task.
+        reads_any_text: as for `CouplingRule`.
 
     Raises:
         ValueError: the name is taken by another function, or a relation has not one entry per level.
@@ -83,12 +82,15 @@ def coupling_rule(
             raise ValueError(f"a relation of the coupling rule {name!r} must have {levels} entries, got {wrong[0]}")
         holder = COUPLING_RULES.get(name)
         check_free("coupling rule", name, plan, holder.plan if holder else None)
-        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations)
-        if reads_any_text and name not in ANY_TASK:
-            ANY_TASK.append(name)
+        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations, reads_any_text)
         return plan
 
     return add
+
+
+def any_text_rules() -> list[str]:
+    """Return the names of the rules that read the text of every task."""
+    return [name for name, rule in COUPLING_RULES.items() if rule.reads_any_text]
 
 
 def shift_position_ids(position_ids: Tensor, offset: Tensor, max_position_ids: int | None = None) -> Tensor:

@@ -537,7 +537,11 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         pair_map: Tensor | None = None,
+        neighbours: Neighbours | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
@@ -550,12 +554,11 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             pair_map: relations (batch or 1, tokens, past + tokens), for a position encoding that reads them; derived from
                 `position_ids` if omitted, which is not possible if `past_key_values` hold tokens. If given, all pairs are
                 scored, under a window too.
+            neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
+                encoding with a window; derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
             logits_to_keep: number of last tokens, or the indices of tokens, for which the last layer, the final norm and
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
-            kwargs: `inputs_embeds`, `past_key_values` and `use_cache` as in transformers, and `neighbours`: the keys that
-                each token may attend to, in place of a pair map and of `attention_mask`, for an encoding with a window;
-                derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested.
@@ -566,7 +569,16 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
-            input_ids, attention_mask, position_ids, pair_map, logits_to_keep=logits_to_keep, **kwargs
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            pair_map=pair_map,
+            neighbours=neighbours,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            logits_to_keep=logits_to_keep,
+            **kwargs,
         )
         hidden_states = outputs.last_hidden_state
         if self.config.tie_word_embeddings:

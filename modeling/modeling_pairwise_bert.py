@@ -361,6 +361,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         pair_map: Tensor | None = None,
         position_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
@@ -373,7 +374,6 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 if omitted. See `encoder_maps.virtual_indices`.
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
-            kwargs: `inputs_embeds` and others as in transformers.
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
@@ -383,7 +383,14 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 (rules other than `relative`), or has a multiplier that is too long; a map has values that the rule does not
                 give.
         """
-        outputs = self.model(input_ids, pair_map, position_ids, attention_mask, **kwargs)
+        outputs = self.model(
+            input_ids=input_ids,
+            pair_map=pair_map,
+            position_ids=position_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)

@@ -4,10 +4,8 @@ import sys
 
 from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
 from longhand.hub_cards.publishing.families import FAMILY_CARDS
-from longhand.modeling.coupling import ANY_TASK
 
 KEPT = [(registry, dict(registry)) for registry in (*REGISTRIES.values(), FAMILY_CARDS)]
-ANY = list(ANY_TASK)
 
 
 def forget_plugins():
@@ -15,7 +13,6 @@ def forget_plugins():
     for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
         del sys.modules[name]
     PLUGINS.clear()
-    ANY_TASK[:] = ANY
     for registry, before in KEPT:
         registry.clear()
         registry.update(before)

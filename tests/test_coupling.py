@@ -9,7 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from longhand import CoupledGPTConfig
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.coupling import ANY_TASK, COUPLING_RULES, shift_position_ids
+from longhand.modeling.coupling import COUPLING_RULES, any_text_rules, shift_position_ids
 from longhand.modeling.pair_maps import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
@@ -355,11 +355,10 @@ def toy(input_ids, columns):
 @pytest.fixture
 def forget_rules():
     """Rules that a test registers are forgotten after it."""
-    rules, any_task = COUPLING_RULES.copy(), ANY_TASK.copy()
+    rules = COUPLING_RULES.copy()
     yield
     COUPLING_RULES.clear()
     COUPLING_RULES.update(rules)
-    ANY_TASK[:] = any_task
 
 
 def test_a_rule_of_another_file_is_one_of_all_rules_and_may_be_imported_again(forget_rules):
@@ -367,7 +366,7 @@ def test_a_rule_of_another_file_is_one_of_all_rules_and_may_be_imported_again(fo
         exec(RULE_FILE, {"__name__": "my_rules"})
     rule = COUPLING_RULES["toy"]
     assert (rule.name, rule.levels, rule.relations, rule.capacity(7)) == ("toy", 2, ((0, 1),), "7 tokens")
-    assert ANY_TASK == ["sequential", "abacus", "toy"]
+    assert any_text_rules() == ["sequential", "abacus", "toy"]
     assert CoupledGPTConfig(coupling="toy").position_levels == 2
     assert ids_of("toy", "$1=").tolist() == [[1, 2, 3], [1, 2, 3]]
 

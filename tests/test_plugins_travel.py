@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.coupling import ANY_TASK, COUPLING_RULES
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
 RULE = """
@@ -63,7 +63,6 @@ def plugins(tmp_path, monkeypatch):
     yield
     COUPLING_RULES.pop("distance_from_equals", None)
     POSITION_ENCODINGS.pop("doubled", None)
-    ANY_TASK.remove("distance_from_equals")
     del sys.modules["distance_rule"], sys.modules["doubled_table"]
 
 

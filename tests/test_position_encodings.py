@@ -21,10 +21,10 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.modeling.coupling import (
-    ANY_TASK,
     COUPLING_RULES,
     CouplingRule,
     Plan,
+    any_text_rules,
     largest_position_ids,
     plan_position_ids,
 )
@@ -320,7 +320,7 @@ DECODER_TASKS = [name for name, task in TASKS.items() if issubclass(task, Decode
 @pytest.mark.parametrize("name", DECODER_TASKS)
 def test_every_task_can_have_every_rule_for_any_task(name):
     examples = examples_of(TASKS[name]())
-    for rule in ANY_TASK:
+    for rule in any_text_rules():
         run = parse_run(["addition", "--task", name, "--coupling", rule, "--until_certified", "False"])
         assert run.config.coupling == rule
         batch = run.task.family.collator(run.config)(examples)
@@ -346,7 +346,7 @@ def test_abacus_reads_texts_without_equals_sign_or_begin(text, expected):
     assert COUPLING_RULES["abacus"].plan(tokens, 8).position_ids.tolist() == [[expected]]
 
 
-@pytest.mark.parametrize("rule", ANY_TASK)
+@pytest.mark.parametrize("rule", any_text_rules())
 def test_rules_for_any_task_plan_a_response_as_long_as_the_query(rule):
     batch = tokenizer(["653+049=2070", "7+12=91"], padding=True, return_tensors="pt").input_ids
     plan = COUPLING_RULES[rule].plan(batch, 40)

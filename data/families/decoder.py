@@ -15,7 +15,7 @@ from longhand.data.formatting import Examples
 from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.coupling import ANY_TASK, plan_position_ids
+from longhand.modeling.coupling import any_text_rules, plan_position_ids
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD
 
@@ -66,7 +66,7 @@ class Decoder(Family):
 
     def config_options(self, task, arguments=None):
         arguments = arguments or PositionArguments()
-        legal = dict.fromkeys((*task.couplings, *ANY_TASK))
+        legal = dict.fromkeys((*task.couplings, *any_text_rules()))
         if arguments.coupling not in (None, *legal):
             raise ValueError(
                 f"coupling {arguments.coupling!r} does not read this format of {task.name!r}: "
@@ -82,7 +82,7 @@ class Decoder(Family):
     def check_config(self, task, config):
         if config.is_encoder_decoder:
             raise ValueError(f"is_encoder_decoder must be False for a decoder, got {config.is_encoder_decoder!r}")
-        if config.coupling not in (*task.couplings, *ANY_TASK):
+        if config.coupling not in (*task.couplings, *any_text_rules()):
             raise ValueError(
                 f"was made for the coupling rule {config.coupling!r}, "
                 f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"

