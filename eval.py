@@ -1,6 +1,7 @@
 """Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
 from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_certificate
 from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
     check_attentions,
     check_lengths,
@@ -37,6 +38,7 @@ from longhand.hub_cards.runs.results import (
 
 PLACES_FILE = "places.jsonl"
 POSITION_MAPS_FILE = "positions.jsonl"
+MOST_LENGTHS = 10_000
 
 EXAMPLES = """examples
   python eval.py outputs/addition --lengths 10:200:10
@@ -54,23 +56,25 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
     Raises:
         ValueError: the text is neither, or a length is below `least`.
     """
+    lengths: Sequence[int]
     try:
         if ":" in text:
             start, stop, *step = map(int, text.split(":"))
-            lengths = list(range(start, stop + 1, *step))
+            lengths = range(start, stop + 1, *step)
         else:
             lengths = [int(part) for part in text.split(",")]
     except (TypeError, ValueError):
         lengths = []
-    if not lengths or min(lengths) < least:
+    if not 0 < len(lengths) <= MOST_LENGTHS or min(lengths) < least:
         raise ValueError(
-            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more"
+            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more, "
+            f"{MOST_LENGTHS:,} lengths at most"
         )
-    return lengths
+    return list(lengths)
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python eval.py",
         description=__doc__,
         epilog=EXAMPLES,
@@ -322,10 +326,9 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
-    options = parse_arguments(arguments)
     logging.disable_progress_bar()
-    with refusing_in_one_line():
-        run(options)
+    with interruptible("run the command again"), refusing_in_one_line(OSError):
+        run(parse_arguments(arguments))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
-from longhand.hub_cards.runs.console import one_line, refusing_in_one_line
+from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import claim_folder, relocate_best, remove_checkpoints, save_final, start_folder
 from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
 from longhand.hub_cards.runs.recipes import list_recipes
-from longhand.hub_cards.runs.trainer import BatchTrainer, make_trainer, resume_certified
+from longhand.hub_cards.runs.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
 
 
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
@@ -151,6 +151,12 @@ def main(arguments: list[str] | None = None) -> None:
     if show_help(arguments):
         return
     logging.disable_progress_bar()
+    with interruptible("the same command with --resume continues the run, if it has begun"):
+        run_command(arguments)
+
+
+def run_command(arguments: list[str]) -> None:
+    """Check everything, train, and push what is to be pushed."""
     # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
     with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
         run = parse_run(arguments)
@@ -161,7 +167,12 @@ def main(arguments: list[str] | None = None) -> None:
         trainer = make_trainer(run)
     # No process may write into the folder before all have looked into it.
     run.training.distributed_state.wait_for_everyone()
-    if not train(run, trainer, checkpoint):
+    try:
+        certified = train(run, trainer, checkpoint)
+    except NotFinite as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        raise SystemExit(1) from error
+    if not certified:
         unpushed = f"; it was not pushed: {by_hand(run, place)} does it all the same" if place else ""
         print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
         raise SystemExit(1)

@@ -3,6 +3,7 @@
 The datasets here are indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +19,9 @@ from longhand.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from longhand.data.tasks.decoder_task import DecoderTask
+
+_BYTES_PER_DIGIT = 8
+"""Memory that a problem takes for each digit of its operands while it is made, at least."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -180,6 +184,12 @@ class EvaluationBatches(Batches):
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
         super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
+        needed = num_samples * sum(lengths) * _BYTES_PER_DIGIT
+        if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+            raise ValueError(
+                f"{num_samples:,} problems of {lengths} digits need about {needed / 2**30:,.0f} GiB of memory, this machine "
+                f"has {memory / 2**30:,.0f}: choose fewer or shorter ones"
+            )
         generator = make_generator(seed, split, "evaluation", *lengths)
         self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
 

@@ -35,7 +35,7 @@ from longhand.hub_cards.publishing.push import (
     push_model,
 )
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.plugins import add_plugin_option
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
@@ -122,7 +122,7 @@ def add_destination(destination) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line. `kind` is what to push: model, dataset or metric."""
     style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
+    parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
     for name, add_content in {"model": add_model, "dataset": add_dataset, "metric": add_metric}.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
@@ -166,11 +166,10 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
-    options = make_parser().parse_args(arguments)
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    with refusing_in_one_line():
-        run(options)
+    with interruptible("run the command again"), refusing_in_one_line():
+        run(make_parser().parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from transformers.generation import GenerationMixin
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
+from .input_checks import check_input_ids, check_mask, check_query_padding
 from .pair_maps import Neighbours, with_levels
+from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
 
@@ -42,10 +44,13 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
 
         Raises:
-            ValueError: the plan covers only the prompt, or the way of decoding cannot have coupled ids.
+            ValueError: a prompt is not legal or not padded on the left, the plan covers only the prompt, or the way of
+                decoding cannot have coupled ids.
         """
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         position_ids = kwargs.get("position_ids")
+        if prompt is not None:
+            check_mask(kwargs.get("attention_mask"), *check_input_ids(prompt, self.config.vocab_size).shape)
         if prompt is not None and position_ids is not None and position_ids.shape[-1] <= prompt.shape[1]:
             raise ValueError(
                 f"position_ids passed to generate() must cover prompt and response: got {position_ids.shape[-1]} "
@@ -65,6 +70,10 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
+        # Without a mask, transformers hides pad_token_id; that is another token if the settings say so.
+        check_query_padding(input_ids, model_kwargs.get("attention_mask"))
+        if (input_ids[:, -1] == PAD).any():
+            raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
         model_kwargs["plan_is_derived"] = True
         columns = input_ids.shape[1] + self._response_length(input_ids)
         return self.model.plan_position_ids(input_ids, columns)

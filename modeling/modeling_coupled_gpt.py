@@ -20,6 +20,7 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
 from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
+from .input_checks import check_input_ids, check_logits_to_keep, check_mask, check_pair_map, check_query_padding
 from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .packing import distinct_rows
 from .pair_maps import Neighbours, with_levels
@@ -316,6 +317,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
         if pair_map is not None:
+            shape = inputs.hidden_states.shape if inputs.row_index is None else inputs.row_index.shape
+            check_pair_map(pair_map, *shape[:2], inputs.num_keys, self.position_encoding.relation_limits)
             inputs.pair_map = pair_map[:, inputs.queries]
         elif neighbours is not None:
             inputs.neighbours = neighbours.select(inputs.queries)
@@ -341,10 +344,14 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if past_key_values is not None and past_key_values.is_compileable:
             raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
-        if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.shape[1] != past_length + tokens):
-            raise ValueError(f"attention_mask must be (batch, {past_length + tokens}), got {tuple(attention_mask.shape)}")
-        position_ids = self._resolve_position_ids(input_ids, position_ids, tokens, past_length)
+        if input_ids is not None:
+            input_ids = check_input_ids(input_ids, self.config.vocab_size)
+        batch, tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
+        check_mask(attention_mask, batch, past_length + tokens)
+        check_logits_to_keep(logits_to_keep, tokens)
+        if position_ids is None and input_ids is not None and not past_length:
+            check_query_padding(input_ids, attention_mask)
+        position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
         else:
@@ -438,7 +445,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             position_ids = position_ids.expand(len(present), -1, -1)
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
-    def _resolve_position_ids(self, input_ids, position_ids, tokens, past_length) -> Tensor | None:
+    def _resolve_position_ids(self, input_ids, position_ids, batch, tokens, past_length) -> Tensor | None:
         """Return the ids as (batch or 1, levels, tokens), derived if omitted; None if the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
@@ -450,8 +457,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                 )
             position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
         levels, position_ids = self.config.position_levels, with_levels(position_ids)
-        if (shape := tuple(position_ids.shape))[1:] != (levels, tokens):
-            raise ValueError(f"position_ids must be (batch or 1, {levels} levels, {tokens} tokens), got {shape}")
+        if (shape := tuple(position_ids.shape))[1:] != (levels, tokens) or shape[0] not in (1, batch):
+            raise ValueError(f"position_ids must be ({batch} or 1, {levels} levels, {tokens} tokens), got {shape}")
+        if past_length == 0:
+            self.position_encoding.check(position_ids)
         return position_ids
 
     def _embed(self, token_embeddings, position_ids):
@@ -555,8 +564,9 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         tokens, unless attentions or hidden states are requested.
 
         Raises:
-            ValueError: ids must be derived and a row of `input_ids` is not of the rule's form; an id is outside the
-                learned table; ids, pair map or neighbours are missing beside a cache.
+            ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is
+                not of the rule's form, or the mask hides other tokens than padding; an id is outside the learned table;
+                ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,

@@ -17,6 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
+from .input_checks import check_input_ids, check_mask, check_shown
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .vocabulary import FIRST_TEXT
@@ -229,11 +230,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if input_ids is not None and (input_ids.ndim != 2 or input_ids.numel() == 0):
-            raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
+        if input_ids is not None:
+            input_ids = check_input_ids(input_ids, self.config.vocab_size)
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if attention_mask is not None and attention_mask.shape != embeddings.shape[:2]:
-            raise ValueError(f"attention_mask must be {tuple(embeddings.shape[:2])}, got {tuple(attention_mask.shape)}")
+        check_mask(attention_mask, *embeddings.shape[:2])
+        if input_ids is not None:
+            check_shown(input_ids, attention_mask)
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
@@ -275,6 +277,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         indices = virtual_indices(input_ids) if position_ids is None else position_ids
         if indices.shape[-1] != tokens or indices.ndim != 2:
             raise ValueError(f"position_ids must be (batch or 1, {tokens} tokens), got {tuple(indices.shape)}")
+        if not 0 <= int(indices.min()) <= int(indices.max()) < 2**31:
+            raise ValueError(f"position_ids must be in 0..2**31-1, got {int(indices.min())}..{int(indices.max())}")
         indices, config = indices.expand(len(input_ids), -1), self.config
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
-from .pair_maps import FAVOUR, Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
+from .pair_maps import FAVOUR, NOT_RELATED, Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
 from .registry import check_free
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
@@ -59,6 +59,9 @@ class PositionEncoding(nn.Module):
     position_samplings: tuple[str, ...] = ("fixed",)
     """Legal ways to vary position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
 
+    relation_limits: tuple[int, int] | None = None
+    """Smallest and largest relation of a pair map; None if every integer is one."""
+
     options: tuple[str, ...] = ()
     """Fields of the configuration that only some encodings read, this one among them."""
 
@@ -70,9 +73,11 @@ class PositionEncoding(nn.Module):
         """Draw the initial values of the parameters that the encoding itself owns."""
 
     def check(self, position_ids: Tensor) -> None:
-        """Raise ValueError for ids that the encoding cannot represent: negative ids, and others in some encodings."""
-        if (smallest := int(position_ids.min())) < 0:
-            raise ValueError(f"position ids must be 0 (none) or above, got {smallest}")
+        """Raise ValueError for ids that the encoding cannot represent: outside int32, negative, and others in some."""
+        smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
+        if smallest < 0 or largest >= 2**31:
+            outside = smallest if smallest < 0 else largest
+            raise ValueError(f"position ids must be 0 (none) or above, below 2**31, got {outside}")
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
@@ -207,6 +212,7 @@ class PairwiseBias(PositionEncoding):
         self.windowed = config.windowed
         self.window = config.relation_range or COUPLING_RULES[config.coupling].relations
         relations = num_coupled_relations(self.window, config.position_levels)
+        self.relation_limits = (NOT_RELATED if self.windowed else 0, relations - 1)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
 
     def init_weights(self):
@@ -277,6 +283,7 @@ class T5Bias(TokenDistanceBias):
 
     def __init__(self, config):
         super().__init__(config)
+        self.relation_limits = (0, config.relative_attention_num_buckets - 1)
         self.bucket_bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, config.num_attention_heads))
 
     def init_weights(self):

@@ -243,7 +243,7 @@ def test_questions_are_answered(task):
         assert numbers([ENCODER_TOKENS.index(token) for token in prompt]) == tuple(
             map(int, re.split("[+*]", task.example_question))
         )
-    for question in ("653", "6-5", "653+-4", "a+b", "6 + 5 + 4"):
+    for question in ("653", "6-5", "653+-4", "a+b", "6 + 5 + 4", "1 2+3", "1 2*3", "6\u00a0+5", "7\u3000*5"):
         with pytest.raises(ValueError, match=re.escape(f"such as {task.example_question!r}")):
             task.prompt(question)
 

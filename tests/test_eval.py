@@ -1,3 +1,5 @@
+import json
+import os
 import shutil
 
 import pytest
@@ -149,7 +151,88 @@ def test_damaged_checkpoints_are_refused(main_job, tmp_path, capsys):
     (main := tmp_path / "config").mkdir()
     shutil.copytree(main_job, main, dirs_exist_ok=True)
     (main / "config.json").write_text('{"model_type": ')
-    assert "cannot be loaded" in refusal(capsys, main)
+    assert "config.json is not JSON" in refusal(capsys, main)
+
+
+def change_json(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"suppress_tokens": [7]}, {"max_new_tokens": 2}, {"do_sample": True}, {"pad_token_id": 0}]
+)
+def test_settings_that_change_the_answer_are_refused_by_name(setting, main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "adder")
+    change_json(folder / "generation_config.json", **setting)
+    assert f"generation_config changes how tokens are chosen ({next(iter(setting))}=" in refusal(
+        capsys, folder, "--ask", "7+0"
+    )
+
+
+def test_a_tokenizer_with_other_ids_is_refused(main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "adder")
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text().replace('"3": 3', '"3": 4').replace('"4": 4', '"4": 3'))
+    message = refusal(capsys, folder, "--ask", "3+4")
+    assert "tokenizer.json" in message and "as the task 'addition' does" in message
+
+
+def test_weights_that_are_not_finite_or_not_the_models_are_refused(main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "adder")
+    file, whole = folder / "model.safetensors", load_file(main_job / "model.safetensors")
+    for value in (float("nan"), float("inf")):
+        broken = {**whole, "lm_head.weight": whole["lm_head.weight"].clone()}
+        broken["lm_head.weight"][3, 5] = value
+        save_file(broken, file, metadata={"format": "pt"})
+        assert "NaN or infinite (lm_head.weight)" in refusal(capsys, folder, "--ask", "3+4")
+    save_file({**whole, "model.extra": torch.zeros(2)}, file, metadata={"format": "pt"})
+    assert "weights that its model has not (model.extra)" in refusal(capsys, folder, "--ask", "3+4")
+
+
+def test_another_task_than_the_recipes_is_refused(main_job, capsys):
+    message = refusal(capsys, main_job, "--task", "copy", "--ask", "1011")
+    assert "--task copy is for a checkpoint without recipe.yaml" in message and "is of task 'addition'" in message
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "{", "[" * 100_000, "{}"])
+def test_a_certificate_that_cannot_be_read_is_warned_of_and_the_question_answered(content, main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "adder")
+    (folder / "certificate.json").write_text(content)
+    evaluation.main([str(folder), "--ask", "653+49"])
+    out, err = capsys.readouterr()
+    assert out.strip() == "702" and err.startswith("warning: ") and "certificate.json" in err and err.count("\n") == 1
+
+
+def test_what_is_no_regular_file_is_refused_by_name_without_waiting(main_job, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "adder")
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        assert name in refusal(capsys, folder, "--ask", "653+49")
+
+
+@pytest.mark.parametrize("lengths", ["1:99999999999:1", "99999999999"])
+def test_sizes_beyond_the_machine_are_refused_before_anything_is_made(lengths, main_job, tmp_path, capsys):
+    message = refusal(capsys, main_job, "--lengths", lengths, "--output_dir", tmp_path / "out")
+    assert "99999999999" in message and not (tmp_path / "out").exists()
+
+
+def test_a_command_that_is_cut_off_says_how_to_go_on(main_job, monkeypatch, capsys):
+    def interrupt(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "run", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(main_job)])
+    assert stop.value.code == 130 and capsys.readouterr().err == "\ninterrupted: run the command again\n"
+
+
+@pytest.mark.parametrize("options", [["--ask"], ["--ask", "-1+2"], ["--num_samples", "x"], ["--decode", "x"], ["--unknown"]])
+def test_words_that_are_no_options_are_refused_in_one_line(options, main_job, capsys):
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(main_job), *options])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_checkpoints_with_missing_weights_or_another_format_are_refused(main_job, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """CoupledGPT's forward pass."""
 
+import re
+
 import pytest
 import torch
 from comparing import assert_same_weights
@@ -242,9 +244,10 @@ def test_inputs_other_than_exactly_one_are_refused(inputs):
         build()(**inputs)
 
 
-def test_attention_mask_of_another_length_is_refused():
-    with pytest.raises(ValueError, match=r"attention_mask must be \(batch, 14\), got \(1, 12\)"):
-        build()(TOKENS, attention_mask=torch.ones(1, 12))
+@pytest.mark.parametrize("shape", [(1, 12), (2, 14), (14,), (1, 1, 14)], ids=str)
+def test_attention_mask_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=re.escape(f"attention_mask must be (1, 14), got {shape}")):
+        build()(TOKENS, attention_mask=torch.ones(shape))
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,21 @@ from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import any_text_rules, plan_position_ids
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
-from longhand.modeling.vocabulary import ALL_TOKENS, PAD
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD
 
 _CHARACTERS = character_table(ALL_TOKENS)
 
-HARMLESS_SETTINGS = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
-    *("use_cache", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-    "do_sample",
-}
-"""Settings of generation_config that do not change what greedy decoding writes. The end token is checked separately."""
+HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
+"""Settings of generation_config that may have any value; the end token is checked separately."""
+
+HARMLESS_FLAGS = (
+    *("use_cache", "return_dict_in_generate"),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+)
+"""Settings that may be True or False: they do not change what greedy decoding writes."""
+
+GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
+"""Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
 
 
 @dataclass
@@ -75,6 +80,8 @@ class Decoder(Family):
         }
 
     def check_config(self, task, config):
+        if config.is_encoder_decoder:
+            raise ValueError(f"is_encoder_decoder must be False for a decoder, got {config.is_encoder_decoder!r}")
         if config.coupling not in (*task.couplings, *any_text_rules()):
             raise ValueError(
                 f"was made for the coupling rule {config.coupling!r}, "
@@ -105,14 +112,20 @@ class Decoder(Family):
         if config.coupling not in task.couplings:
             legal = " or ".join(map(repr, task.couplings))
             raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
-        ends = config.eos_token_id, model.generation_config.eos_token_id
+        self.check_greedy(task, model)
+
+    def check_greedy(self, task, model):
+        """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
+        ends = model.config.eos_token_id, model.generation_config.eos_token_id
         if any(end not in (task.end_token, [task.end_token]) for end in ends):
             raise ValueError(
                 f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
                 f"(generation_config; {ends[0]} in config)"
             )
         settings = model.generation_config.to_diff_dict()
-        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in HARMLESS_SETTINGS]:
+        harmless = {*HARMLESS_SETTINGS, *(name for name in HARMLESS_FLAGS if isinstance(settings.get(name), bool))}
+        harmless |= {name for name, value in GREEDY_SETTINGS.items() if settings.get(name) in (None, value)}
+        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
     def columns(self, task, digits, lengths, position_id_type, generator):
@@ -169,6 +182,7 @@ class Decoder(Family):
     def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding."""
         self.check_generation(task)
+        self.check_greedy(task, model)
         check_characters("".join(question.split()), model.config.vocab_size)
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
         with torch.inference_mode():

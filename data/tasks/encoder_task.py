@@ -172,7 +172,7 @@ class EncoderTask(Task):
     def _parse(self, question: str) -> np.ndarray:
         """Digits (1, 2, width) of a question's two numbers."""
         sign = ENCODER_TOKENS[self.operator]
-        numbers = read_numbers("".join(question.split()), sign, self.example_question)
+        numbers = read_numbers(question, sign, self.example_question)
         return digits_of([number.lstrip("0") or "0" for number in numbers])
 
     def prompt(self, question):

@@ -213,6 +213,8 @@ class Parser(HfArgumentParser):
             return self.parse_dict(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
+        except OverflowError as error:
+            raise ValueError(f"an argument is infinite, or too large a number ({error}): got {given}") from error
 
 
 @dataclass(frozen=True)
@@ -331,7 +333,10 @@ def _kept_training(values: dict[str, Any]) -> dict[str, Any]:
         if option.name not in left_out and (option.name in values or option.name in RunArguments.__annotations__)
     }
     if isinstance(kept["lr_scheduler_kwargs"], str):
-        kept["lr_scheduler_kwargs"] = json.loads(kept["lr_scheduler_kwargs"])
+        try:
+            kept["lr_scheduler_kwargs"] = json.loads(kept["lr_scheduler_kwargs"])
+        except json.JSONDecodeError as error:
+            raise ValueError(f"lr_scheduler_kwargs must be JSON, got {error.doc!r}: {error}") from error
     return kept
 
 

@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 
 from longhand.data.certificates import Certificate, Failure, certify, hash_weights
 from longhand.hub_cards.runs.checkpoints import CERTIFICATE_FILE, Checkpoint
+from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import hardware
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.files import read_object, write_atomically
 from longhand.hub_cards.runs.results import Row
 
 
@@ -43,10 +44,15 @@ def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = 
 
 
 def warn_of_certificate(folder: Path, model: PreTrainedModel) -> None:
-    """Warn if a folder's certificate is of other weights or another configuration than the model's."""
+    """Warn if a folder's certificate cannot be read, or is of other weights or another configuration than the model's."""
     file = folder / CERTIFICATE_FILE
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["weights"] != hash_weights(model):
-        print(f"warning: {file} is not of this model: its weights or configuration have changed", file=sys.stderr)
+    if not file.is_file():
+        return
+    try:
+        if read_object(file).get("weights") != hash_weights(model):
+            print(f"warning: {file} is not of this model: its weights or configuration have changed", file=sys.stderr)
+    except ValueError as error:
+        print(f"warning: {one_line(error)}", file=sys.stderr)
 
 
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:

@@ -1,6 +1,6 @@
 """The loader of checkpoints, and what a checkpoint's folder holds, checked before any of it is shown or published."""
 
-import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
-    StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -25,6 +24,7 @@ from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.files import read_object
 from longhand.hub_cards.runs.hub import check_repo_id, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
@@ -77,6 +77,8 @@ def load_checkpoint(
     """
     recipe = _find_recipe(source, revision)
     _load_plugins(recipe, source, revision, trust_remote_code)
+    if task is not None and recipe.get("task", task) != task:
+        raise ValueError(f"--task {task} is for a checkpoint without {RECIPE_FILE}: {source} is of task {recipe['task']!r}")
     chosen = task or recipe.get("task")
     if not isinstance(chosen, str) or chosen not in TASKS:
         raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
@@ -85,8 +87,9 @@ def load_checkpoint(
     except ValueError as error:
         raise ValueError(f"{source}, {RECIPE_FILE}: {error}") from error
     model = load_model(source, trained, revision)
-    with _loading(source):
+    with _loading(source, "tokenizer.json or tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+        _check_tokenizer(tokenizer, trained)
     return Checkpoint(
         name=checkpoint_name(source),
         model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
@@ -105,7 +108,7 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         ValueError: it is damaged, or made for another task or format.
     """
     model_class: Any = task.family.model_class
-    with _loading(source):
+    with _loading(source, "config.json, generation_config.json or the weights"):
         config, own = AutoConfig.from_pretrained(source, revision=revision), model_class.config_class
         if not isinstance(config, own):
             raise ValueError(
@@ -117,16 +120,30 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         )
     if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
         raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
+    if unexpected := sorted(loading["unexpected_keys"]):
+        raise ValueError(f"{source} is damaged: it holds weights that its model has not ({', '.join(unexpected)})")
+    if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
+        raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
     return model
 
 
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
+    """Raise ValueError unless a tokenizer reads and writes every character as the task's own does."""
+    own = task.family.tokenizer(task)
+    text = "".join(token for token in own.get_vocab() if len(token) == 1)
+    expected, ids = own(text).input_ids, tokenizer(text).input_ids
+    if ids != expected or tokenizer.decode(ids, skip_special_tokens=True) != own.decode(ids, skip_special_tokens=True):
+        raise ValueError(f"it does not read or write {text!r} as the task {task.name!r} does: save the tokenizer again")
+
+
 @contextmanager
-def _loading(source: str) -> Iterator[None]:
-    """Raise ValueError that names the checkpoint if a part of it cannot be loaded."""
+def _loading(source: str, files: str) -> Iterator[None]:
+    """Raise ValueError that names the checkpoint and these files if they cannot be loaded."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise ValueError(f"{source} cannot be loaded: {one_line(error)}") from error
+    # Libraries raise whatever their code meets in a damaged file; tokenizers raises a bare Exception.
+    except Exception as error:
+        raise ValueError(f"{source} cannot be loaded: {one_line(error)} ({files})") from error
 
 
 def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
@@ -140,6 +157,7 @@ def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
         if not (folder / "config.json").is_file():
             raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
         check_weights(folder)
+        check_side_files(folder)
         return read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
     check_repository(source, revision)
     try:
@@ -218,11 +236,20 @@ def check_weights(folder: Path) -> None:
     if not files:
         raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
     for file in files:
+        if not file.is_file():
+            raise ValueError(f"{file} is not a regular file")
         try:
             with safe_open(file, framework="pt") as weights:
                 weights.keys()
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is truncated or damaged ({error}): download or save it again") from error
+
+
+def check_side_files(folder: Path) -> None:
+    """Raise ValueError if a file beside the weights is not a JSON object; a file that is missing is legal."""
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        if os.path.lexists(folder / name):
+            read_object(folder / name)
 
 
 def trained_lengths(recipe: dict[str, Any]) -> tuple[int, int] | None:
@@ -284,6 +311,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
     check_pickles(folder)
     check_weights(folder)
+    check_side_files(folder)
     if not (folder / RECIPE_FILE).is_file():
         raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
     recipe = read_recipe(folder / RECIPE_FILE)
@@ -350,9 +378,12 @@ def check_pickles(folder: Path) -> None:
 
 def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    classes = (getattr(config, "auto_map", None) or {}).values()
+    auto_map = getattr(config, "auto_map", None) or {}
+    if not isinstance(auto_map, dict):
+        raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
+    classes = auto_map.values()
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
-    if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
+    if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
         raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")
 
 
@@ -380,11 +411,8 @@ def _read_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] 
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
-    try:
-        certificate = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(certificate, dict) or not {"weights", "task"} <= set(certificate):
+    certificate = read_object(file)
+    if not {"weights", "task"} <= set(certificate):
         raise ValueError(f"{file} is not a certificate: it must map names such as weights and task to values")
     if certificate["weights"] != weights:
         raise ValueError(

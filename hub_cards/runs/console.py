@@ -1,8 +1,17 @@
 """How a command ends that refuses what it was given."""
 
+import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Parser that raises ValueError instead of printing its usage and exiting, for `refusing_in_one_line`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
 
 
 def one_line(error: BaseException) -> str:
@@ -19,3 +28,13 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
     except refusals as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from error
+
+
+@contextmanager
+def interruptible(advice: str) -> Iterator[None]:
+    """End the program with one line, what to do next, and exit status 130 on Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        print(f"\ninterrupted: {advice}", file=sys.stderr)
+        raise SystemExit(130) from error

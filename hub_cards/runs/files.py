@@ -1,8 +1,40 @@
-"""Writing files so that a crash leaves the old file or the new one, never a part of it."""
+"""Reading files with errors that name them, and writing so that a crash leaves the old file or the new one, never a part."""
 
+import json
 import os
 import secrets
 from pathlib import Path
+from typing import Any
+
+
+def read_text(file: Path) -> str:
+    """Return the content of a text file in UTF-8.
+
+    Raises:
+        ValueError: it is no regular file, or cannot be read.
+    """
+    if not file.is_file():
+        raise ValueError(f"{file} is not a regular file")
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ValueError: the file cannot be read or holds no JSON object.
+    """
+    text = read_text(file)
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{file} must be a JSON object, got {text[:40]!r}")
+    return value
 
 
 def write_atomically(file: Path, content: str | bytes) -> None:

@@ -27,7 +27,8 @@ def claim_folder(run: Run) -> Path | None:
     folder = run.folder
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--output_dir {folder} is a file: choose a folder")
-    if (folder / RESULTS_FILE).exists():
+    # The training states are removed last: with one of them, a run with results was cut off before its end.
+    if (folder / RESULTS_FILE).exists() and not _checkpoints(folder / CHECKPOINTS_FOLDER):
         raise ValueError(f"{folder} holds a finished run: remove it or choose another --output_dir")
     recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
@@ -88,6 +89,7 @@ def relocate_best(checkpoint: Path) -> None:
 
 def save_final(trainer: BatchTrainer, run: Run) -> None:
     """Put the last weights at the run's root and the best ones in `best`, each whole or not at all."""
+    trainer.check_weights()
     partial = run.folder / ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     model = trainer.accelerator.unwrap_model(trainer.model)

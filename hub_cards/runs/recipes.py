@@ -6,7 +6,8 @@ from typing import Any
 import yaml
 
 from longhand.data import TASKS
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.files import read_text, write_atomically
 
 MODELS_FOLDER = Path(__file__).parents[1] / "models"
 RECIPE_FILE = "recipe.yaml"
@@ -59,9 +60,9 @@ def read_recipe(file: Path) -> dict[str, Any]:
         ValueError: the file is not a mapping of names to values.
     """
     try:
-        recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is not YAML: {error}") from error
+        recipe = yaml.safe_load(read_text(file))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} is not a recipe: it must map argument names to values")
     return recipe

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.files import read_text, write_atomically
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
@@ -53,7 +53,7 @@ def read_results(file: Path) -> list[Row]:
             evaluation.
     """
     rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         try:
             rows.append(_read_row(line))
             if file.name == RESULTS_FILE:
@@ -69,7 +69,7 @@ def _read_row(line: str) -> Row:
 
     try:
         row = json.loads(line, parse_constant=refuse)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"a row must be one JSON object, got {line[:80]!r} ({error})") from error
     if not isinstance(row, dict):
         raise ValueError(f"a row must be one JSON object, got {line[:80]!r}")

@@ -1,7 +1,7 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from torch.utils.data import DataLoader
@@ -15,10 +15,17 @@ from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.evaluation import check_lengths
 
 
+class NotFinite(RuntimeError):
+    """A loss or a weight is NaN or infinite, so training cannot go on."""
+
+
 class BatchTrainer(Trainer):
     """Trainer over datasets of whole batches (`longhand.data.batches`), which every process indexes for itself.
 
-    So Accelerate does not shard the dataloaders. Everything else is the Trainer's.
+    So Accelerate does not shard the dataloaders. Training stops at the first loss or checkpoint that is not finite.
+
+    Raises:
+        NotFinite: see above; the checkpoints before stay.
     """
 
     model: Any
@@ -29,6 +36,27 @@ class BatchTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         by_length: Any = self.eval_dataset
         return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+
+    def training_step(self, *args, **kwargs):
+        loss = super().training_step(*args, **kwargs)
+        if not loss.isfinite().all():
+            self._refuse(f"the loss is {float(loss.mean())}")
+        return loss
+
+    def _save_checkpoint(self, *args, **kwargs):
+        self.check_weights()
+        super()._save_checkpoint(*args, **kwargs)
+
+    def check_weights(self) -> None:
+        """Raise NotFinite if a weight is NaN or infinite."""
+        if broken := [name for name, weights in self.model.named_parameters() if not weights.isfinite().all()]:
+            self._refuse(f"weights are NaN or infinite ({', '.join(broken[:3])})")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise NotFinite(
+            f"training stopped at step {self.state.global_step + 1}: {reason}; nothing of this step is saved, choose a "
+            f"learning_rate below {self.args.learning_rate}"
+        )
 
     def _one_by_one(self, batches) -> DataLoader:
         workers = self.args.dataloader_num_workers
