@@ -317,8 +317,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
         if pair_map is not None:
-            shape = inputs.hidden_states.shape if inputs.row_index is None else inputs.row_index.shape
-            check_pair_map(pair_map, *shape[:2], inputs.num_keys, self.position_encoding.relation_limits)
+            batch, tokens = (inputs.hidden_states if inputs.row_index is None else inputs.row_index).shape[:2]
+            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding.relation_limits)
             inputs.pair_map = pair_map[:, inputs.queries]
         elif neighbours is not None:
             inputs.neighbours = neighbours.select(inputs.queries)

@@ -8,9 +8,7 @@ from longhand.data import TASKS, Parity, make_generator
 from longhand.data.tasks.reader import AnswerReader
 
 ALL_STEPS = AnswerReader(dropped='a-z"', separators='>"', last=9, ones_first=True, leading_zeros=False, padding="_")
-READERS = {reader: None for task in (*(kind() for kind in TASKS.values()), Parity()) for reader in [task.reader]} | {
-    ALL_STEPS: None
-}
+READERS = dict.fromkeys([*(kind().reader for kind in TASKS.values()), Parity().reader, ALL_STEPS])
 
 
 def random_responses(count: int) -> list[str]:
