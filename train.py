@@ -96,7 +96,8 @@ def what_next(model: Any, run: Run) -> list[str]:
         options.append("--certify")
     with suppress(ValueError):
         task.family.check_generation(task)
-        options.append(f"--lengths {lengths[0]},{lengths[-1]} --decode generate")
+        sizes = ",".join(map(str, dict.fromkeys((lengths[0], lengths[-1]))))
+        options.append(f"--lengths {sizes} --decode generate")
     return options + [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
 
 
@@ -134,8 +135,10 @@ def by_hand(run: Run, place: Publishing) -> str:
 def show_help(arguments: list[str]) -> bool:
     """Answer `--list` and `--help`; return False if neither is asked for."""
     if arguments == ["--list"]:
-        for name, description in list_recipes().items():
-            print(f"{name:28} {description}")
+        recipes = list_recipes()
+        width = max(map(len, recipes))
+        for name, description in recipes.items():
+            print(f"{name:{width}} {description}")
         return True
     if not (asked := {"--help", "-h"} & set(arguments)):
         return False

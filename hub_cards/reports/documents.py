@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS)}
     after = {file: render(text, blocks) for file, text in before.items()}
     if check:
-        old = [str(file.relative_to(HUB_CARDS)) for file in before if before[file] != after[file]]
+        old = [file.name for file in before if before[file] != after[file]]
         sys.exit(f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.reports" if old else 0)
     for file, text in after.items():
         write_atomically(file, text)

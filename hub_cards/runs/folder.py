@@ -29,7 +29,8 @@ def claim_folder(run: Run) -> Path | None:
         raise ValueError(f"--output_dir {folder} is a file: choose a folder")
     # The training states are removed last: with one of them, a run with results was cut off before its end.
     if (folder / RESULTS_FILE).exists() and not _checkpoints(folder / CHECKPOINTS_FOLDER):
-        raise ValueError(f"{folder} holds a finished run: remove it or choose another --output_dir")
+        advice = "nothing is left to resume" if run.training.resume else "remove it or choose another --output_dir"
+        raise ValueError(f"{folder} holds a finished run: {advice}")
     recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
         if any(path.is_file() for path in folder.rglob("*")):

@@ -1,5 +1,6 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,10 @@ def load_recipe(name: str) -> dict[str, Any]:
     given = path if path.suffix in (".yaml", ".yml") and path.is_file() else path / RECIPE_FILE
     found = [file for file in (*published, given) if file.is_file()]
     if not found:
-        names = ", ".join(list_recipes())
-        raise ValueError(f"recipe {name!r} is unknown: choose one of {names}, or give a recipe.yaml file")
+        names = list(list_recipes())
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"recipe {name!r} is unknown: {hint}choose one of {', '.join(names)}, or give a recipe.yaml file")
     recipe = read_recipe(found[0])
     return {**load_recipe(base), **recipe} if (base := recipe.pop("base", None)) else recipe
 
