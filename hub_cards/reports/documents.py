@@ -188,7 +188,9 @@ def main(arguments: list[str] | None = None) -> None:
     after = {file: render(text, blocks) for file, text in before.items()}
     if check:
         old = [file.name for file in before if before[file] != after[file]]
-        sys.exit(f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.reports" if old else 0)
+        if old:
+            print(f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.reports", file=sys.stderr)
+        sys.exit(bool(old))
     for file, text in after.items():
         write_atomically(file, text)
     draw_overview()
