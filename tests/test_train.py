@@ -188,6 +188,21 @@ def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in main_job.iterdir()}
 
 
+@pytest.mark.slow
+def test_run_cut_off_after_its_results_is_finished(tmp_path, monkeypatch, capsys):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train.main([*SMALL, "--output_dir", str(whole)])
+    with monkeypatch.context() as patched:
+        patched.setattr(train, "write_card", None)
+        with pytest.raises(TypeError):
+            train.main([*SMALL, "--output_dir", str(cut)])
+    assert (cut / "results.jsonl").exists() and "--resume" in refusal(capsys, [*SMALL, "--output_dir", cut])
+    train.main([*SMALL, "--resume", "--output_dir", str(cut)])
+    for name in ("model.safetensors", "best/model.safetensors", "recipe.yaml"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+    assert (cut / "README.md").exists() and not (cut / "checkpoints").exists()
+
+
 def test_unfinished_run_is_continued_only_when_asked_and_only_as_it_was(tmp_path, capsys):
     run = parse_run([*SMALL, "--output_dir", str(tmp_path)])
     write_recipe(run.recipe, tmp_path / "recipe.yaml")

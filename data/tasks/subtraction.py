@@ -54,8 +54,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     def format(self, digits, lengths):
         check_longest(digits, lengths)
         first, second = digits[:, 0], digits[:, 1]
-        if numbers_below(first, second).any():
-            raise ValueError("the first operand must not be smaller than the second")
+        if (below := numbers_below(first, second)).any():
+            smaller, larger = ("".join(map(str, operand[below.argmax(), ::-1])).lstrip("0") for operand in (first, second))
+            raise ValueError(f"the first operand must not be smaller than the second, got {smaller or '0'}-{larger}")
         difference = subtract_digits(first, second)
         return lay_out([BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS, difference, self.end_token], query_parts=5)
 

@@ -194,7 +194,7 @@ def kill_once(job: Job, folder: Path, number: signal.Signals, delay: float, refe
     if status is None:
         return f"a hang after {number.name}"
     if number == signal.SIGINT and job.is_command and "Traceback" in log.read_text():
-        return "a traceback after SIGINT"
+        return f"a traceback after SIGINT: {last_line(log)}"
     status = wait(fork(job.finish, folder, log))
     if status != 0:
         return f"cannot be finished (exit status {status}): {last_line(log)}".replace(str(folder), "FOLDER")
