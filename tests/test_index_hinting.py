@@ -477,5 +477,6 @@ def test_answer_is_what_the_model_writes_without_its_hints(tmp_path, monkeypatch
 
 def test_a_checkpoint_without_hints_cannot_be_evaluated_on_them(tmp_path):
     folder = save_checkpoint(tmp_path, Addition(), vocab_size=21)
+    (folder / "recipe.yaml").unlink()
     with pytest.raises(ValueError, match="has a vocabulary of 21 tokens, but the task 'index_hinted_addition' needs 223"):
         evaluation.load_checkpoint(str(folder), task="index_hinted_addition")
