@@ -437,7 +437,7 @@ DAMAGES = {
     remove_tokenizer: "is incomplete: it lacks tokenizer.json",
     remove_code: "is incomplete: it lacks modeling_coupled_gpt.py",
     cut_results: "results.jsonl, line 1: a row must be one JSON object",
-    empty_certificate: "certificate.json is not a certificate",
+    empty_certificate: "certificate.json must be a JSON object",
     list_the_task: r"recipe.yaml: task \['addition'\] is unknown: choose one of",
     describe_by_a_number: "recipe.yaml: description must be text, got 3",
     link_elsewhere: "plot.png in .* is a link to .*elsewhere.png, outside the folder",

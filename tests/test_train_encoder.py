@@ -1,5 +1,7 @@
 """Encoders from the recipe to the evaluated checkpoint."""
 
+import shutil
+
 import pytest
 import torch
 from comparing import assert_same_weights
@@ -262,7 +264,9 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, 
 
 
 def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
-    message = refusal(capsys, evaluation.main, addition, "--task", "addition", "--lengths", "3")
+    folder = shutil.copytree(addition, tmp_path / "bare")
+    (folder / "recipe.yaml").unlink()
+    message = refusal(capsys, evaluation.main, folder, "--task", "addition", "--lengths", "3")
     assert "it is a 'pairwise_bert' model, but the task 'addition' is for 'coupled_gpt' ones" in message
 
 
