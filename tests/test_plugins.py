@@ -21,6 +21,7 @@ from longhand.hub_cards.publishing.push import push_command
 from longhand.hub_cards.runs.checkpoints import load_checkpoint, read_checkpoint
 from longhand.hub_cards.runs.plugins import named_plugins
 from longhand.hub_cards.runs.results import read_results
+from longhand.modeling.coupling import any_text_rules
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
@@ -276,3 +277,20 @@ def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package
     card = (folder / "README.md").read_text()
     # Nothing beside the weights is code that transformers could run by itself.
     assert "custom_code" not in card and "AutoModel" not in card and "A recurrent network of 14,891 parameters" in card
+
+
+def test_a_family_without_a_card_is_refused_before_it_trains(tmp_path, capsys):
+    plugin = shutil.copy(MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent_family.py")
+    plugin.write_text(plugin.read_text().replace('FAMILY_CARDS["recurrent"] = RecurrentCard()\n', ""))
+    recipe, folder = MAXIMUM.with_name("recurrent.yaml"), tmp_path / "run"
+    message = refusal(capsys, train.main, recipe, "--plugin", plugin, "--output_dir", folder)
+    assert "the family 'recurrent' have no card" in message and not folder.exists()
+
+
+def test_a_plugin_that_fails_leaves_no_rule_for_any_text(tmp_path):
+    before = any_text_rules()
+    plugin = tmp_path / "failing.py"
+    plugin.write_text(MAXIMUM.with_name("distance_rule.py").read_text() + "\nraise KeyError('late')\n")
+    with pytest.raises(ValueError, match="KeyError"):
+        load_plugin(plugin)
+    assert any_text_rules() == before and "failing.py" not in PLUGINS
