@@ -259,7 +259,9 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
         sizes = list(product(parse_lengths(options.lengths), parse_lengths(options.lengths_b, least=0)))
     lengths = [first.task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
-        check_lengths(checkpoint.model, checkpoint.task, lengths, options.num_samples)
+        check_lengths(
+            checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"
+        )
         if options.attentions:
             check_attention_memory(checkpoint.model, checkpoint.task, lengths[0], min(options.num_samples, MOST_MAPS))
         if options.decode == "generate":

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from longhand.data.tasks.decoder_task import DecoderTask
 
 
-def check_problems(task: Task, lengths: tuple[int, ...], count: int, tokens: int) -> None:
-    """Raise ValueError if problems of these operand lengths, of `tokens` tokens each, do not fit into memory."""
-    size = " x ".join(f"{part:,}" for part in task.size(lengths))
-    what = f"{count:,} problems of {tokens:,} tokens ({size}: {', '.join(dict.fromkeys(task.size_names))})"
-    check_memory(count * tokens * PROBLEM_BYTES, what, "their number or their length")
+def check_problems(count: int, tokens: int, smaller: str) -> None:
+    """Raise ValueError if problems of `tokens` tokens each do not fit into memory; see `check_memory` for `smaller`."""
+    check_memory(count * tokens * PROBLEM_BYTES, f"{count:,} problems of {tokens:,} tokens", smaller)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -149,7 +147,7 @@ class FixedBatches(Batches):
         generator = make_generator(seed, "train", "fixed")
         longest = task.widest.longest_lengths(max_length)
         tokens = task.widest.examples(make_generator("one"), longest, "train").tokens.shape[1]
-        check_problems(task, tuple(longest[0].tolist()), num_samples, tokens)
+        check_problems(num_samples, tokens, "num_train_samples or max_length")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = rows_of_groups(task.group(lengths))
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
@@ -200,7 +198,7 @@ class EvaluationBatches(Batches):
         check_integer("lengths", max(lengths), 1, task.most_digits)
         if num_samples > 1:
             one = task.examples(make_generator("one", *lengths), np.array([lengths]), split)
-            check_problems(task, lengths, num_samples, one.tokens.shape[1])
+            check_problems(num_samples, one.tokens.shape[1], "num_samples or lengths")
         generator = make_generator(seed, split, "evaluation", *lengths)
         self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
 

@@ -129,7 +129,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         self.task = build_task(config.task, **config.task_fields)
         row, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
-        self.row_bytes, self.problem_bytes = row.nbytes, most_tokens * PROBLEM_BYTES
+        self.row_bytes, self.problem_bytes = row.nbytes / 2, most_tokens * PROBLEM_BYTES
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         return datasets.DatasetInfo(
@@ -142,7 +142,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def check_room(self, num_proc: int | None) -> None:
         """Raise ValueError if a dataset that is not stored yet exceeds the memory, shards at a time, or the disk.
 
-        Rows count as the longest one, which is up to twice as long as the others.
+        Rows count as half of the longest one: they are a third of it to all of it, by the task.
         """
         folder, counts = Path(self.cache_dir), self.config.num_samples.values()
         if folder.exists():
@@ -155,7 +155,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
         if needed > free:
             raise ValueError(
-                f"{sum(counts):,} rows of up to {self.row_bytes:,} bytes need about {needed / 2**30:,.1f} GiB of disk, "
+                f"{sum(counts):,} rows of about {self.row_bytes:,.0f} bytes need about {needed / 2**30:,.1f} GiB of disk, "
                 f"{folder} has {free / 2**30:,.1f} GiB free: make num_samples or max_length smaller, or streaming=True"
             )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-PROBLEM_BYTES = 12
+PROBLEM_BYTES = 10
 """Memory that a token of a problem takes while problems are drawn and written."""
 
 INPUT_BYTES = 40
@@ -41,10 +41,10 @@ def available_memory(device: torch.device | None = None) -> int:
         with suppress(OSError, ValueError):
             cache = re.findall(rf"^{cached} (\d+)", _read(str(Path(limit).with_name("memory.stat"))), re.MULTILINE)
             rooms.append(int(_read(limit)) - int(_read(used)) + sum(map(int, cache)))
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
         with suppress(OSError):
-            rooms.append(limit - int(_read("/proc/self/statm").split()[0]) * page)
+            rooms.append(most - int(_read("/proc/self/statm").split()[0]) * page)
     return max(0, min(rooms))
 
 

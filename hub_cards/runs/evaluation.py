@@ -33,12 +33,14 @@ def check_lengths(
     lengths: list[tuple[int, ...]],
     num_samples: int = 1,
     batch_size: int | None = None,
+    arguments: str = "num_samples or lengths",
 ) -> list[int]:
     """Check operands before any time is spent.
 
     Args:
         num_samples: problems of each size.
         batch_size: problems of one forward pass; by default as `evaluate_lengths` divides them.
+        arguments: what to make smaller if they do not fit into memory.
 
     Returns:
         Tokens that the model predicts for one problem of each size.
@@ -50,10 +52,10 @@ def check_lengths(
     for operands in tqdm(lengths, desc="checking lengths", disable=None, leave=False, delay=1):
         batch = draw_batch(model, task, operands)
         tokens, kept = batch_shape(batch)
-        check_problems(task, operands, num_samples, tokens)
+        check_problems(num_samples, tokens, arguments)
         rows = batch_size or _batch_size(batch, num_samples)
         needed = task.family.forward_bytes(model.config, rows, tokens, kept) + rows * tokens * INPUT_BYTES
-        check_memory(needed, f"{rows:,} problems of {tokens:,} tokens in one forward pass", "the length", model.device)
+        check_memory(needed, f"forward passes of {rows:,} x {tokens:,} tokens", arguments, model.device)
         task.family.check_inputs(task, model, batch)
         predicted.append(kept)
     return predicted

@@ -58,4 +58,5 @@ def check_training(run: Run, model: PreTrainedModel, longest: dict[str, Any]) ->
     needed = family.forward_bytes(run.config, rows, tokens, kept, training=True)
     check_memory(needed + drawn, f"training steps on {what}", smaller, run.training.device)
     validated = [tested.operand_lengths(length) for length in data.validation_lengths]
-    check_lengths(model, tested, validated, data.validation_samples, -(-data.validation_samples // training.world_size))
+    rows = -(-data.validation_samples // training.world_size)
+    check_lengths(model, tested, validated, data.validation_samples, rows, "validation_samples or validation_lengths")

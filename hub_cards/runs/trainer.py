@@ -206,10 +206,11 @@ def _share(run: Run) -> dict[str, int]:
 def _check_room(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
     data, task, tested = run.data, run.task, run.task.for_evaluation
-    check_lengths(model, tested, [tested.operand_lengths(data.max_length)])
-    check_lengths(model, tested, [tested.operand_lengths(length) for length in data.test_lengths], data.test_samples)
+    check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
+    lengths = [tested.operand_lengths(length) for length in data.test_lengths]
+    check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
     longest = task.operand_lengths(data.max_length)
-    check_lengths(model, task.widest, [longest])
+    check_lengths(model, task.widest, [longest], arguments="max_length")
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
     largest = EvaluationBatches(task.widest, longest, 1, run.training.data_seed, "train", 1, collator=run.training_collator)
     check_training(run, model, largest[0])
