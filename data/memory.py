@@ -4,12 +4,11 @@ Estimates multiply sizes (problems, tokens, pairs of tokens) with bytes that wer
 of 3; `Family.forward_bytes` estimates a model, `PROBLEM_BYTES` the problems. Frameworks and weights are counted as used.
 """
 
-import os
 import re
-import resource
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import torch
 
 PROBLEM_BYTES = 10
@@ -32,19 +31,19 @@ def available_memory(device: torch.device | None = None) -> int:
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    page = os.sysconf("SC_PAGE_SIZE")
-    rooms = [page * os.sysconf("SC_PHYS_PAGES")]
+    rooms = [psutil.virtual_memory().available]
     # Files that a system does not have, and limits that are not numbers ("max"), limit nothing.
-    with suppress(OSError):
-        rooms += [int(kilobytes) * 1024 for kilobytes in re.findall(r"MemAvailable: +(\d+)", _read("/proc/meminfo"))]
     for limit, used, cached in _GROUPS:
         with suppress(OSError, ValueError):
             cache = re.findall(rf"^{cached} (\d+)", _read(str(Path(limit).with_name("memory.stat"))), re.MULTILINE)
             rooms.append(int(_read(limit)) - int(_read(used)) + sum(map(int, cache)))
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY:
-        with suppress(OSError):
-            rooms.append(most - int(_read("/proc/self/statm").split()[0]) * page)
+    # Only Unix has limits of a process.
+    with suppress(ImportError):
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            rooms.append(most - psutil.Process().memory_info().vms)
     return max(0, min(rooms))
 
 
