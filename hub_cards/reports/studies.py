@@ -58,8 +58,8 @@ def study_table(study: Study, rows: list[Row]) -> str:
             }
         )
     note = (
-        f"{describe_seeds(last).capitalize()}, {describe_samples(rows, 'problems per size')}. The reach counts if exact match is "
-        f"at least {FITS} at every trained size that was tested."
+        f"{describe_seeds(last).capitalize()}, {describe_samples(rows, 'problems per size')}. The reach counts if exact "
+        f"match is at least {FITS} at every trained size that was tested."
     )
     return render_table(lines, note)
 

@@ -2,9 +2,9 @@
 
     python -m longhand.hub_cards.studies NAME --jobs 2
 
-Only the missing runs are trained. A run that was cut off goes on from its last checkpoint. Every finished run is gathered into
-hub_cards/results/studies/NAME, so its folder may be removed. A run whose arguments have changed since is trained again, and the
-rows of runs that the study no longer has are removed.
+Only the missing runs are trained. A run that was cut off goes on from its last checkpoint. The results of a finished run are
+copied to hub_cards/results/studies/NAME, so its folder may be removed. Results of runs that the study no longer has, or has
+changed since, are removed.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from longhand.hub_cards.reports.studies import draw_study, study_table
-from longhand.hub_cards.runs.recipes import RECIPE_FILE
+from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, parse_run
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, Study, StudyRun, load_study
 
@@ -85,7 +86,7 @@ def gather(study: Study, folder: Path, results: Path) -> None:
     for one in study.runs:
         own = [row for row in rows if row["model"].removesuffix("/best") == one.name]
         if one.record not in before:
-            own = read_results(folder / one.name / RESULTS_FILE) if is_finished(folder / one.name) else []
+            own = read_results(folder / one.name / RESULTS_FILE) if is_finished(one, folder / one.name) else []
         if own:
             records.append(one.record)
             kept += own
@@ -96,9 +97,11 @@ def gather(study: Study, folder: Path, results: Path) -> None:
         write_results(records, results / RUNS_FILE)
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a run to which nothing is left to do."""
-    return (folder / RESULTS_FILE).exists() and not (folder / "checkpoints").exists()
+def is_finished(one: StudyRun, folder: Path) -> bool:
+    """Whether a folder holds this very run, with nothing left to do."""
+    if not (folder / RESULTS_FILE).exists() or (folder / CHECKPOINTS_FOLDER).exists():
+        return False
+    return read_recipe(folder / RECIPE_FILE) == parse_run(one.command(folder)).recipe
 
 
 def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None]) -> list[str]:
@@ -113,7 +116,9 @@ def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[]
             on_end()
         if status:
             failed.append(one.name)
-        print(f"{one.name}: {describe_end(folder / one.name, status, last)}, {time.perf_counter() - began:.0f} s", flush=True)
+        print(
+            f"{one.name}: {describe_end(folder / one.name, status, last)}, {time.perf_counter() - began:.0f} s", flush=True
+        )
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(train_one, runs))
