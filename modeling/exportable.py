@@ -18,7 +18,8 @@ class _TensorCache:
     """The keys and values of all layers in one tensor, (batch, 2 x layers, heads, tokens, head_dim)."""
 
     def __init__(self, past: Tensor):
-        self.past, self.present = past, []
+        self.past = past
+        self.present: list[Tensor] = []
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         both = (torch.cat([self.past[:, 2 * layer + place], new], dim=2) for place, new in enumerate((key, value)))
@@ -73,7 +74,7 @@ class ExportableCoupledGPT(nn.Module):
     def empty_cache(self, batch: int) -> Tensor:
         """Return the cache of no token."""
         config = self.model.config
-        shape = (batch, 2 * config.num_hidden_layers, config.num_attention_heads, 0, config.head_dim)
+        shape: Any = (batch, 2 * config.num_hidden_layers, config.num_attention_heads, 0, config.head_dim)
         return torch.zeros(shape, dtype=self.model.dtype)
 
 
@@ -113,7 +114,7 @@ class ExportablePairwiseBert(nn.Module):
     def example(self, input_ids: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments of `forward` for inputs (batch, tokens) without padding."""
         config, indices = self.model.config, virtual_indices(input_ids)
-        limits = (config.relation_range, config.windowed, config.max_multiplier_length)
+        limits: Any = (config.relation_range, config.windowed, config.max_multiplier_length)
         maps = [derive_pair_map(name, input_ids, indices, *limits).long() for name in self.rules]
         batch, tokens = input_ids.shape
         spread = [one.expand(batch, -1, -1) for one in maps]
