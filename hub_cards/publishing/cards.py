@@ -165,7 +165,7 @@ def size_table(rows: list[Row], size_name: str) -> str:
 
 def _describe_samples(rows: list[Row], task: Task) -> str:
     def listed(name: str) -> str:
-        return ", ".join(dict.fromkeys(str(row[name]) for row in rows))
+        return ", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows))
 
     family = family_card(task)
     decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""
