@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, covering
+from longhand.data.certificates import CannotCertify, covering, hash_weights
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.reports.evaluations import draw_attention, report
@@ -30,9 +30,11 @@ from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
+    RESULTS_FILE,
     Row,
     format_places,
     format_position_maps,
+    read_results,
     write_results,
 )
 
@@ -259,17 +261,32 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
 
 
 def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> Path:
-    """Make the folder of an evaluation. Results of an earlier one in it are replaced.
+    """Make the folder of an evaluation. Results of an earlier one of the same checkpoints in it are replaced.
 
     Raises:
-        ValueError: it cannot be made.
+        ValueError: it cannot be made, or has results of other checkpoints.
     """
     folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
+    check_earlier(folder, checkpoints)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
     return folder
+
+
+def check_earlier(folder: Path, checkpoints: list[Checkpoint]) -> None:
+    """Raise ValueError if a folder has results of other checkpoints, or of other weights. Say if it has results of these."""
+    weights = {checkpoint.name: hash_weights(checkpoint.model) for checkpoint in checkpoints}
+    for file in (folder / RESULTS_FILE, folder / CERTIFICATES_FILE):
+        rows = read_results(file) if file.exists() else []
+        if others := sorted({str(row.get("model")) for row in rows if weights.get(row.get("model")) != row.get("weights")}):
+            raise ValueError(
+                f"{file} holds results of other checkpoints or other weights ({', '.join(others)}): choose another "
+                f"--output_dir, or remove {folder}"
+            )
+        if rows:
+            print(f"{file} is of an earlier evaluation of the same weights: it is replaced")
 
 
 def file_name(checkpoint: Checkpoint) -> str:
@@ -288,7 +305,7 @@ def update_cards(rows: list[Row], checkpoints: list[Checkpoint], options: argpar
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         own = [row for row in rows if row["model"] == checkpoint.name]
         updated = update_card(card_place(source), own, dataset=options.dataset, revision=options.revision)
-        print(f"updated {updated}")
+        print(updated)
 
 
 def write_places(

@@ -88,7 +88,10 @@ def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
         (json.dumps(result(answer_match=None)), "answer_match must be a number from 0 to 1, got None"),
         (json.dumps(result(answer_match=True)), "answer_match must be a number from 0 to 1, got True"),
         (json.dumps(result(seconds=-1)), "seconds must be a number from 0 to 9007199254740992, got -1"),
-        (json.dumps(result(seconds=0)).replace('"seconds": 0', '"seconds": 1e999'), "seconds must be a number from 0 to 900"),
+        (
+            json.dumps(result(seconds=0)).replace('"seconds": 0', '"seconds": 1e999'),
+            "seconds must be a number from 0 to 900",
+        ),
         (json.dumps(result(num_samples=0)), "num_samples must be a whole number from 1 to 9007199254740992, got 0"),
         (json.dumps(result(length="30")), "length must be a whole number from 0 to 9007199254740992, got '30'"),
         (json.dumps(result(length=30.0)), "length must be a whole number from 0 to 9007199254740992, got 30.0"),

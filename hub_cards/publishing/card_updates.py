@@ -3,11 +3,13 @@
 The other direction is here too: results that a repository has already are added to what a push sends to it.
 """
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entries_to_yaml
@@ -18,7 +20,8 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_r
 from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.files import read_text
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
@@ -43,9 +46,34 @@ class PushedResults:
     datasets: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class CardUpdate:
+    """What new results changed in a checkpoint's folder.
+
+    Attributes:
+        card: its card.
+        changed: paths of the files that were replaced.
+    """
+
+    card: Path
+    changed: list[str]
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"{self.card}: holds these results already, nothing was changed"
+        return f"updated {self.card}: wrote {', '.join(self.changed)}"
+
+
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size."""
-    merged = {(row["model"], row["length"], row["length_b"]): row for row in (*old, *new)}
+    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size.
+
+    If only the time differs that the measurement took, the old row stays.
+    """
+    merged: dict[tuple[Any, ...], Row] = {}
+    for row in (*old, *new):
+        size = row["model"], row["length"], row["length_b"]
+        if {**merged.get(size, {}), "seconds": row["seconds"]} != row:
+            merged[size] = row
     models = list(dict.fromkeys(row["model"] for row in merged.values()))
     return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
 
@@ -76,7 +104,7 @@ def update_card(
     revision: str | None = None,
     commit_message: str = "New results",
     api: HfApi | None = None,
-) -> Path | Push:
+) -> CardUpdate | Push:
     """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
 
     The rest of the card stays as it is.
@@ -90,11 +118,12 @@ def update_card(
         revision: branch on the Hub.
 
     Returns:
-        The card's file, or the outcome of the push.
+        What was changed in the folder, or the outcome of the push.
 
     Raises:
-        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card has no
-            results block; or `revision` is no branch.
+        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card is not
+            readable or has no results block; or `revision` is no branch.
+        OSError: a file of the folder cannot be written.
         CannotPush: the Hub does not accept the commit; nothing was changed there.
     """
     if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
@@ -104,10 +133,7 @@ def update_card(
     if dataset is not None:
         check_repo_id(dataset)
     if (folder := Path(target)).is_dir():
-        for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
-            (folder / path).parent.mkdir(exist_ok=True)
-            write_atomically(folder / path, content)
-        return folder / CARD_FILE
+        return CardUpdate(folder / CARD_FILE, _replace(folder, _updated_files(folder, rows, folder.resolve().name, dataset)))
     repo_id = str(target)
     check_repo_id(repo_id)
     hub = api or HfApi()
@@ -122,6 +148,31 @@ def update_card(
             )
 
     return retry_if_branch_moved(attempt)
+
+
+def _replace(folder: Path, files: dict[str, bytes]) -> list[str]:
+    """Replace what differs from these files, after all of them are written, so that a full disk changes nothing.
+
+    Returns:
+        The paths that were replaced.
+
+    Raises:
+        ValueError: a folder is in the place of a file, or the folder of a file is elsewhere.
+        OSError: a file cannot be written.
+    """
+    changed = [
+        path for path, content in files.items() if not (own := folder / path).is_file() or own.read_bytes() != content
+    ]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".card-") as place:
+        for path in changed:
+            if (folder / path).is_dir() or not (folder / path).parent.resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"{folder / path} is a folder, or in a folder elsewhere: remove it")
+            (Path(place) / path).parent.mkdir(exist_ok=True)
+            (Path(place) / path).write_bytes(files[path])
+        for path in changed:
+            (folder / path).parent.mkdir(exist_ok=True)
+            os.replace(Path(place) / path, folder / path)
+    return changed
 
 
 def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
@@ -311,7 +362,13 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
 
 def _read_card(folder: Path, called: str) -> ModelCard:
     file = folder / CARD_FILE
-    card = ModelCard(file.read_text(encoding="utf-8")) if file.is_file() else None
+    try:
+        card = ModelCard(read_text(file)) if file.is_file() else None
+        # RecursionError is how deep YAML ends; the others are how the library refuses metadata of wrong types.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{called}, {CARD_FILE}: the metadata at its beginning cannot be read: {one_line(error)}"
+        ) from error
     if card is None or not RESULTS_BLOCK.search(card.text):
         raise ValueError(
             f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "

@@ -40,6 +40,9 @@ WAITS = (1, 2, 4, 8, 16)
 LONGEST_WAIT = 300
 """Seconds. If the Hub asks for a longer wait, the push ends with an error."""
 
+CONFLICT = 412
+"""HTTP status of a commit onto another one than the branch's last."""
+
 KINDS = ("model", "dataset", "space")
 
 STATIC_FILES = ("index.html", "style.css")
@@ -78,7 +81,8 @@ class Push:
     def __str__(self) -> str:
         if not self.changed and not self.removed:
             return f"{self.url}: holds all this already, nothing was changed"
-        return f"{self.url}: wrote {len(self.changed)} files and removed {len(self.removed)} in one commit"
+        removed = f" and removed {len(self.removed)}" if self.removed else ""
+        return f"{self.url}: wrote {len(self.changed)} file{'s' * (len(self.changed) != 1)}{removed} in one commit"
 
 
 def own_repo_id(name: str, api: HfApi) -> str:
@@ -169,8 +173,15 @@ def commit_files(
             raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
         sent = [file.path_in_repo for file in added], [file.path_in_repo for file in removed]
         where = {"repo_type": kind, "revision": revision, "parent_commit": head.sha}
-        commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
-        return Push(url, commit.oid, *sent)
+        try:
+            commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
+        except HfHubHTTPError as error:
+            if error.response.status_code == CONFLICT:
+                # The Hub made no commit of ours. Others may have sent the same files at the same moment.
+                sent = [], []
+            raise
+        # The library makes no commit if the Hub says that it holds the files already.
+        return Push(url, commit.oid, *(([], []) if commit.oid == head.sha else sent))
 
     retry(lambda: _check_rights(api, repo_id, kind), repo_id)
     return retry(attempt, repo_id)
