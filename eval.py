@@ -267,7 +267,7 @@ def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> P
         ValueError: it cannot be made, or has results of other checkpoints.
     """
     folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
-    check_earlier(folder, checkpoints)
+    check_earlier(folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE), checkpoints)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -275,18 +275,22 @@ def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> P
     return folder
 
 
-def check_earlier(folder: Path, checkpoints: list[Checkpoint]) -> None:
-    """Raise ValueError if a folder has results of other checkpoints, or of other weights. Say if it has results of these."""
+def check_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
+    """Say if a file has earlier results of these checkpoints, which are replaced.
+
+    Raises:
+        ValueError: it has results of other checkpoints or other weights, or cannot be read.
+    """
     weights = {checkpoint.name: hash_weights(checkpoint.model) for checkpoint in checkpoints}
-    for file in (folder / RESULTS_FILE, folder / CERTIFICATES_FILE):
-        rows = read_results(file) if file.exists() else []
-        if others := sorted({str(row.get("model")) for row in rows if weights.get(row.get("model")) != row.get("weights")}):
-            raise ValueError(
-                f"{file} holds results of other checkpoints or other weights ({', '.join(others)}): choose another "
-                f"--output_dir, or remove {folder}"
-            )
-        if rows:
-            print(f"{file} is of an earlier evaluation of the same weights: it is replaced")
+    rows = read_results(file) if file.exists() else []
+    names = {str(row.get("model")): row.get("weights") for row in rows}
+    if others := [name for name, measured in names.items() if weights.get(name) != measured or measured is None]:
+        raise ValueError(
+            f"{file} holds results of other checkpoints or other weights ({', '.join(others)}): choose another "
+            "--output_dir, or remove it"
+        )
+    if rows:
+        print(f"{file} has results of the same weights: they are replaced")
 
 
 def file_name(checkpoint: Checkpoint) -> str:

@@ -223,8 +223,9 @@ def listed_datasets(folder: Path) -> dict[str, str]:
         if file.stem not in TASKS:
             continue
         try:
-            datasets[file.stem] = yaml.safe_load(file.read_text(encoding="utf-8"))[0]["dataset"]["id"]
-        except (yaml.YAMLError, LookupError, TypeError) as error:
+            check_repo_id(named := yaml.safe_load(read_text(file))[0]["dataset"]["id"])
+            datasets[file.stem] = named
+        except (yaml.YAMLError, LookupError, TypeError, RecursionError, ValueError) as error:
             raise ValueError(f"{EVALUATION_FOLDER}/{file.name} is not a list of results by dataset: remove it") from error
     return datasets
 
@@ -350,7 +351,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
             "were measured on"
         )
     card = _read_card(folder, called)
-    dataset = dataset or card.data.get("datasets", [None])[0]
+    dataset = dataset or named_dataset(card)
     merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
     card.data["eval_results"] = eval_results(checkpoint)
@@ -364,14 +365,27 @@ def _read_card(folder: Path, called: str) -> ModelCard:
     file = folder / CARD_FILE
     try:
         card = ModelCard(read_text(file)) if file.is_file() else None
-        # RecursionError is how deep YAML ends; the others are how the library refuses metadata of wrong types.
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"{called}, {CARD_FILE}: the metadata at its beginning cannot be read: {one_line(error)}"
-        ) from error
+        if card is not None:
+            named_dataset(card)
+    # The library refuses metadata of wrong types in all these ways; RecursionError is how deep YAML ends.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise ValueError(f"{called}, {CARD_FILE}: its metadata cannot be used: {one_line(error)}") from error
     if card is None or not RESULTS_BLOCK.search(card.text):
         raise ValueError(
             f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "
             "checkpoint's folder and push that"
         )
     return card
+
+
+def named_dataset(card: ModelCard) -> str | None:
+    """The first dataset that a card names. The Hub takes a name in the place of a list too.
+
+    Raises:
+        ValueError: it is no dataset's name.
+    """
+    given = card.data.get("datasets") or [None]
+    named = given[0] if isinstance(given, list) else given
+    if named is not None:
+        check_repo_id(named)
+    return named

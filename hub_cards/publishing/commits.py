@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -180,8 +181,9 @@ def commit_files(
                 # The Hub made no commit of ours. Others may have sent the same files at the same moment.
                 sent = [], []
             raise
-        # The library makes no commit if the Hub says that it holds the files already.
-        return Push(url, commit.oid, *(([], []) if commit.oid == head.sha else sent))
+        # The library makes no commit if the Hub has the same files by now, from others.
+        is_made = bool(removed) or any(file._is_committed for file in added)
+        return Push(url, commit.oid, *(sent if is_made else ([], [])))
 
     retry(lambda: _check_rights(api, repo_id, kind), repo_id)
     return retry(attempt, repo_id)
@@ -199,7 +201,7 @@ def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
             return attempt()
         except LocalTokenNotFoundError as error:
             raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
-        except (HTTPError, OSError, RuntimeError) as error:
+        except (HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             reason, asked = _diagnose(error, repo_id)
             wait = next(waits, None)
             if wait is None:
@@ -223,6 +225,8 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
         chain.append(wrapped)
     if any(isinstance(link, OfflineModeIsEnabled) for link in chain):
         raise CannotPush("HF_HUB_OFFLINE is set: unset it to push") from error
+    if isinstance(error, JSONDecodeError):
+        return "the Hub's answer was cut off", 0.0
     cause = next((link for link in chain if isinstance(link, HTTPError)), None)
     if cause is None:
         return _diagnose_upload(error, chain[-1], repo_id), 0.0
