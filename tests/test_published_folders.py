@@ -80,46 +80,44 @@ CONTENTS = {
 NOT_FILES = {"a FIFO": os.mkfifo, "a folder": os.mkdir, "a socket": bind, "a loop": lambda path: path.symlink_to(path.name)}
 OBJECTS = {"an empty object", "huge"}
 LEGAL = {
-    # Ours for a checkpoint of one file of weights: nothing reads them.
+    "config.json": set(),
+    "tokenizer.json": set(),
+    "recipe.yaml": set(),
+    "model.safetensors": set(),
+    # Every JSON object is legal in these files.
     "generation_config.json": OBJECTS,
     "tokenizer_config.json": OBJECTS,
     "special_tokens_map.json": OBJECTS,
     "model.safetensors.index.json": OBJECTS,
     "results.jsonl": {"empty"},
-    # It is replaced.
+    # A card is written anew.
     "README.md": set(CONTENTS),
-    "config.json": set(),
-    "tokenizer.json": set(),
-    "recipe.yaml": set(),
-    "model.safetensors": set(),
 }
+"""Files of a checkpoint, and the damages after which it may still be a checkpoint. All others must be refused."""
 
 
 @pytest.mark.parametrize("name", LEGAL)
-def test_a_damaged_file_is_named_in_one_line(folder, capsys, name):
-    commands = {
-        cards.main: [folder],
-        push.main: ["model", folder, "user/adder"],
-        evaluation.main: [folder, "--ask", "12+34"],
-    }
-    file, kept = folder / name, (folder / name).read_bytes() if (folder / name).is_file() else None
-    for damage, make in {**CONTENTS, **NOT_FILES}.items():
-        file.unlink(missing_ok=True)
-        make(file) if callable(make) else file.write_bytes(make)
-        for main, arguments in commands.items():
-            if damage in LEGAL[name]:
-                try:
-                    main(list(map(str, arguments)))
-                except SystemExit:
-                    assert "config" in capsys.readouterr().err
-            elif not (main is evaluation.main and name in ("results.jsonl",) and damage in CONTENTS):
-                message = refusal(capsys, main, *arguments)
-                assert name in message or (name == "recipe.yaml" and "task" in message), (damage, message)
-            if main is cards.main and damage in CONTENTS and name == "README.md":
-                file.write_bytes(CONTENTS[damage])
-        file.rmdir() if damage == "a folder" else file.unlink()
-    if kept is not None:
-        file.write_bytes(kept)
+@pytest.mark.parametrize("command", ["cards", "push", "ask"])
+def test_a_damaged_file_is_named_in_one_line(built, tmp_path, capsys, name, command):
+    for number, (damage, make) in enumerate({**CONTENTS, **NOT_FILES}.items()):
+        folder = Path(shutil.copytree(built, tmp_path / str(number) / "adder"))
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name) if callable(make) else (folder / name).write_bytes(make)
+        main, words = {
+            "cards": (cards.main, [folder]),
+            "push": (push.main, ["model", folder, "user/adder"]),
+            "ask": (evaluation.main, [folder, "--ask", "12+34"]),
+        }[command]
+        if damage in LEGAL[name]:
+            try:
+                main(list(map(str, words)))
+            except SystemExit:
+                message = capsys.readouterr().err
+                # The generation settings belong to what was measured.
+                assert message.startswith("error: ") and message.count("\n") == 1 and "config" in message
+        else:
+            message = refusal(capsys, main, *words)
+            assert name in message or (name == "recipe.yaml" and "task" in message), (damage, message)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +203,15 @@ def test_results_that_differ_in_time_alone_change_nothing(hub, api, folder):
 
 
 PRIVATE = {
-    "run_name": "secret-name", "output_dir": "/home/me/secret-place", "hub_token": "secret-token",
-    "hub_model_id": "me/secret", "trackio_space_id": "me/secret", "base_model": "/home/secret-user/base", "label_names": ["/data/secret-user/names"],
+    "run_name": "secret-name",
+    "output_dir": "/home/me/secret-place",
+    "hub_token": "secret-token",
+    "hub_model_id": "me/secret",
+    "trackio_space_id": "me/secret",
+    "base_model": "/home/secret-user/base",
+    "label_names": ["/data/secret-user/names"],
     "description": "see ~/secret-folder/notes and C:\\secret\\x, token hf_secretsecretsecretsecret",
-}  # fmt: skip
+}
 
 
 def test_a_recipe_is_published_without_places_names_and_tokens(hub, api, folder):
@@ -274,15 +277,23 @@ def test_a_folder_that_a_run_writes_to_is_not_pushed(hub, api, folder, monkeypat
         publication.make_files(folder, PushedResults())
 
 
-def test_a_push_of_what_others_push_at_the_same_moment_says_that_it_changed_nothing(hub, api, monkeypatch):
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_push_of_what_others_push_at_the_same_moment_says_that_it_changed_nothing(hub, api, monkeypatch, refused):
     card = b"---\ntags:\n- longhand\n---\n"
     repository, create = hub.add_repository("user/adder", {"README.md": card}), HfApi.create_commit
     files = {"README.md": card, "a.json": b"{}"}
 
     def create_commit(self, *arguments, **options):
-        repository.commit("main", "other", files)
-        return create(self, *arguments, **options)
+        if not refused:
+            repository.commit("main", "other", files)
+        try:
+            return create(self, *arguments, **options)
+        finally:
+            if refused:
+                repository.commit("main", "other", files)
 
+    if refused:
+        hub.fail("POST", "/commit/", status=412)
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
     done = commit_files(files, "user/adder", "model", commit_message="mine", api=api)
     assert "nothing was changed" in str(done) and repository.head.title == "other"

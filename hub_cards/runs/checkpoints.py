@@ -158,7 +158,7 @@ def _loading(source: str, files: str) -> Iterator[None]:
     # Libraries raise whatever their code meets in a damaged file; tokenizers raises a bare Exception.
     except Exception as error:
         # transformers calls a file missing whose download was cut off.
-        chain = [error]
+        chain: list[BaseException] = [error]
         while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
             chain.append(before)
         cut = next((link for link in chain if isinstance(link, HTTPError) and not isinstance(link, HfHubHTTPError)), None)
