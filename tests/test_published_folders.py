@@ -299,6 +299,17 @@ def test_a_push_of_what_others_push_at_the_same_moment_says_that_it_changed_noth
     assert "nothing was changed" in str(done) and repository.head.title == "other"
 
 
+def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository(hub, api, folder):
+    push_model(folder, "user/adder", api=api)
+    repository = hub.repositories["model", "user/adder"]
+    row = row_of(folder)
+    damaged = repository.commit("main", "by hand", repository.head.files | {"results.jsonl": b"{}\n"})
+    for change in (lambda: push_model(folder, "user/adder", api=api), lambda: update_card("user/adder", [row], api=api)):
+        with pytest.raises(ValueError, match=r"^user/adder/results.jsonl, line 1: the result lacks model"):
+            change()
+    assert repository.head == damaged
+
+
 def test_an_answer_of_half_a_body_is_asked_for_again(hub, api, waits, folder):
     hub.fail("GET", "/api/models/user/adder/refs", kind="truncated", times=2)
     hub.add_repository("user/adder", {})

@@ -5,8 +5,8 @@ The other direction is here too: results that a repository has already are added
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,8 @@ def check_card(target: str | Path, revision: str | None = None, api: HfApi | Non
     repo_id, api = str(target), api or HfApi()
     check_push(repo_id, "model", api)
     _head(api, repo_id, revision)
-    with tempfile.TemporaryDirectory() as place:
-        _download(api, repo_id, revision, Path(place), [CARD_FILE])
-        _read_card(Path(place), repo_id)
+    with _downloaded(api, repo_id, revision, [CARD_FILE]) as folder:
+        _read_card(folder, repo_id)
 
 
 def update_card(
@@ -140,12 +139,9 @@ def update_card(
 
     def attempt() -> Push:
         head = _head(hub, repo_id, revision)
-        with tempfile.TemporaryDirectory() as place:
-            _download(hub, repo_id, head, Path(place))
-            files = _updated_files(Path(place), rows, repo_id, dataset)
-            return commit_files(
-                files, repo_id, "model", commit_message=commit_message, revision=revision, onto=head, api=hub
-            )
+        with _downloaded(hub, repo_id, head) as downloaded:
+            files = _updated_files(downloaded, rows, repo_id, dataset)
+        return commit_files(files, repo_id, "model", commit_message=commit_message, revision=revision, onto=head, api=hub)
 
     return retry_if_branch_moved(attempt)
 
@@ -206,9 +202,7 @@ def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = N
     branches = retry(list_branches, repo_id)
     if (head := branches.get(revision or "main", branches.get("main"))) is None:
         return PushedResults()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        _download(api, repo_id, head, folder, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"])
+    with _downloaded(api, repo_id, head, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"]) as folder:
         return PushedResults(head, tuple(_read_rows(folder)), listed_datasets(folder))
 
 
@@ -292,17 +286,28 @@ def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[
     return {f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml": listed.encode()}
 
 
-def _download(api: HfApi, repo_id: str, revision: str | None, folder: Path, patterns: list[str] | None = None) -> None:
-    """Download files of a revision into an empty folder, with the waits and retries of a push."""
+@contextmanager
+def _downloaded(api: HfApi, repo_id: str, revision: str | None, patterns: list[str] | None = None) -> Iterator[Path]:
+    """A folder with files of a revision, downloaded with the waits and retries of a push.
+
+    Raises:
+        CannotPush: the Hub cannot be reached.
+        ValueError: a file is refused in the block; the repository's name takes the place of the folder's in the message.
+    """
 
     def attempt() -> None:
         try:
-            api.snapshot_download(repo_id, revision=revision, local_dir=folder, allow_patterns=patterns)
+            api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns)
         except LocalEntryNotFoundError as error:
             # The library found no file list on the Hub and no files here. Its cause tells what failed on the Hub.
             raise (error.__cause__ or error) from None
 
-    retry(attempt, repo_id)
+    with tempfile.TemporaryDirectory() as place:
+        retry(attempt, repo_id)
+        try:
+            yield Path(place)
+        except ValueError as error:
+            raise ValueError(str(error).replace(place, repo_id)) from error
 
 
 def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
