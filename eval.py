@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, covering
+from longhand.data.certificates import CannotCertify, covering, hash_weights
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.reports.evaluations import draw_attention, report
@@ -32,9 +32,11 @@ from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
+    RESULTS_FILE,
     Row,
     format_places,
     format_position_maps,
+    read_results,
     write_results,
 )
 
@@ -270,17 +272,36 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
 
 
 def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> Path:
-    """Make the folder of an evaluation. Results of an earlier one in it are replaced.
+    """Make the folder of an evaluation. Results of an earlier one of the same checkpoints in it are replaced.
 
     Raises:
-        ValueError: it cannot be made.
+        ValueError: it cannot be made, or has results of other checkpoints.
     """
     folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
+    check_earlier(folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE), checkpoints)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
     return folder
+
+
+def check_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
+    """Say if a file has earlier results of these checkpoints, which are replaced.
+
+    Raises:
+        ValueError: it has results of other checkpoints or other weights, or cannot be read.
+    """
+    weights = {checkpoint.name: hash_weights(checkpoint.model) for checkpoint in checkpoints}
+    rows = read_results(file) if file.exists() else []
+    names = {str(row.get("model")): row.get("weights") for row in rows}
+    if others := [name for name, measured in names.items() if weights.get(name) != measured or measured is None]:
+        raise ValueError(
+            f"{file} holds results of other checkpoints or other weights ({', '.join(others)}): choose another "
+            "--output_dir, or remove it"
+        )
+    if rows:
+        print(f"{file} has results of the same weights: they are replaced")
 
 
 def file_name(checkpoint: Checkpoint) -> str:
@@ -299,7 +320,7 @@ def update_cards(rows: list[Row], checkpoints: list[Checkpoint], options: argpar
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         own = [row for row in rows if row["model"] == checkpoint.name]
         updated = update_card(card_place(source), own, dataset=options.dataset, revision=options.revision)
-        print(f"updated {updated}")
+        print(updated)
 
 
 def write_places(

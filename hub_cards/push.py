@@ -36,6 +36,7 @@ from longhand.hub_cards.publishing.push import (
 )
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.hub import check_revision
 from longhand.hub_cards.runs.plugins import add_plugin_option
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
@@ -73,6 +74,8 @@ def add_model(content) -> None:
     described = f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
+    described = "also push Python files that longhand did not write for this model, changed or additional; read them first"
+    content.add_argument("--with_code", action="store_true", help=described)
     add_plugin_option(content)
 
 
@@ -141,7 +144,7 @@ def read_publication(options: argparse.Namespace) -> Publication:
     if options.kind == "model":
         for file in options.plugin:
             load_plugin(file)
-        return model_publication(options.folder, options.repo_id, options.dataset)
+        return model_publication(options.folder, options.repo_id, options.dataset, options.with_code)
     if options.kind == "metric":
         return metric_publication(options.repo_id)
     given = parse_fields(options.task, options.fields)
@@ -155,6 +158,7 @@ def read_publication(options: argparse.Namespace) -> Publication:
 
 def run(options: argparse.Namespace) -> None:
     """Push what the options say, or show it without `--yes`."""
+    check_revision(options.revision)
     publication = read_publication(options)
     if options.yes:
         place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
@@ -162,13 +166,14 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(preview(publication))
         print(f"nothing was pushed: --yes pushes these files to the {publication.kind} {publication.repo_id} in one commit")
+        print(f"the Hub was not asked: if it has this {publication.kind}, {publication.kept}")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    with interruptible("run the command again"), refusing_in_one_line():
+    with interruptible("run the command again"), refusing_in_one_line(OSError):
         run(make_parser().parse_args(arguments))
 
 

@@ -348,7 +348,8 @@ def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch
     monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=endpoint))
     monkeypatch.setattr("time.sleep", None)
     said = (
-        f"error: MODEL 'outputs/adition' is neither a folder nor a repository in the cache, and {endpoint} cannot be asked"
+        "error: MODEL 'outputs/adition': there is no such folder, and no such repository in the cache; "
+        f"{endpoint} cannot be asked"
     )
     assert refusal(capsys, "outputs/adition").startswith(said)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

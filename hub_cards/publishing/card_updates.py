@@ -3,11 +3,13 @@
 The other direction is here too: results that a repository has already are added to what a push sends to it.
 """
 
+import os
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entries_to_yaml
@@ -18,7 +20,8 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_r
 from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.files import read_text
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
@@ -43,9 +46,34 @@ class PushedResults:
     datasets: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class CardUpdate:
+    """What new results changed in a checkpoint's folder.
+
+    Attributes:
+        card: its card.
+        changed: paths of the files that were replaced.
+    """
+
+    card: Path
+    changed: list[str]
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"{self.card}: holds these results already, nothing was changed"
+        return f"updated {self.card}: wrote {', '.join(self.changed)}"
+
+
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size."""
-    merged = {(row["model"], row["length"], row["length_b"]): row for row in (*old, *new)}
+    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size.
+
+    If only the time differs that the measurement took, the old row stays.
+    """
+    merged: dict[tuple[Any, ...], Row] = {}
+    for row in (*old, *new):
+        size = row["model"], row["length"], row["length_b"]
+        if {**merged.get(size, {}), "seconds": row["seconds"]} != row:
+            merged[size] = row
     models = list(dict.fromkeys(row["model"] for row in merged.values()))
     return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
 
@@ -63,9 +91,8 @@ def check_card(target: str | Path, revision: str | None = None, api: HfApi | Non
     repo_id, api = str(target), api or HfApi()
     check_push(repo_id, "model", api)
     _head(api, repo_id, revision)
-    with tempfile.TemporaryDirectory() as place:
-        _download(api, repo_id, revision, Path(place), [CARD_FILE])
-        _read_card(Path(place), repo_id)
+    with _downloaded(api, repo_id, revision, [CARD_FILE]) as folder:
+        _read_card(folder, repo_id)
 
 
 def update_card(
@@ -76,7 +103,7 @@ def update_card(
     revision: str | None = None,
     commit_message: str = "New results",
     api: HfApi | None = None,
-) -> Path | Push:
+) -> CardUpdate | Push:
     """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
 
     The rest of the card stays as it is.
@@ -90,11 +117,12 @@ def update_card(
         revision: branch on the Hub.
 
     Returns:
-        The card's file, or the outcome of the push.
+        What was changed in the folder, or the outcome of the push.
 
     Raises:
-        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card has no
-            results block; or `revision` is no branch.
+        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card is not
+            readable or has no results block; or `revision` is no branch.
+        OSError: a file of the folder cannot be written.
         CannotPush: the Hub does not accept the commit; nothing was changed there.
     """
     if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
@@ -104,24 +132,43 @@ def update_card(
     if dataset is not None:
         check_repo_id(dataset)
     if (folder := Path(target)).is_dir():
-        for path, content in _updated_files(folder, rows, folder.resolve().name, dataset).items():
-            (folder / path).parent.mkdir(exist_ok=True)
-            write_atomically(folder / path, content)
-        return folder / CARD_FILE
+        return CardUpdate(folder / CARD_FILE, _replace(folder, _updated_files(folder, rows, folder.resolve().name, dataset)))
     repo_id = str(target)
     check_repo_id(repo_id)
     hub = api or HfApi()
 
     def attempt() -> Push:
         head = _head(hub, repo_id, revision)
-        with tempfile.TemporaryDirectory() as place:
-            _download(hub, repo_id, head, Path(place))
-            files = _updated_files(Path(place), rows, repo_id, dataset)
-            return commit_files(
-                files, repo_id, "model", commit_message=commit_message, revision=revision, onto=head, api=hub
-            )
+        with _downloaded(hub, repo_id, head) as downloaded:
+            files = _updated_files(downloaded, rows, repo_id, dataset)
+        return commit_files(files, repo_id, "model", commit_message=commit_message, revision=revision, onto=head, api=hub)
 
     return retry_if_branch_moved(attempt)
+
+
+def _replace(folder: Path, files: dict[str, bytes]) -> list[str]:
+    """Replace what differs from these files, after all of them are written, so that a full disk changes nothing.
+
+    Returns:
+        The paths that were replaced.
+
+    Raises:
+        ValueError: a folder is in the place of a file, or the folder of a file is elsewhere.
+        OSError: a file cannot be written.
+    """
+    changed = [
+        path for path, content in files.items() if not (own := folder / path).is_file() or own.read_bytes() != content
+    ]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".card-") as place:
+        for path in changed:
+            if (folder / path).is_dir() or not (folder / path).parent.resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"{folder / path} is a folder, or in a folder elsewhere: remove it")
+            (Path(place) / path).parent.mkdir(exist_ok=True)
+            (Path(place) / path).write_bytes(files[path])
+        for path in changed:
+            (folder / path).parent.mkdir(exist_ok=True)
+            os.replace(Path(place) / path, folder / path)
+    return changed
 
 
 def retry_if_branch_moved(attempt: Callable[[], Push]) -> Push:
@@ -155,9 +202,7 @@ def read_pushed(repo_id: str, revision: str | None = None, api: HfApi | None = N
     branches = retry(list_branches, repo_id)
     if (head := branches.get(revision or "main", branches.get("main"))) is None:
         return PushedResults()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        _download(api, repo_id, head, folder, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"])
+    with _downloaded(api, repo_id, head, [RESULTS_FILE, f"{EVALUATION_FOLDER}/*.yaml"]) as folder:
         return PushedResults(head, tuple(_read_rows(folder)), listed_datasets(folder))
 
 
@@ -172,8 +217,9 @@ def listed_datasets(folder: Path) -> dict[str, str]:
         if file.stem not in TASKS:
             continue
         try:
-            datasets[file.stem] = yaml.safe_load(file.read_text(encoding="utf-8"))[0]["dataset"]["id"]
-        except (yaml.YAMLError, LookupError, TypeError) as error:
+            check_repo_id(named := yaml.safe_load(read_text(file))[0]["dataset"]["id"])
+            datasets[file.stem] = named
+        except (yaml.YAMLError, LookupError, TypeError, RecursionError, ValueError) as error:
             raise ValueError(f"{EVALUATION_FOLDER}/{file.name} is not a list of results by dataset: remove it") from error
     return datasets
 
@@ -240,17 +286,28 @@ def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[
     return {f"{EVALUATION_FOLDER}/{checkpoint.task.name}.yaml": listed.encode()}
 
 
-def _download(api: HfApi, repo_id: str, revision: str | None, folder: Path, patterns: list[str] | None = None) -> None:
-    """Download files of a revision into an empty folder, with the waits and retries of a push."""
+@contextmanager
+def _downloaded(api: HfApi, repo_id: str, revision: str | None, patterns: list[str] | None = None) -> Iterator[Path]:
+    """A folder with files of a revision, downloaded with the waits and retries of a push.
+
+    Raises:
+        CannotPush: the Hub cannot be reached.
+        ValueError: a file is refused in the block; the repository's name takes the place of the folder's in the message.
+    """
 
     def attempt() -> None:
         try:
-            api.snapshot_download(repo_id, revision=revision, local_dir=folder, allow_patterns=patterns)
+            api.snapshot_download(repo_id, revision=revision, local_dir=place, allow_patterns=patterns)
         except LocalEntryNotFoundError as error:
             # The library found no file list on the Hub and no files here. Its cause tells what failed on the Hub.
             raise (error.__cause__ or error) from None
 
-    retry(attempt, repo_id)
+    with tempfile.TemporaryDirectory() as place:
+        retry(attempt, repo_id)
+        try:
+            yield Path(place)
+        except ValueError as error:
+            raise ValueError(str(error).replace(place, repo_id)) from error
 
 
 def _head(api: HfApi, repo_id: str, revision: str | None) -> str:
@@ -299,7 +356,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
             "were measured on"
         )
     card = _read_card(folder, called)
-    dataset = dataset or card.data.get("datasets", [None])[0]
+    dataset = dataset or named_dataset(card)
     merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
     card.data["eval_results"] = eval_results(checkpoint)
@@ -311,10 +368,29 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
 
 def _read_card(folder: Path, called: str) -> ModelCard:
     file = folder / CARD_FILE
-    card = ModelCard(file.read_text(encoding="utf-8")) if file.is_file() else None
+    try:
+        card = ModelCard(read_text(file)) if file.is_file() else None
+        if card is not None:
+            named_dataset(card)
+    # The library refuses metadata of wrong types in all these ways; RecursionError is how deep YAML ends.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise ValueError(f"{called}, {CARD_FILE}: its metadata cannot be used: {one_line(error)}") from error
     if card is None or not RESULTS_BLOCK.search(card.text):
         raise ValueError(
             f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.cards` into the "
             "checkpoint's folder and push that"
         )
     return card
+
+
+def named_dataset(card: ModelCard) -> str | None:
+    """The first dataset that a card names. The Hub takes a name in the place of a list too.
+
+    Raises:
+        ValueError: it is no dataset's name.
+    """
+    given = card.data.get("datasets") or [None]
+    named = given[0] if isinstance(given, list) else given
+    if named is not None:
+        check_repo_id(named)
+    return named

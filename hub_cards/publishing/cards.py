@@ -1,6 +1,7 @@
 """Model cards: their metadata and text. Every number is read from the files of the checkpoint's folder."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from longhand.data import Task
 from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
+from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
@@ -50,7 +52,8 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     """The card of a checkpoint's folder.
 
     Args:
-        repo_id: repository that the code on the card loads the model from; default: the folder.
+        repo_id: repository that the code on the card loads the model from; default: the folder, or its name if its path
+            is absolute.
         dataset: Hub id of a dataset of its task, for the metadata.
 
     Raises:
@@ -65,8 +68,10 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
 
 def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
     """The card of a checkpoint whose folder has been read; see `render_model_card`."""
-    task, family = checkpoint.task, family_card(checkpoint.task)
-    source = repo_id or checkpoint.folder.as_posix()
+    folder, task, family = checkpoint.folder, checkpoint.task, family_card(checkpoint.task)
+    checkpoint = replace(checkpoint, recipe=published_recipe(checkpoint.recipe))
+    # An absolute path says where it was made, and helps nobody else.
+    source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     card = ModelCard.from_template(
         _metadata(checkpoint, title, dataset),
@@ -80,7 +85,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         results=results_block(checkpoint),
         checkpoint=checkpoint,
         trained_on=TRAINED_ON,
-        recipe_file=(checkpoint.folder / RECIPE_FILE).read_text(encoding="utf-8").strip(),
+        recipe_file=published_recipe_text(folder / RECIPE_FILE).strip(),
         format=format_fields(task),
         limits=family.limits(checkpoint.config),
         citation=citations(),
@@ -165,7 +170,7 @@ def size_table(rows: list[Row], size_name: str) -> str:
 
 def _describe_samples(rows: list[Row], task: Task) -> str:
     def listed(name: str) -> str:
-        return ", ".join(dict.fromkeys(str(row[name]) for row in rows))
+        return ", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows))
 
     family = family_card(task)
     decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""

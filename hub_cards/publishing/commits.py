@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,9 @@ WAITS = (1, 2, 4, 8, 16)
 
 LONGEST_WAIT = 300
 """Seconds. If the Hub asks for a longer wait, the push ends with an error."""
+
+CONFLICT = 412
+"""HTTP status of a commit onto another one than the branch's last."""
 
 KINDS = ("model", "dataset", "space")
 
@@ -78,7 +82,8 @@ class Push:
     def __str__(self) -> str:
         if not self.changed and not self.removed:
             return f"{self.url}: holds all this already, nothing was changed"
-        return f"{self.url}: wrote {len(self.changed)} files and removed {len(self.removed)} in one commit"
+        removed = f" and removed {len(self.removed)}" if self.removed else ""
+        return f"{self.url}: wrote {len(self.changed)} file{'s' * (len(self.changed) != 1)}{removed} in one commit"
 
 
 def own_repo_id(name: str, api: HfApi) -> str:
@@ -169,8 +174,16 @@ def commit_files(
             raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
         sent = [file.path_in_repo for file in added], [file.path_in_repo for file in removed]
         where = {"repo_type": kind, "revision": revision, "parent_commit": head.sha}
-        commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
-        return Push(url, commit.oid, *sent)
+        try:
+            commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
+        except HfHubHTTPError as error:
+            if error.response.status_code == CONFLICT:
+                # The Hub made no commit of ours. Others may have sent the same files at the same moment.
+                sent = [], []
+            raise
+        # The library makes no commit if the Hub has the same files by now, from others.
+        is_made = bool(removed) or any(file._is_committed for file in added)
+        return Push(url, commit.oid, *(sent if is_made else ([], [])))
 
     retry(lambda: _check_rights(api, repo_id, kind), repo_id)
     return retry(attempt, repo_id)
@@ -188,7 +201,7 @@ def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
             return attempt()
         except LocalTokenNotFoundError as error:
             raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
-        except (HTTPError, OSError, RuntimeError) as error:
+        except (HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             reason, asked = _diagnose(error, repo_id)
             wait = next(waits, None)
             if wait is None:
@@ -212,6 +225,8 @@ def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
         chain.append(wrapped)
     if any(isinstance(link, OfflineModeIsEnabled) for link in chain):
         raise CannotPush("HF_HUB_OFFLINE is set: unset it to push") from error
+    if isinstance(error, JSONDecodeError):
+        return "the Hub's answer was cut off", 0.0
     cause = next((link for link in chain if isinstance(link, HTTPError)), None)
     if cause is None:
         return _diagnose_upload(error, chain[-1], repo_id), 0.0

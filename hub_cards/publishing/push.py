@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import HfApi
+from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.hub_cards.publishing.card_updates import (
@@ -28,9 +29,10 @@ from longhand.hub_cards.publishing.card_updates import (
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, read_checkpoint
+from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.plugins import named_plugins
+from longhand.hub_cards.runs.plugins import named_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
@@ -67,6 +69,12 @@ class Publication:
     is_ours: Callable[[str], bool]
     make_files: Callable[[Path, PushedResults], Files]
 
+    @property
+    def kept(self) -> str:
+        """What else a push does to a repository that exists already."""
+        removed = "files of an earlier push that are not listed here are removed"
+        return f"its results of the same weights are kept, and {removed}" if self.kind == "model" else removed
+
 
 class PushOptions(TypedDict, total=False):
     """Options of every push.
@@ -84,7 +92,9 @@ class PushOptions(TypedDict, total=False):
     api: HfApi | None
 
 
-def push_model(folder: Path | str, repo_id: str, *, dataset: str | None = None, **options: Unpack[PushOptions]) -> Push:
+def push_model(
+    folder: Path | str, repo_id: str, *, dataset: str | None = None, with_code: bool = False, **options: Unpack[PushOptions]
+) -> Push:
     """Push a checkpoint's folder, as train.py writes it, with a card for the repository.
 
     The card is written anew, so changes that were made to it by hand on the Hub are lost. Results that were added on the Hub
@@ -93,13 +103,14 @@ def push_model(folder: Path | str, repo_id: str, *, dataset: str | None = None, 
     Args:
         repo_id: `user/name`; made if it does not exist.
         dataset: Hub id of a dataset of its task, for the card.
+        with_code: push Python files too that this package did not write for this model.
         options: see `PushOptions`.
 
     Raises:
-        ValueError: the folder is no checkpoint or holds files of another one, or a name is not legal.
+        ValueError: see `model_publication`.
         CannotPush: the Hub does not accept the push (see `commit_files`); the repository's files are unchanged.
     """
-    return publish(model_publication(Path(folder), repo_id, dataset), **options)
+    return publish(model_publication(Path(folder), repo_id, dataset, with_code), **options)
 
 
 def push_dataset(
@@ -194,30 +205,45 @@ def push_command(folder: Path, repo_id: str, private: bool = False, revision: st
     return shlex.join(words)
 
 
-def model_publication(folder: Path, repo_id: str, dataset: str | None = None) -> Publication:
+def model_publication(folder: Path, repo_id: str, dataset: str | None = None, with_code: bool = False) -> Publication:
     """A checkpoint's folder for a repository on the Hub, with a card and with the repository's results of the same weights.
 
     Args:
         dataset: Hub id of a dataset of its task, for the card.
+        with_code: publish Python files too that this package did not write for this model.
 
     Raises:
         ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`), a file is a link that
-            leaves the folder, or a name is not legal.
+            leaves the folder, Python files are not as this package writes them, a file holds a token or a path of this
+            machine, or a name is not legal. Making the files raises it too if the folder has changed since.
     """
     for name in (repo_id, *([] if dataset is None else [dataset])):
         check_repo_id(name)
-    published_files(folder)
+    times = _times(published_files(folder))
     checkpoint = read_checkpoint(folder)
     task = checkpoint.task.name
+    if not with_code and (strange := changed_code(checkpoint)):
+        raise ValueError(
+            f"{folder} holds Python files that this version of longhand did not write for this model: {', '.join(strange)}; "
+            "read them, then push them with --with_code, or save the model again"
+        )
 
     def make_files(place: Path, pushed: PushedResults) -> Files:
         added = add_pushed(checkpoint, pushed.rows)
-        files = published_files(folder)
+        found = published_files(folder)
+        files: Files = {**found}
+        if _times(found) != times:
+            raise ValueError(f"files in {folder} have changed since they were checked: push again when nothing writes there")
+        for path in (RECIPE_FILE, f"{BEST_FOLDER}/{RECIPE_FILE}"):
+            if path in files:
+                files[path] = published_recipe_text(folder / path).encode()
         if added is not checkpoint:
             files |= results_files(added)
         # Results that the folder or the repository lists under a dataset are listed under it again.
         files |= evaluation_files(added, dataset or listed_datasets(folder).get(task) or pushed.datasets.get(task))
-        return files | {CARD_FILE: render_card(added, repo_id, dataset).encode()}
+        files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
+        check_private(files, folder)
+        return files
 
     return Publication(repo_id, "model", checkpoint.name, is_model_file, make_files)
 
@@ -236,7 +262,7 @@ def is_model_file(path: str) -> bool:
     return folder in ("", BEST_FOLDER) and any(fnmatch(name, pattern) for pattern in MODEL_FILES)
 
 
-def published_files(folder: Path) -> Files:
+def published_files(folder: Path) -> dict[str, Path]:
     """The files of a checkpoint's folder that are published, by path.
 
     Raises:
@@ -249,7 +275,27 @@ def published_files(folder: Path) -> Files:
             raise ValueError(
                 f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
             )
-    return dict(files)
+    return files
+
+
+def _times(files: dict[str, Path]) -> dict[str, tuple[int, int]]:
+    """Size and time of the last change of every file, by path."""
+    states = {path: file.stat() for path, file in files.items()}
+    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
+
+
+def changed_code(checkpoint: CheckpointFolder) -> list[str]:
+    """The Python files of a checkpoint's folder that this package, with the plugins of its recipe, would not save there."""
+    plugins = require_plugins(checkpoint.recipe, checkpoint.name, str)
+    own = {plugin.name: plugin.code for plugin in plugins}
+    model_class: Any = checkpoint.task.family.model_class
+    with tempfile.TemporaryDirectory() as place:
+        checkpoint.config.save_pretrained(place)
+        if model_class._auto_class is not None:
+            custom_object_save(model_class, place)
+        own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
+    found = {path: file for path, file in published_files(checkpoint.folder).items() if path.endswith(".py")}
+    return [path for path, file in found.items() if file.read_bytes() != own.get(file.name)]
 
 
 def dataset_publication(

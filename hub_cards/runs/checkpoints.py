@@ -33,6 +33,10 @@ from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
 CERTIFICATE_FILE = "certificate.json"
 PLOT_FILE = "accuracy.png"
 BEST_FOLDER = "best"
+JSON_FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    "model.safetensors.index.json",
+)
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
 
 
@@ -87,9 +91,7 @@ def load_checkpoint(
     except ValueError as error:
         raise ValueError(f"{source}, {RECIPE_FILE}: {error}") from error
     model = load_model(source, trained, revision)
-    with _loading(source, "tokenizer.json or tokenizer_config.json"):
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        _check_tokenizer(tokenizer, trained)
+    tokenizer = _load_tokenizer(source, trained, revision)
     return Checkpoint(
         name=checkpoint_name(source),
         model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
@@ -127,6 +129,18 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
     return model
 
 
+def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a task from a folder or a Hub repository.
+
+    Raises:
+        ValueError: it is damaged, or made for another task.
+    """
+    with _loading(source, "tokenizer.json or tokenizer_config.json"):
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+        _check_tokenizer(tokenizer, task)
+    return tokenizer
+
+
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
     """Raise ValueError unless a tokenizer reads and writes every character as the task's own does."""
     own = task.family.tokenizer(task)
@@ -143,7 +157,13 @@ def _loading(source: str, files: str) -> Iterator[None]:
         yield
     # Libraries raise whatever their code meets in a damaged file; tokenizers raises a bare Exception.
     except Exception as error:
-        raise ValueError(f"{source} cannot be loaded: {one_line(error)} ({files})") from error
+        # transformers calls a file missing whose download was cut off.
+        chain: list[BaseException] = [error]
+        while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
+            chain.append(before)
+        cut = next((link for link in chain if isinstance(link, HTTPError) and not isinstance(link, HfHubHTTPError)), None)
+        said = one_line(error) if cut is None else f"the download was cut off, try again: {one_line(cut)}"
+        raise ValueError(f"{source} cannot be loaded: {said} ({files})") from error
 
 
 def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
@@ -210,8 +230,8 @@ def check_repository(source: str, revision: str | None) -> None:
         if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
             return
         raise ValueError(
-            f"MODEL {source!r} is neither a folder nor a repository in the cache, and {api.endpoint} cannot be asked: "
-            f"{one_line(error)}"
+            f"MODEL {source!r}: there is no such folder, and no such repository in the cache; {api.endpoint} cannot be "
+            f"asked: {one_line(error)}"
         ) from error
 
 
@@ -246,10 +266,19 @@ def check_weights(folder: Path) -> None:
 
 
 def check_side_files(folder: Path) -> None:
-    """Raise ValueError if a file beside the weights is not a JSON object; a file that is missing is legal."""
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+    """Raise ValueError if a file beside the weights is no file, or not the JSON object that it must be.
+
+    A file that is missing is legal.
+    """
+    for name in JSON_FILES:
         if os.path.lexists(folder / name):
             read_object(folder / name)
+    for name in (RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, PLOT_FILE, "README.md"):
+        if os.path.lexists(folder / name) and not (folder / name).is_file():
+            raise ValueError(f"{folder / name} is not a regular file: remove it")
+    for name in (BEST_FOLDER, ".eval_results"):
+        if os.path.lexists(folder / name) and not (folder / name).is_dir():
+            raise ValueError(f"{folder / name} is not a folder: remove it")
 
 
 def trained_lengths(recipe: dict[str, Any]) -> tuple[int, int] | None:
@@ -321,6 +350,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     name = name or folder.resolve().name
     weights = {name: hash_weights(model)}
     if (best := folder / BEST_FOLDER).is_dir():
+        check_side_files(best)
         weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_published(best, task))
         _check_best(best, task, weights)
     rows = _read_rows(folder, task, weights)
@@ -342,6 +372,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
 def _load_published(folder: Path, task: Task) -> PreTrainedModel:
     model = load_model(str(folder), task)
     check_loadable(folder, model.config)
+    _load_tokenizer(str(folder), task)
     return model
 
 

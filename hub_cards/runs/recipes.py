@@ -12,6 +12,8 @@ from longhand.hub_cards.runs.files import read_text, write_atomically
 
 MODELS_FOLDER = Path(__file__).parents[1] / "models"
 RECIPE_FILE = "recipe.yaml"
+LONGEST_RECIPE = 100_000
+"""Characters. Reading YAML takes long: a megabyte takes many seconds."""
 
 
 def list_recipes() -> dict[str, str]:
@@ -62,8 +64,10 @@ def read_recipe(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a mapping of names to values.
     """
+    if len(text := read_text(file)) > LONGEST_RECIPE:
+        raise ValueError(f"{file} is not a recipe: it has {len(text):,} characters, the most are {LONGEST_RECIPE:,}")
     try:
-        recipe = yaml.safe_load(read_text(file))
+        recipe = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,17 @@ CERTIFICATES_FILE = "certificates.jsonl"
 
 Row = dict[str, Any]
 
-RESULT_TYPES: dict[str, type | UnionType] = {
-    "model": str,
-    "task": str,
-    "length": int,
-    "length_b": int,
-    "num_samples": int,
-    "seed": int,
-    "decode": str,
-    "exact_match": int | float,
-    "token_accuracy": int | float,
-    "seconds": int | float,
-}
-"""The fields of every row of a `results.jsonl`, and their types."""
+LARGEST = 2**53
+"""The largest number of a row: up to it, whole numbers are exact as floats too."""
+
+TEXTS = ("model", "task", "decode", "hardware", "weights")
+WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "seed": 0}
+"""Fields of whole numbers, and the least that each may be."""
+ACCURACIES = ("exact_match", "token_accuracy", "answer_match")
+NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
+"""Fields of other numbers, from 0 on, and the most that each may be."""
+OPTIONAL = ("hardware", "weights", "answer_match", "run_seconds")
+"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads."""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
@@ -50,14 +47,22 @@ def read_results(file: Path) -> list[Row]:
 
     Raises:
         ValueError: a line is not a JSON object, or holds NaN or infinity, or, in a `results.jsonl`, is not the result of an
-            evaluation.
+            evaluation or contradicts an earlier one.
     """
-    rows = []
+    rows: list[Row] = []
+    measured: dict[tuple[Any, ...], tuple[int, list[Any]]] = {}
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         try:
-            rows.append(_read_row(line))
+            rows.append(row := _read_row(line))
             if file.name == RESULTS_FILE:
-                _check_result(rows[-1])
+                _check_result(row)
+                accuracies = [row.get(name) for name in ACCURACIES]
+                what = tuple(item for item in sorted(row.items()) if item[0] in (*TEXTS, *WHOLE_NUMBERS))
+                first, before = measured.setdefault(what, (number, accuracies))
+                if before != accuracies:
+                    raise ValueError(
+                        f"{', '.join(ACCURACIES)} of the very problems of line {first} are others: {accuracies}"
+                    )
         except ValueError as error:
             raise ValueError(f"{file}, line {number}: {error}") from error
     return rows
@@ -78,16 +83,18 @@ def _read_row(line: str) -> Row:
 
 def _check_result(row: Row) -> None:
     """Raise ValueError if tables, pictures and cards cannot show the row."""
-    if missing := [name for name in RESULT_TYPES if name not in row]:
+    if missing := [name for name in (*TEXTS, *WHOLE_NUMBERS, *NUMBERS) if name not in {*row, *OPTIONAL}]:
         raise ValueError(f"the result lacks {', '.join(missing)}")
-    for name, kind in RESULT_TYPES.items():
-        if isinstance(row[name], bool) or not isinstance(row[name], kind):
-            raise ValueError(f"{name} must be {'text' if kind is str else 'a number'}, got {row[name]!r}")
-    if (count := row["num_samples"]) < 1:
-        raise ValueError(f"num_samples must be at least 1, got {count}")
-    for name in ("exact_match", "token_accuracy", "answer_match"):
-        if not isinstance(value := row.get(name, 0.0), int | float) or not 0 <= value <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
+    for name, value in row.items():
+        if name in TEXTS and not (isinstance(value, str) and value.isprintable() and value):
+            raise ValueError(f"{name} must be text in one line, got {repr(value)[:80]}")
+        # Not isinstance: True is an int.
+        if name in WHOLE_NUMBERS and not (type(value) is int and WHOLE_NUMBERS[name] <= value <= LARGEST):
+            raise ValueError(
+                f"{name} must be a whole number from {WHOLE_NUMBERS[name]} to {LARGEST}, got {repr(value)[:80]}"
+            )
+        if name in NUMBERS and not (type(value) in (int, float) and 0 <= value <= NUMBERS[name]):
+            raise ValueError(f"{name} must be a number from 0 to {NUMBERS[name]}, got {repr(value)[:80]}")
 
 
 def format_table(rows: list[Row]) -> str:
