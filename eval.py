@@ -272,13 +272,13 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
 
 
 def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> Path:
-    """Make the folder of an evaluation. Results of an earlier one of the same checkpoints in it are replaced.
+    """Make the folder of an evaluation. Results of an earlier one in it are replaced, and a line says so.
 
     Raises:
-        ValueError: it cannot be made, or has results of other checkpoints.
+        ValueError: it cannot be made, or its results cannot be read.
     """
     folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
-    check_earlier(folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE), checkpoints)
+    say_earlier(folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE), checkpoints)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -286,22 +286,18 @@ def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> P
     return folder
 
 
-def check_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
-    """Say if a file has earlier results of these checkpoints, which are replaced.
+def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
+    """Say if a file has earlier results, which are replaced: of these weights or of others.
 
     Raises:
-        ValueError: it has results of other checkpoints or other weights, or cannot be read.
+        ValueError: it cannot be read.
     """
     weights = {checkpoint.name: hash_weights(checkpoint.model) for checkpoint in checkpoints}
-    rows = read_results(file) if file.exists() else []
-    names = {str(row.get("model")): row.get("weights") for row in rows}
-    if others := [name for name, measured in names.items() if weights.get(name) != measured or measured is None]:
-        raise ValueError(
-            f"{file} holds results of other checkpoints or other weights ({', '.join(others)}): choose another "
-            "--output_dir, or remove it"
-        )
-    if rows:
-        print(f"{file} has results of the same weights: they are replaced")
+    names = {str(row.get("model")): row.get("weights") for row in (read_results(file) if file.exists() else [])}
+    others = [name for name, measured in names.items() if measured is None or weights.get(name) != measured]
+    if names:
+        whose = f"other weights ({', '.join(others)})" if others else "the same weights"
+        print(f"{file} has results of {whose}: they are replaced")
 
 
 def file_name(checkpoint: Checkpoint) -> str:

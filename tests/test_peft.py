@@ -12,7 +12,12 @@ peft = pytest.importorskip("peft", reason="pip install peft")
 KINDS = {
     "decoder": (AutoModelForCausalLM, "CAUSAL_LM", ["addition", "--hidden_size", "16", "--intermediate_size", "16"], None),
     # PEFT would adapt the classifier and also train it whole, which it refuses: leave it out of all-linear.
-    "encoder": (AutoModelForTokenClassification, "TOKEN_CLS", ["encoder-addition", "--num_hidden_layers", "1"], ["classifier"]),
+    "encoder": (
+        AutoModelForTokenClassification,
+        "TOKEN_CLS",
+        ["encoder-addition", "--num_hidden_layers", "1"],
+        "classifier",
+    ),
 }
 
 
@@ -25,7 +30,7 @@ def test_lora_trains_saves_loads_and_merges(kind, targets, tmp_path):
     torch.manual_seed(0)
     run.task.family.model_class(run.config).save_pretrained(tmp_path / "base")
     model = auto.from_pretrained(tmp_path / "base")
-    exclude = excluded if targets == "all-linear" else None
+    exclude = [excluded] if excluded and targets == "all-linear" else None
     adapted = peft.get_peft_model(
         model, peft.LoraConfig(target_modules=targets, exclude_modules=exclude, task_type=task_type, r=4)
     )
