@@ -18,7 +18,7 @@ from longhand.data.splits import SPLITS, split_of
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.runs import trainer
 from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.folder import claim_folder, last_checkpoint
+from longhand.hub_cards.runs.folder import claim_folder
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results
 
@@ -162,24 +162,6 @@ def test_seeds_of_model_and_data_are_separate(tmp_path):
     first, second = train.make_trainer(run), train.make_trainer(other)
     assert torch.equal(first.train_dataset[0]["input_ids"], second.train_dataset[0]["input_ids"])
     assert not torch.equal(first.model.lm_head.weight, second.model.lm_head.weight)
-
-
-def test_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
-    good = tmp_path / "checkpoint-5"
-    run = parse_run([*SMALL, "--output_dir", str(tmp_path / "run")])
-    train.make_trainer(run).model.save_pretrained(good)
-    (good / "trainer_state.json").write_text("{}")
-    for step, state in ((10, None), (15, '{"global_st')):
-        cut = tmp_path / f"checkpoint-{step}"
-        cut.mkdir()
-        (cut / "model.safetensors").write_bytes((good / "model.safetensors").read_bytes())
-        if state:
-            (cut / "trainer_state.json").write_text(state)
-    truncated = tmp_path / "checkpoint-20"
-    truncated.mkdir()
-    (truncated / "trainer_state.json").write_text("{}")
-    (truncated / "model.safetensors").write_bytes((good / "model.safetensors").read_bytes()[:-8])
-    assert last_checkpoint(tmp_path) == good
 
 
 def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
