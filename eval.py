@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -27,6 +28,7 @@ from longhand.hub_cards.runs.evaluation import (
     position_maps,
 )
 from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
@@ -196,8 +198,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             covering(model, checkpoint.task)
         except CannotCertify as error:
             raise ValueError(f"{checkpoint.name}: {error}") from error
-    folder = make_output(checkpoints, options)
-    rows = []
+    folder, rows = output_folder(options), []
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         beside = Path(source) if Path(source).is_dir() else folder
         rows.append(certify_checkpoint(checkpoint, beside, show_proof=len(checkpoints) == 1))
@@ -217,7 +218,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.update_card:
         for source in options.checkpoints:
             check_card(card_place(source), options.revision)
-    folder = make_output(checkpoints, options)
+    folder = output_folder(options)
     rows, how = [], {name: getattr(options, name) for name in ("num_samples", "seed", "decode")}
     for checkpoint in checkpoints:
         measured = evaluate_lengths(checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, **how)
@@ -258,18 +259,15 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     return lengths
 
 
-def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> Path:
-    """Make the folder of an evaluation. Results of an earlier one in it are replaced.
+def output_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
+    return options.output_dir or Path("outputs", "evaluation", checkpoint_name(options.checkpoints[0]).replace("/", "--"))
 
-    Raises:
-        ValueError: it cannot be made.
-    """
-    folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
-    return folder
+
+def changed_folders(options: argparse.Namespace) -> set[Path]:
+    """Return the checkpoints' folders that get a certificate or a new card."""
+    sources = options.checkpoints if options.certify else map(card_place, options.checkpoints) if options.update_card else ()
+    return {Path(source).resolve() for source in sources if Path(source).is_dir()}
 
 
 def file_name(checkpoint: Checkpoint) -> str:
@@ -315,19 +313,24 @@ def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_options(options)
-    checkpoints = load_checkpoints(options)
-    if options.ask is not None:
-        ask(checkpoints, options.ask)
-    elif options.certify:
-        certify(checkpoints, options)
-    else:
-        evaluate(checkpoints, options)
+    with ExitStack() as held:
+        for folder in changed_folders(options):
+            held.enter_context(holding(folder, reading=True))
+        checkpoints = load_checkpoints(options)
+        if options.ask is not None:
+            ask(checkpoints, options.ask)
+            return
+        held.enter_context(holding(output_folder(options)))
+        if options.certify:
+            certify(checkpoints, options)
+        else:
+            evaluate(checkpoints, options)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
-    logging.disable_progress_bar()
     with interruptible("run the command again"), refusing_in_one_line(OSError):
+        logging.disable_progress_bar()
         run(parse_arguments(arguments))
 
 

@@ -15,7 +15,8 @@ from transformers.utils import logging
 
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 
 
@@ -30,10 +31,11 @@ def main(arguments: list[str] | None = None) -> None:
     add_plugin_option(parser)
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
-    with refusing_in_one_line():
+    with interruptible("run the command again"), refusing_in_one_line(OSError):
         for file in options.plugin:
             load_plugin(file)
-        print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
+        with holding(options.folder, reading=True):
+            print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
     """Hold a folder until the block ends.
 
     Args:
-        reading: whether the block only reads the folder. Otherwise the folder is made, and removed again if the block leaves
-            nothing in it. A folder that is read may be missing, or on a file system where nothing can be written.
+        reading: whether it is enough that nobody else writes. Then a folder that is missing is not made, and one that is on
+            a file system where nobody can write is not held. Otherwise the folder is made, and removed again if the block
+            leaves nothing in it.
 
     Raises:
         ValueError: another process holds the folder, it is a file, or it cannot be written.
