@@ -223,23 +223,15 @@ def look(run: Run, held: ExitStack) -> Start:
 
 
 def look_once(run: Run, look: Callable[[], Start]) -> Start:
-    """Let the main process look, and tell all others; a refusal ends them all.
-
-    Raises:
-        ValueError, OSError: the main process refuses.
-    """
+    """Let the main process look, and tell all others. What it refuses, in one line, ends them all."""
     seen: list[Any] = [None]
-    refusal: Exception | None = None
-    is_main = run.training.process_index == 0
-    if is_main:
-        try:
+    if run.training.process_index == 0:
+        # It prints the line before the others end: a launcher stops all processes as soon as one ends.
+        with suppress(SystemExit), refusing_in_one_line(OSError):
             seen = [look()]
-        except (ValueError, OSError) as error:
-            refusal = error
     broadcast_object_list(seen)
     if seen[0] is None:
-        # One process says why.
-        raise refusal if refusal else SystemExit(2)
+        raise SystemExit(2)
     return seen[0]
 
 

@@ -184,15 +184,20 @@ class EvaluationBatches(Batches):
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
         super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
-        needed = num_samples * sum(lengths) * _BYTES_PER_DIGIT
-        if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-            raise ValueError(
-                f"{num_samples:,} problems of {lengths} digits need about {needed / 2**30:,.0f} GiB of memory, this machine "
-                f"has {memory / 2**30:,.0f}: choose fewer or shorter ones"
-            )
+        check_memory(num_samples, lengths)
         generator = make_generator(seed, split, "evaluation", *lengths)
         self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
 
     def global_batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
         return self.examples.take(rows), np.random.default_rng(0)
+
+
+def check_memory(num_samples: int, lengths: tuple[int, ...]) -> None:
+    """Raise ValueError if problems of these operand lengths do not fit into this machine's memory."""
+    needed = num_samples * sum(lengths) * _BYTES_PER_DIGIT
+    if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise ValueError(
+            f"{num_samples:,} problems of {lengths} digits need about {needed / 2**30:,.0f} GiB of memory, this machine has "
+            f"{memory / 2**30:,.0f}: choose fewer or shorter ones"
+        )

@@ -231,6 +231,12 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition-absolute", "--max_length", "201"], "operands of 200 digits"),
         (["addition", "--until_certified", "False", "--num_train_samples", "10"], "fill no batch"),
         (["addition", "--gradient_accumulation_steps", "3"], "cannot be divided"),
+        (["addition", "--batch_size", "1000000000000"], "must be a number below 1e+12, got 1000000000000"),
+        (["addition", "--batch_size", "100000000000"], "GiB of memory, this machine has"),
+        (
+            ["addition", "--until_certified", "False", "--num_train_samples", "100000000000"],
+            "GiB of memory, this machine has",
+        ),
         (["addition", "--until_certified", "--num_train_samples", "1000"], "leave num_train_samples unset"),
         (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
@@ -265,6 +271,19 @@ def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path
     again = parse_run([str(tmp_path / "kept")])
     assert json.dumps(again.recipe) == json.dumps(run.recipe)
     assert again.config.to_dict() == run.config.to_dict()
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/elsewhere", "..", "", 5, ["a"]])
+def test_recipe_whose_name_is_a_path_is_refused(name, tmp_path, capsys):
+    write_recipe({"recipe": name, "task": "addition"}, tmp_path / "recipe.yaml")
+    assert f"recipe must be a name without folders, got {name!r}" in refusal(capsys, [tmp_path])
+
+
+@pytest.mark.parametrize("folder", ["", " "])
+def test_output_folder_without_a_name_is_refused(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert f"output_dir must be a folder, got {folder!r}" in refusal(capsys, [*SMALL, "--output_dir", folder])
+    assert not list(tmp_path.iterdir())
 
 
 def test_list_names_every_recipe(capsys):

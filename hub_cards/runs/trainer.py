@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
+from longhand.data.batches import check_memory
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
@@ -100,7 +101,7 @@ class ProgressLines(ProgressCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         # A bar redraws itself, which suits terminals. A log gets the lines alone.
         if state.is_world_process_zero:
-            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=None)
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
         self.current_step = 0
 
     def on_prediction_step(self, args, state, control, **kwargs):
@@ -163,6 +164,7 @@ def make_trainer(run: Run) -> BatchTrainer:
         ValueError: batches cannot be divided, or lengths do not fit the model.
     """
     training, data, task = run.training, run.data, run.task
+    check_memory(max(training.batch_size, data.num_train_samples or 0), task.operand_lengths(data.max_length))
     batches = _training_batches(run)
     # Lengths that the task does not train raise here, before any file is written.
     task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
