@@ -1,6 +1,7 @@
 """Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -114,7 +115,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     add_plugin_option(group)
     group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
-    return parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
+        # A question may start with a minus sign, which argparse takes for an option.
+        if words[place + 1].startswith("-") and not words[place + 1].startswith("--"):
+            words[place : place + 2] = [f"--ask={words[place + 1]}"]
+            break
+    return parser.parse_args(words)
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
-from torch import OutOfMemoryError
+from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
 from longhand.data.certificates import CannotCertify, covering
@@ -229,7 +228,8 @@ def look_once(run: Run, look: Callable[[], Start]) -> Start:
         # It prints the line before the others end: a launcher stops all processes as soon as one ends.
         with suppress(SystemExit), refusing_in_one_line(OSError):
             seen = [look()]
-    broadcast_object_list(seen)
+    if run.training.world_size > 1:
+        distributed.broadcast_object_list(seen)
     if seen[0] is None:
         raise SystemExit(2)
     return seen[0]

@@ -119,15 +119,41 @@ def test_killed_run_resumes_bit_for_bit(tmp_path):
     assert (whole / "best" / "model.safetensors").read_bytes() == (killed / "best" / "model.safetensors").read_bytes()
 
 
+KILLED_AT_STEP_12 = """
+import os, signal, sys
+from longhand import train
+from longhand.data import FreshBatches
+
+global_batch = FreshBatches.global_batch
+
+def until_killed(batches, index):
+    if index == 12 and os.environ["RANK"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return global_batch(batches, index)
+
+FreshBatches.global_batch = until_killed
+train.main(sys.argv[1:])
+"""
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
-    launcher = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-                "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "longhand.train"]  # fmt: skip
+def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
+    two, script = tmp_path / "two", tmp_path / "killed.py"
+    script.write_text(KILLED_AT_STEP_12)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    arguments = [*SMALL, *LEARNED, "--use_cpu", "True", "--output_dir", str(two)]
     train.main([*SMALL, *LEARNED, "--output_dir", str(tmp_path / "one")])
-    run_alone(*launcher, *SMALL, *LEARNED, "--output_dir", tmp_path / "two")
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
+    assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
+    printed = run_alone(*launcher, "-m", "longhand.train", *arguments, "--resume")
+    assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in printed and "processes" not in printed
+    one, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "one", two))
     for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(one[name], resumed[name], rtol=1e-3, atol=1e-4)
+    again = [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"]
+    refused = subprocess.run(again, capture_output=True, text=True, timeout=300)
+    assert refused.returncode != 0 and refused.stderr.count("error: ") == 1
+    assert "holds a finished run: nothing is left to resume" in refused.stderr
 
 
 @pytest.mark.slow
