@@ -322,7 +322,7 @@ def run(options: argparse.Namespace) -> None:
     check_options(options)
     with ExitStack() as held:
         for folder in changed_folders(options):
-            held.enter_context(holding(folder, reading=True))
+            held.enter_context(holding(folder))
         checkpoints = load_checkpoints(options)
         if options.ask is not None:
             ask(checkpoints, options.ask)

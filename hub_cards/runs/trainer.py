@@ -59,9 +59,10 @@ class BatchTrainer(Trainer):
             super()._save_checkpoint(*args, **kwargs)
         # torch and safetensors raise errors of their own when a file cannot be written.
         except Exception as error:
+            free = shutil.disk_usage(self.args.output_dir).free / 2**20
             if self.is_world_process_zero():
                 shutil.rmtree(folder, ignore_errors=True)
-            raise CannotSave(f"{folder} cannot be saved: {one_line(error)}") from error
+            raise CannotSave(f"{folder} cannot be saved, with {free:,.0f} MiB free there: {one_line(error)}") from error
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
