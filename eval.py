@@ -1,7 +1,9 @@
 """Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -29,6 +31,7 @@ from longhand.hub_cards.runs.evaluation import (
     token_bar,
 )
 from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
@@ -118,7 +121,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
     add_plugin_option(group)
     group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
-    return parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
+        # A question may start with a minus sign, which argparse takes for an option.
+        if words[place + 1].startswith("-") and not words[place + 1].startswith("--"):
+            words[place : place + 2] = [f"--ask={words[place + 1]}"]
+            break
+    return parser.parse_args(words)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -205,8 +214,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             covering(model, checkpoint.task)
         except CannotCertify as error:
             raise ValueError(f"{checkpoint.name}: {error}") from error
-    folder = make_output(checkpoints, options)
-    rows = []
+    folder, rows = output_folder(options), []
+    say_earlier(folder / CERTIFICATES_FILE, checkpoints)
     for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
         beside = Path(source) if Path(source).is_dir() else folder
         rows.append(certify_checkpoint(checkpoint, beside, show_proof=len(checkpoints) == 1))
@@ -226,7 +235,8 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.update_card:
         for source in options.checkpoints:
             check_card(card_place(source), options.revision)
-    folder = make_output(checkpoints, options)
+    folder = output_folder(options)
+    say_earlier(folder / RESULTS_FILE, checkpoints)
     rows, how = [], {name: getattr(options, name) for name in ("num_samples", "seed", "decode")}
     for checkpoint in checkpoints:
         measured = evaluate_lengths(checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, **how)
@@ -271,19 +281,15 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     return lengths
 
 
-def make_output(checkpoints: list[Checkpoint], options: argparse.Namespace) -> Path:
-    """Make the folder of an evaluation. Results of an earlier one in it are replaced, and a line says so.
+def output_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
+    return options.output_dir or Path("outputs", "evaluation", checkpoint_name(options.checkpoints[0]).replace("/", "--"))
 
-    Raises:
-        ValueError: it cannot be made, or its results cannot be read.
-    """
-    folder = options.output_dir or Path("outputs", "evaluation", file_name(checkpoints[0]))
-    say_earlier(folder / (CERTIFICATES_FILE if options.certify else RESULTS_FILE), checkpoints)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
-    return folder
+
+def changed_folders(options: argparse.Namespace) -> set[Path]:
+    """Return the checkpoints' folders that get a certificate or a new card."""
+    sources = options.checkpoints if options.certify else map(card_place, options.checkpoints) if options.update_card else ()
+    return {Path(source).resolve() for source in sources if Path(source).is_dir()}
 
 
 def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
@@ -343,19 +349,24 @@ def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_options(options)
-    checkpoints = load_checkpoints(options)
-    if options.ask is not None:
-        ask(checkpoints, options.ask)
-    elif options.certify:
-        certify(checkpoints, options)
-    else:
-        evaluate(checkpoints, options)
+    with ExitStack() as held:
+        for folder in changed_folders(options):
+            held.enter_context(holding(folder))
+        checkpoints = load_checkpoints(options)
+        if options.ask is not None:
+            ask(checkpoints, options.ask)
+            return
+        held.enter_context(holding(output_folder(options)))
+        if options.certify:
+            certify(checkpoints, options)
+        else:
+            evaluate(checkpoints, options)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
-    logging.disable_progress_bar()
     with interruptible("run the command again"), refusing_in_one_line(OSError):
+        logging.disable_progress_bar()
         run(parse_arguments(arguments))
 
 

@@ -2,12 +2,15 @@
 
 import sys
 import time
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
+from safetensors import SafetensorError
+from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
 from longhand.data.certificates import CannotCertify, covering
@@ -21,9 +24,20 @@ from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
 from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
-from longhand.hub_cards.runs.folder import claim_folder, relocate_best, remove_checkpoints, save_final, start_folder
+from longhand.hub_cards.runs.folder import (
+    claim_folder,
+    is_certified,
+    is_complete,
+    is_pushed,
+    remove_checkpoints,
+    save_final,
+    start_folder,
+    write_pushed,
+)
 from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.recipes import list_recipes
+from longhand.hub_cards.runs.resuming import relocate_best
 from longhand.hub_cards.runs.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
 
 
@@ -57,7 +71,7 @@ def finish(run: Run, trainer: BatchTrainer, began: float) -> bool:
     save_final(trainer, run)
     certified = evaluate_final(run, began)
     write_card(run.folder)
-    remove_checkpoints(run)
+    remove_checkpoints(run.folder)
     print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n\nwhat next:")
     plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins)
     for options in what_next(trainer.model, run):
@@ -120,11 +134,13 @@ def publish(run: Run, place: Publishing) -> None:
     """Push the finished run. If that fails, the run stays as it is and the error says how to push it later."""
     api = HfApi(token=place.token)
     try:
-        print(f"\n{push_model(run.folder, place.name, private=place.private, revision=place.revision, api=api)}")
+        push = push_model(run.folder, place.name, private=place.private, revision=place.revision, api=api)
     except (ValueError, OSError, RuntimeError) as error:
         reason = f"{run.folder} is complete but was not pushed: {one_line(error)}"
         print(f"error: {reason}; push it by: {by_hand(run, place)}", file=sys.stderr)
         raise SystemExit(1) from error
+    print(f"\n{push}")
+    write_pushed(run.folder, place.name, place.revision)
 
 
 def by_hand(run: Run, place: Publishing) -> str:
@@ -153,34 +169,86 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     if show_help(arguments):
         return
-    logging.disable_progress_bar()
     with interruptible("the same command with --resume continues the run, if it has begun"):
+        logging.disable_progress_bar()
         run_command(arguments)
 
 
 def run_command(arguments: list[str]) -> None:
     """Check everything, train, and push what is to be pushed."""
-    # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
-    with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
-        run = parse_run(arguments)
-        checkpoint = claim_folder(run)
-        place = check_publishing(run)
-        # A family without a card is refused here, and not after training.
-        family_card(run.task)
-        trainer = make_trainer(run)
-    # No process may write into the folder before all have looked into it.
-    run.training.distributed_state.wait_for_everyone()
+    with ExitStack() as held:
+        # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
+        with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
+            run = parse_run(arguments)
+            # A family without a card is refused here, and not after training.
+            family_card(run.task)
+            start = look_once(run, lambda: look(run, held))
+            trainer = None if start.complete else make_trainer(run)
+        if trainer is not None:
+            train_or_stop(run, trainer, start)
+        if start.place and run.training.process_index == 0:
+            publish(run, start.place)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from.
+
+    Attributes:
+        checkpoint: where it is resumed from, if anywhere.
+        place: where it is pushed to, if anywhere.
+        complete: whether only the push is left.
+    """
+
+    checkpoint: Path | None
+    place: Publishing | None
+    complete: bool
+
+
+def look(run: Run, held: ExitStack) -> Start:
+    """Take the run's folder until `held` is closed, and look what is left to do.
+
+    Raises:
+        ValueError, CannotPush: the folder is in use, holds something else or is finished, or the Hub refuses the push.
+    """
+    held.enter_context(holding(run.folder))
+    checkpoint, place, complete = claim_folder(run), check_publishing(run), is_complete(run.folder)
+    if place and complete:
+        if run.training.until_certified and not is_certified(run.folder):
+            raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, place)} pushes it all the same")
+        if is_pushed(run.folder, place.name, place.revision):
+            raise ValueError(f"{run.folder} holds a finished run that was pushed to {place.name}: nothing is left to resume")
+    return Start(checkpoint, place, complete)
+
+
+def look_once(run: Run, look: Callable[[], Start]) -> Start:
+    """Let the main process look, and tell all others. What it refuses, in one line, ends them all."""
+    seen: list[Any] = [None]
+    if run.training.process_index == 0:
+        # It prints the line before the others end: a launcher stops all processes as soon as one ends.
+        with suppress(SystemExit), refusing_in_one_line(OSError):
+            seen = [look()]
+    if run.training.world_size > 1:
+        distributed.broadcast_object_list(seen)
+    if seen[0] is None:
+        raise SystemExit(2)
+    return seen[0]
+
+
+def train_or_stop(run: Run, trainer: BatchTrainer, start: Start) -> None:
+    """Train; what stops a run ends the program with one line, what to do, and exit status 1."""
     try:
-        certified = train(run, trainer, checkpoint)
-    except NotFinite as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        raise SystemExit(1) from error
-    if not certified:
-        unpushed = f"; it was not pushed: {by_hand(run, place)} does it all the same" if place else ""
-        print(f"error: not certified after {trainer.state.global_step} steps{unpushed}", file=sys.stderr)
-        raise SystemExit(1)
-    if place and trainer.is_world_process_zero():
-        publish(run, place)
+        if train(run, trainer, start.checkpoint):
+            return
+        reason = f"not certified after {trainer.state.global_step} steps"
+        if start.place:
+            reason += f"; it was not pushed: {by_hand(run, start.place)} does it all the same"
+    except (NotFinite, MemoryError, OutOfMemoryError) as error:
+        reason = one_line(error) or "out of memory"
+    except (OSError, SafetensorError) as error:
+        reason = f"{one_line(error)}; the same command with --resume continues the run"
+    print(f"error: {reason}", file=sys.stderr)
+    raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 
 
@@ -33,7 +34,8 @@ def main(arguments: list[str] | None = None) -> None:
         options = parser.parse_args(arguments)
         for file in options.plugin:
             load_plugin(file)
-        print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
+        with holding(options.folder, reading=True):
+            print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
 
 
 if __name__ == "__main__":

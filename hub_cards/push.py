@@ -13,6 +13,7 @@ examples:
 
 import argparse
 import inspect
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from longhand.hub_cards.publishing.push import (
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.hub import check_revision
+from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
@@ -157,8 +159,15 @@ def read_publication(options: argparse.Namespace) -> Publication:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Push what the options say, or show it without `--yes`."""
+    """Push what the options say, or show it without `--yes`. Nobody may write into a checkpoint's folder meanwhile."""
     check_revision(options.revision)
+    with ExitStack() as held:
+        if options.kind == "model":
+            held.enter_context(holding(options.folder, reading=True))
+        push_or_show(options)
+
+
+def push_or_show(options: argparse.Namespace) -> None:
     publication = read_publication(options)
     if options.yes:
         place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}

@@ -133,6 +133,7 @@ def test_bad_lengths_are_refused_with_examples(text):
         ("6*5", "is not an addition such as '653+49'"),
         ("6a+5", "'a' at place 1"),
         ("+5", "is not an addition"),
+        ("-1+2", "is not an addition"),
         ("", "is not"),
     ],
 )

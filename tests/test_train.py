@@ -18,7 +18,7 @@ from longhand.data.splits import SPLITS, split_of
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.runs import trainer
 from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.folder import claim_folder, last_checkpoint
+from longhand.hub_cards.runs.folder import claim_folder
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results
 
@@ -119,15 +119,41 @@ def test_killed_run_resumes_bit_for_bit(tmp_path):
     assert (whole / "best" / "model.safetensors").read_bytes() == (killed / "best" / "model.safetensors").read_bytes()
 
 
+KILLED_AT_STEP_12 = """
+import os, signal, sys
+from longhand import train
+from longhand.data import FreshBatches
+
+global_batch = FreshBatches.global_batch
+
+def until_killed(batches, index):
+    if index == 12 and os.environ["RANK"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return global_batch(batches, index)
+
+FreshBatches.global_batch = until_killed
+train.main(sys.argv[1:])
+"""
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
-    launcher = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-                "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "longhand.train"]  # fmt: skip
+def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
+    two, script = tmp_path / "two", tmp_path / "killed.py"
+    script.write_text(KILLED_AT_STEP_12)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    arguments = [*SMALL, *LEARNED, "--use_cpu", "True", "--output_dir", str(two)]
     train.main([*SMALL, *LEARNED, "--output_dir", str(tmp_path / "one")])
-    run_alone(*launcher, *SMALL, *LEARNED, "--output_dir", tmp_path / "two")
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
+    assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
+    printed = run_alone(*launcher, "-m", "longhand.train", *arguments, "--resume")
+    assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in printed and "continue it" not in printed
+    one, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "one", two))
     for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(one[name], resumed[name], rtol=1e-3, atol=1e-4)
+    again = [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"]
+    refused = subprocess.run(again, capture_output=True, text=True, timeout=300)
+    assert refused.returncode != 0 and refused.stderr.count("error: ") == 1
+    assert "holds a finished run: nothing is left to resume" in refused.stderr
 
 
 @pytest.mark.slow
@@ -162,24 +188,6 @@ def test_seeds_of_model_and_data_are_separate(tmp_path):
     first, second = train.make_trainer(run), train.make_trainer(other)
     assert torch.equal(first.train_dataset[0]["input_ids"], second.train_dataset[0]["input_ids"])
     assert not torch.equal(first.model.lm_head.weight, second.model.lm_head.weight)
-
-
-def test_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
-    good = tmp_path / "checkpoint-5"
-    run = parse_run([*SMALL, "--output_dir", str(tmp_path / "run")])
-    train.make_trainer(run).model.save_pretrained(good)
-    (good / "trainer_state.json").write_text("{}")
-    for step, state in ((10, None), (15, '{"global_st')):
-        cut = tmp_path / f"checkpoint-{step}"
-        cut.mkdir()
-        (cut / "model.safetensors").write_bytes((good / "model.safetensors").read_bytes())
-        if state:
-            (cut / "trainer_state.json").write_text(state)
-    truncated = tmp_path / "checkpoint-20"
-    truncated.mkdir()
-    (truncated / "trainer_state.json").write_text("{}")
-    (truncated / "model.safetensors").write_bytes((good / "model.safetensors").read_bytes()[:-8])
-    assert last_checkpoint(tmp_path) == good
 
 
 def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
@@ -249,6 +257,12 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition-absolute", "--max_length", "201"], "operands of 200 digits"),
         (["addition", "--until_certified", "False", "--num_train_samples", "10"], "fill no batch"),
         (["addition", "--gradient_accumulation_steps", "3"], "cannot be divided"),
+        (["addition", "--batch_size", "1000000000000"], "must be a number below 1e+12, got 1000000000000"),
+        (["addition", "--batch_size", "100000000000"], "GiB of memory, this machine has"),
+        (
+            ["addition", "--until_certified", "False", "--num_train_samples", "100000000000"],
+            "GiB of memory, this machine has",
+        ),
         (["addition", "--until_certified", "--num_train_samples", "1000"], "leave num_train_samples unset"),
         (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
@@ -283,6 +297,19 @@ def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path
     again = parse_run([str(tmp_path / "kept")])
     assert json.dumps(again.recipe) == json.dumps(run.recipe)
     assert again.config.to_dict() == run.config.to_dict()
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/elsewhere", "..", "", 5, ["a"]])
+def test_recipe_whose_name_is_a_path_is_refused(name, tmp_path, capsys):
+    write_recipe({"recipe": name, "task": "addition"}, tmp_path / "recipe.yaml")
+    assert f"recipe must be a name without folders, got {name!r}" in refusal(capsys, [tmp_path])
+
+
+@pytest.mark.parametrize("folder", ["", " "])
+def test_output_folder_without_a_name_is_refused(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert f"output_dir must be a folder, got {folder!r}" in refusal(capsys, [*SMALL, "--output_dir", folder])
+    assert not list(tmp_path.iterdir())
 
 
 def test_list_names_every_recipe(capsys):

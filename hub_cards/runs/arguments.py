@@ -25,6 +25,7 @@ from longhand.hub_cards.runs.plugins import record_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"
+_LARGEST = 1e12
 CHECKPOINTS_FOLDER = "checkpoints"
 
 _NOT_ARGUMENTS = {
@@ -73,6 +74,7 @@ def argument(default: Any, meaning: str, **bounds: float) -> Any:
 BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "least": ("at least", operator.ge),
     "above": ("above", operator.gt),
+    "below": ("below", operator.lt),
     "most": ("at most", operator.le),
 }
 """What an argument may declare of its value, by name: the words for it, and whether a value holds it."""
@@ -111,11 +113,11 @@ class RunArguments(TrainingArguments):
         "cosine_with_min_lr", "name of the schedule of the learning rate, see transformers.SchedulerType"
     )
     lr_scheduler_kwargs: dict | str | None = argument({"min_lr_rate": 0.1}, "arguments of the schedule, as JSON")  # noqa: RUF009
-    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of all steps")
-    adam_beta2: float = argument(0.95, "second beta of AdamW")
-    logging_steps: float = argument(100, "steps between logged losses")
+    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of all steps", least=0)
+    adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
+    logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
     eval_steps: float | None = argument(500, "steps between validations; each also saves a checkpoint", least=1)
-    save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them")
+    save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them", least=1)
 
 
 @dataclass(frozen=True)
@@ -143,20 +145,61 @@ PUBLISHING_ARGUMENTS = {
 """Arguments of `TrainingArguments` that say where a run goes, and their meanings here. No recipe holds them, least of all
 the token."""
 
-_DERIVED = {
+DERIVED = {
     "per_device_train_batch_size": "batch_size",
     "per_device_eval_batch_size": "validation_samples",
     "num_train_epochs": "max_steps",
     "eval_strategy": "eval_steps",
+    "eval_delay": "eval_steps",
     "save_strategy": "eval_steps",
     "save_steps": "eval_steps",
+    "logging_strategy": "logging_steps",
+    "resume_from_checkpoint": "resume, which takes the last complete checkpoint",
     "metric_for_best_model": "validation_lengths (the loss at the longest)",
     "greater_is_better": "validation_lengths (the loss at the longest)",
     "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
     "hub_strategy": "push_to_hub: the finished run is pushed, once",
     "hub_always_push": "push_to_hub: the finished run is pushed, once",
+    "local_rank": "the launcher, such as torchrun or accelerate launch",
+    "auto_find_batch_size": "batch_size; gradient_accumulation_steps divides it into smaller parts",
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "nothing: every run trains, validates and tests"),
+    **dict.fromkeys(
+        ("save_only_model", "enable_jit_checkpoint"), "eval_steps: every validation saves all that resume needs"
+    ),
+    **dict.fromkeys(
+        ("ignore_data_skip", "restore_callback_states_from_checkpoint"), "resume, which continues with the same data"
+    ),
+    **dict.fromkeys(("train_sampling_strategy", "length_column_name"), "the task: every batch is drawn by its number"),
+    "logging_nan_inf_filter": "nothing: training stops at the first loss that is not finite",
 }
-"""Arguments of `TrainingArguments` that a run sets by itself, and what from."""
+"""Arguments of `TrainingArguments` that a run sets by itself or never needs, and what decides instead."""
+
+SUPPORTED = {
+    *("optim", "weight_decay", "adam_beta1", "adam_epsilon", "gradient_accumulation_steps", "max_grad_norm"),
+    *("bf16", "fp16", "tf32", "use_cpu", "full_determinism", "torch_empty_cache_steps", "skip_memory_metrics", "debug"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+    *("torch_compile", "torch_compile_backend", "torch_compile_mode"),
+    *("logging_first_step", "log_level", "log_level_replica", "log_on_each_node", "disable_tqdm", "eval_on_start"),
+    *("include_num_input_tokens_seen", "report_to", "run_name", "project"),
+    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
+    *("dataloader_num_workers", "ddp_backend", "ddp_timeout", "ddp_find_unused_parameters", "ddp_bucket_cap_mb"),
+    *("ddp_broadcast_buffers", "ddp_static_graph"),
+}
+"""Other arguments of `TrainingArguments` that do here what they say. All that are named nowhere are refused."""
+
+_LIMITS: dict[str, dict[str, float]] = {
+    "gradient_accumulation_steps": {"least": 1},
+    "dataloader_num_workers": {"least": 0},
+    "torch_empty_cache_steps": {"least": 1},
+    "max_grad_norm": {"least": 0},
+    "weight_decay": {"least": 0},
+    "adam_beta1": {"least": 0, "below": 1},
+    "adam_epsilon": {"above": 0},
+    "ddp_timeout": {"least": 1},
+    "ddp_bucket_cap_mb": {"least": 1},
+}
+"""The `BOUNDS` of arguments of `TrainingArguments`."""
 
 
 class Parser(HfArgumentParser):
@@ -213,8 +256,6 @@ class Parser(HfArgumentParser):
             return self.parse_dict(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
-        except OverflowError as error:
-            raise ValueError(f"an argument is infinite, or too large a number ({error}): got {given}") from error
 
 
 @dataclass(frozen=True)
@@ -256,6 +297,8 @@ def read_arguments(arguments: list[str]) -> Given:
     needed = require_plugins(recipe, f"the recipe {source}", lambda name: "read it, then pass it with --plugin")
     recipe.pop("plugin", None)
     name, description = recipe.pop("recipe", Path(source).stem), recipe.pop("description", "")
+    if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name:
+        raise ValueError(f"recipe must be a name without folders, got {name!r}: --output_dir says where a run is written")
     # How a construction was built says nothing of how to train.
     recipe.pop("command", None)
     if hasattr(chosen, "task"):
@@ -301,6 +344,8 @@ def parse_run(arguments: list[str]) -> Run:
         ValueError: a recipe, argument or value is unknown or not legal.
     """
     given = read_arguments(arguments)
+    _check_supported(given.values)
+    _check_bounds(given)
     task, model, data, training, *rest = given.parser.make(given.values)
     _check_values(task, data, training)
     positions, family = rest[0] if rest else None, task.family
@@ -309,10 +354,7 @@ def parse_run(arguments: list[str]) -> Run:
     except StrictDataclassError as error:
         raise ValueError(one_line(error.__cause__ or error)) from error
     collator = family.training_collator(config, positions)
-    for derived, instead in _DERIVED.items():
-        if derived in given.values:
-            raise ValueError(f"{derived} cannot be set: it follows from {instead}")
-    folder = Path(given.values.get("output_dir") or Path("outputs", given.name))
+    folder = Path(given.values.get("output_dir", Path("outputs", given.name)))
     training.output_dir = str(folder / CHECKPOINTS_FOLDER)
     described = {"recipe": given.name, "description": given.description, **record_plugins(given.plugins), **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
@@ -358,24 +400,43 @@ def _take_publishing(training: RunArguments, name: str) -> Publishing | None:
     return publishing
 
 
-def _check_bounds(arguments: Any) -> None:
-    """Raise ValueError if an argument breaks a bound that its dataclass declares, is infinite, NaN or an empty list."""
-    for option in fields(arguments):
-        value = getattr(arguments, option.name)
-        numbers = value if isinstance(value, list) else [] if value is None else [value]
-        for name in BOUNDS.keys() & option.metadata.keys():
-            (words, holds), bound = BOUNDS[name], option.metadata[name]
-            if value == []:
-                raise ValueError(f"{option.name} must be one length or more, got none")
-            if not all(holds(number, bound) and number < float("inf") for number in numbers):
-                raise ValueError(f"{option.name} must be {words} {bound}, got {value}")
+def _check_supported(values: dict[str, Any]) -> None:
+    """Raise ValueError for an argument of `TrainingArguments` that would do nothing here, or something else than it says."""
+    own = {*RunArguments.__annotations__, *PUBLISHING_ARGUMENTS, *SUPPORTED}
+    for name in (option.name for option in fields(TrainingArguments) if option.name in values):
+        if name in DERIVED:
+            raise ValueError(f"{name} cannot be set: it follows from {DERIVED[name]}")
+        if name not in own:
+            raise ValueError(
+                f"{name} cannot be set: it is an argument of Trainer that this package does not use, leave it out"
+            )
+
+
+def _check_bounds(given: Given) -> None:
+    """Raise ValueError if an argument breaks a declared bound, is infinite, NaN or very large, or an empty list or name."""
+    declared = {option.name: option.metadata for kind in given.kinds for option in fields(kind)}
+    for name, value in given.values.items():
+        bounds = _LIMITS.get(name, declared[name])
+        if value == [] and BOUNDS.keys() & bounds.keys():
+            raise ValueError(f"{name} must be one length or more, got none")
+        if name == "output_dir" and not value.strip():
+            raise ValueError(f"{name} must be a folder, got {value!r}")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float):
+                for bound, (words, holds) in BOUNDS.items():
+                    if bound in bounds and not holds(number, bounds[bound]):
+                        raise ValueError(f"{name} must be {words} {bounds[bound]}, got {value}")
+                if not abs(number) < _LARGEST:
+                    raise ValueError(f"{name} must be a number below {_LARGEST:.0e}, got {value}")
 
 
 def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
     if not 1 <= data.min_length <= data.max_length:
         raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
-    _check_bounds(data)
-    _check_bounds(training)
+    if training.eval_steps != int(training.eval_steps or 0):
+        raise ValueError(f"eval_steps must be a whole number, got {training.eval_steps}")
+    if training.fp16 and training.device.type == "cpu":
+        raise ValueError("fp16 needs a GPU: use bf16, with use_cpu, on a CPU")
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:

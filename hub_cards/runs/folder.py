@@ -3,73 +3,63 @@
 import json
 import os
 import shutil
-import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, Run
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, check_weights
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE
+from longhand.hub_cards.runs.files import read_object, write_atomically
 from longhand.hub_cards.runs.plugins import copy_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, write_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE
+from longhand.hub_cards.runs.resuming import last_checkpoint, list_checkpoints
 from longhand.hub_cards.runs.trainer import BatchTrainer
+
+PUSHED_FILE = "pushed.json"
 
 
 def claim_folder(run: Run) -> Path | None:
     """Check that the output folder is new, or holds this very run unfinished. Return the checkpoint to resume from.
 
+    A complete run that is still to be pushed passes too, see `is_complete`.
+
     Raises:
         ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
     """
-    folder = run.folder
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output_dir {folder} is a file: choose a folder")
-    # The training states are removed last: with one of them, a run with results was cut off before its end.
-    if (folder / RESULTS_FILE).exists() and not _checkpoints(folder / CHECKPOINTS_FOLDER):
-        advice = "nothing is left to resume" if run.training.resume else "remove it or choose another --output_dir"
+    folder, resume = run.folder, run.training.resume
+    if resume and is_complete(folder):
+        # A kill may have left some of them.
+        remove_checkpoints(folder)
+    if is_complete(folder) and not (resume and run.publishing):
+        advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
         raise ValueError(f"{folder} holds a finished run: {advice}")
     recipe_file = folder / RECIPE_FILE
     if not recipe_file.exists():
-        if any(path.is_file() for path in folder.rglob("*")):
+        # A kill may leave the lock and files under temporary names.
+        if any(path.is_file() and path.suffix not in (".lock", ".partial") for path in folder.rglob("*")):
             raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
-        if run.training.resume:
+        if resume:
             raise ValueError(f"--resume: {folder} holds no run to continue")
         return None
-    if not run.training.resume:
+    if not resume:
         raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
     before = read_recipe(recipe_file)
     different = [key for key in {**before, **run.recipe} if before.get(key) != run.recipe.get(key)]
     if different:
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
-    return last_checkpoint(folder / CHECKPOINTS_FOLDER)
+    return last_checkpoint(folder / CHECKPOINTS_FOLDER, run.training.world_size)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, or None. Trainer writes trainer_state.json last: one without it was cut off."""
-    for checkpoint in sorted(_checkpoints(folder), key=_step, reverse=True):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text())
-            check_weights(checkpoint)
-            for file in checkpoint.glob("*.pt"):
-                if not zipfile.is_zipfile(file):
-                    raise ValueError(f"{file} is truncated")
-        except (OSError, ValueError):
-            print(f"{checkpoint} was cut off while it was written and is passed over")
-        else:
-            return checkpoint
-    return None
+def is_complete(folder: Path) -> bool:
+    """Whether a run's folder holds all that the run leaves. The training states are moved away last, all at once."""
+    return (folder / RESULTS_FILE).exists() and not list_checkpoints(folder / CHECKPOINTS_FOLDER)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return list(folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*"))
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
+def is_certified(folder: Path) -> bool:
+    """Whether a complete run that should have ended with a certificate did so."""
+    return read_object(folder / CERTIFICATE_FILE).get("certified") is True
 
 
 def start_folder(run: Run) -> None:
@@ -77,15 +67,6 @@ def start_folder(run: Run) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     write_recipe(run.recipe, run.folder / RECIPE_FILE)
     copy_plugins(run.plugins, run.folder)
-
-
-def relocate_best(checkpoint: Path) -> None:
-    """Correct the path of the best checkpoint in a checkpoint's state: the run may have been moved since it was written."""
-    file = checkpoint / "trainer_state.json"
-    state = json.loads(file.read_text())
-    if state["best_model_checkpoint"] is not None:
-        state["best_model_checkpoint"] = str(checkpoint.parent / Path(state["best_model_checkpoint"]).name)
-        write_atomically(file, json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
 def save_final(trainer: BatchTrainer, run: Run) -> None:
@@ -110,10 +91,26 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
     partial.rmdir()
 
 
-def remove_checkpoints(run: Run) -> None:
-    """Remove the training states of a finished run."""
-    folder = run.folder / CHECKPOINTS_FOLDER
-    for checkpoint in _checkpoints(folder):
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the training states of a finished run; what else its reporters put beside them stays."""
+    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
+    if list_checkpoints(states):
+        # At once: some of them alone would look like a run that was cut off.
+        states.rename(removed)
+    for checkpoint in list_checkpoints(removed):
         shutil.rmtree(checkpoint)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    if removed.exists():
+        removed.rename(states)
+    with suppress(OSError):
+        states.rmdir()
+
+
+def write_pushed(folder: Path, repo_id: str, revision: str | None) -> None:
+    """Record that a run was pushed, so that `--resume` does not push it again."""
+    write_atomically(folder / PUSHED_FILE, json.dumps({"repo_id": repo_id, "revision": revision or "main"}) + "\n")
+
+
+def is_pushed(folder: Path, repo_id: str, revision: str | None) -> bool:
+    """Whether a run was pushed to this branch of this repository."""
+    file = folder / PUSHED_FILE
+    return file.exists() and read_object(file) == {"repo_id": repo_id, "revision": revision or "main"}

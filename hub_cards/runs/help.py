@@ -40,8 +40,8 @@ examples
 
 _PLUGIN = "Python files of your own that register tasks, coupling rules or position encodings; copied into the run's folder"
 OTHERS = (
-    "All other arguments of transformers.TrainingArguments work too, such as --weight_decay, --bf16, "
-    "--gradient_accumulation_steps and --report_to."
+    "Many other arguments of transformers.TrainingArguments work too, such as --weight_decay, --bf16, "
+    "--gradient_accumulation_steps and --report_to. One that would do nothing here is refused."
 )
 WIDTH = 118
 

@@ -1,5 +1,6 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
+import shutil
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -7,17 +8,23 @@ import numpy as np
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
+from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
 from longhand.hub_cards.runs.sizes import check_model, check_training
 
 
 class NotFinite(RuntimeError):
     """A loss or a weight is NaN or infinite, so training cannot go on."""
+
+
+class CannotSave(OSError):
+    """A checkpoint cannot be written; the ones before stay."""
 
 
 class BatchTrainer(Trainer):
@@ -27,6 +34,7 @@ class BatchTrainer(Trainer):
 
     Raises:
         NotFinite: see above; the checkpoints before stay.
+        CannotSave: see there.
     """
 
     model: Any
@@ -46,7 +54,20 @@ class BatchTrainer(Trainer):
 
     def _save_checkpoint(self, *args, **kwargs):
         self.check_weights()
-        super()._save_checkpoint(*args, **kwargs)
+        folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        # torch and safetensors raise errors of their own when a file cannot be written.
+        except Exception as error:
+            free = shutil.disk_usage(self.args.output_dir).free / 2**20
+            if self.is_world_process_zero():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise CannotSave(f"{folder} cannot be saved, with {free:,.0f} MiB free there: {one_line(error)}") from error
+
+    def _save_rng_state(self, output_dir):
+        super()._save_rng_state(output_dir)
+        # What process 0 writes last says that the checkpoint is complete.
+        self.accelerator.wait_for_everyone()
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is NaN or infinite."""
@@ -81,7 +102,7 @@ class ProgressLines(ProgressCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         # A bar redraws itself, which suits terminals. A log gets the lines alone.
         if state.is_world_process_zero:
-            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=None)
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
         self.current_step = 0
 
     def on_prediction_step(self, args, state, control, **kwargs):

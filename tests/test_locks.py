@@ -1,0 +1,141 @@
+"""One process at a time writes into a folder, or publishes from it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from test_train import SMALL, refusal
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.hub_cards import cards
+from longhand.hub_cards import push as push_cli
+from longhand.hub_cards.runs import locks
+from longhand.hub_cards.runs.locks import LOCK_FILE, holding
+
+HOLD = """
+import sys
+from pathlib import Path
+from longhand.hub_cards.runs.locks import holding
+
+with holding(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_elsewhere(folder: Path):
+    """Another process that holds the folder until the block ends."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.stdin.close()
+
+
+def stop_line(capsys, main, arguments) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def test_a_folder_that_is_held_is_refused_by_the_holder_s_name_and_free_after_a_kill(tmp_path):
+    folder = tmp_path / "new" / "run"
+    with held_elsewhere(folder) as process:
+        said = rf"in use by process {process.pid} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\S*: wait until it ends"
+        with pytest.raises(ValueError, match=said), holding(folder):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert (folder / LOCK_FILE).exists()
+        with holding(folder):
+            (folder / "result").write_text("")
+    assert [path.name for path in folder.iterdir()] == ["result"]
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(tmp_path, monkeypatch):
+    removed, lockf = [], locks.fcntl.lockf
+
+    def remove_first(*arguments):
+        lockf(*arguments)
+        if not removed:
+            removed.append((tmp_path / LOCK_FILE).unlink())
+
+    monkeypatch.setattr(locks.fcntl, "lockf", remove_first)
+    with holding(tmp_path):
+        assert (tmp_path / LOCK_FILE).read_text().startswith(f"process {os.getpid()} ")
+
+
+def test_a_block_that_leaves_nothing_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyError), holding(tmp_path / "a" / "b"):
+        raise KeyError
+    with holding(tmp_path / "missing", reading=True):
+        assert not (tmp_path / "missing").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a" * 300, "File name too long"), ("file", "is a file"), ("file/run", "Not a directory")]
+)
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(name, reason, tmp_path, capsys):
+    (tmp_path / "file").write_text("precious")
+    assert reason in refusal(capsys, [*SMALL, "--output_dir", tmp_path / name])
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_file_system_without_locks_is_used_with_a_warning_and_a_read_only_one_is_only_read(
+    reading, tmp_path, monkeypatch, capsys
+):
+    def fail(number):
+        def raising(*_, **__):
+            raise OSError(number, os.strerror(number))
+
+        return raising
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks.fcntl, "lockf", fail(locks.errno.ENOLCK))
+        with holding(tmp_path, reading):
+            assert re.fullmatch("warning: .* cannot be locked .*\n", capsys.readouterr().err)
+    for number in (locks.errno.EROFS, locks.errno.EACCES):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", fail(number))
+            if reading:
+                with holding(tmp_path, reading):
+                    continue
+            with pytest.raises(ValueError, match="cannot be written: "), holding(tmp_path):
+                pass
+
+
+def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(main_job, tmp_path, capsys):
+    run, out = tmp_path / "addition", tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    run.symlink_to(main_job)
+    before = {path: path.stat().st_mtime_ns for path in main_job.rglob("*")}
+    with held_elsewhere(main_job), held_elsewhere(out):
+        for main, *arguments in (
+            (train.main, "addition", "--output_dir", run),
+            (train.main, "addition", "--resume", "--output_dir", run),
+            (evaluation.main, run, "--lengths", "3", "--output_dir", out),
+            (evaluation.main, run, "--certify", "--output_dir", tmp_path / "empty"),
+            (evaluation.main, run, "--lengths", "3", "--update_card", "--output_dir", tmp_path / "empty"),
+            (cards.main, run),
+            (push_cli.main, "model", run, "user/addition"),
+        ):
+            assert "is in use by process" in stop_line(capsys, main, arguments)
+        assert not [path for path in out.iterdir() if path.name != LOCK_FILE]
+        evaluation.main([str(run), "--ask", "1+2"])
+    assert {path: path.stat().st_mtime_ns for path in main_job.rglob("*")} == before
+    assert not list((tmp_path / "empty").iterdir())
+
+
+def test_a_finished_run_holds_no_lock_file(main_job):
+    assert not list(main_job.rglob(LOCK_FILE))
