@@ -11,9 +11,11 @@ from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
 
@@ -50,6 +52,11 @@ class Multiplication(DecoderTask):
     @property
     def couplings(self) -> tuple[str, ...]:
         return ("multiplication", "multiplication_by_digits") if self.multiplier_length <= 2 else ("multiplication",)
+
+    @property
+    def prompt_format(self):
+        example = f"653*{'49'.zfill(self.multiplier_length)[-self.multiplier_length :]}="
+        return PromptFormat(rf"{NUMBER}\*[0-9]{{{self.multiplier_length}}}=", example, response="[0-9]*")
 
     def operand_lengths(self, length, other=None):
         if other not in (None, self.multiplier_length):

@@ -13,6 +13,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 
 
@@ -33,6 +34,10 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     example_question: ClassVar[str] = "653-49"
     reader = ONES_FIRST
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
+
+    prompt_format = PromptFormat(
+        "[0-9]+-[0-9]+=", "653-049=", response="[0-9]*", equal_widths=True, larger_first=True
+    )
 
     def operand_lengths(self, length, other=None):
         if other is not None and other > length:
