@@ -14,7 +14,7 @@ class TaskConfig(PreTrainedConfig):
     """A configuration that may say what its model is for. Neither field changes what the model computes.
 
     Args:
-        task: name and format of the task, as `Task.describe` gives them, such as `{"task": "addition", "zero_padding": True}`.
+        task: name and format of the task as `Task.describe` gives them, such as `{"task": "addition", "order": "plain"}`.
         prompt_format: fields of the `PromptFormat` that prompts are checked against; None means no check.
 
     Raises:

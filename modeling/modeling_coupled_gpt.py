@@ -568,8 +568,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not
-                of the rule's form or of `config.prompt_format`, or the mask hides other tokens than padding; an id is outside the learned table;
-                ids, pair map or neighbours are missing beside a cache.
+                of the rule's form or of `config.prompt_format`, or the mask hides other tokens than padding; an id is
+                outside the learned table; ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,

@@ -384,9 +384,9 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         In evaluation, inputs whose map is derived are checked against `config.prompt_format`, in some microseconds a row.
 
         Raises:
-            ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers with an operator
-                (rules other than `relative`), or has a multiplier that is too long; a map has values that the rule does not
-                give.
+            ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
+                with an operator (rules other than `relative`), or has a multiplier that is too long; a map has values that
+                the rule does not give.
         """
         outputs = self.model(
             input_ids=input_ids,

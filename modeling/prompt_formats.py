@@ -35,8 +35,7 @@ class PromptFormat:
         equal_widths: whether all numbers of a prompt, or rows of a board, have one width.
         larger_first: whether the first number must not be smaller than the second, for numbers of one width.
         ones_first: whether numbers begin with the ones digit.
-        hint_step: step between the index hints before a number's digits, 1 or -1; all numbers have the same hints. 0 if there
-            are no hints.
+        hint_step: step between the index hints before a number's digits, 1 or -1, which all numbers share; 0 without hints.
 
     Raises:
         ValueError: a value has the wrong type, an expression is not one, or the example is not legal.
@@ -58,7 +57,9 @@ class PromptFormat:
             try:
                 re.compile(getattr(self, name) or "")
             except (re.error, OverflowError) as error:
-                raise ValueError(f"{name} of prompt_format is no regular expression, {error}: {getattr(self, name)!r}") from error
+                raise ValueError(
+                    f"{name} of prompt_format is no regular expression, {error}: {getattr(self, name)!r}"
+                ) from error
         if fault := self.prompt_fault(self.example):
             raise ValueError(f"example of prompt_format, {self.example!r}, is not legal: {fault}")
 
@@ -111,7 +112,10 @@ class PromptFormat:
         numbers = [number.strip("_") or "0" for number in re.findall("[0-9_]+", prompt)]
         around = re.split("[0-9_]+", prompt)
         example = [len(number) for number in re.findall("[0-9_]+", self.example)]
-        for kept in (numbers, [(number.rstrip("0") if self.ones_first else number.lstrip("0")) or "0" for number in numbers]):
+        for kept in (
+            numbers,
+            [(number.rstrip("0") if self.ones_first else number.lstrip("0")) or "0" for number in numbers],
+        ):
             own = [len(number) for number in kept]
             yield prompt
             for width in range(max(own, default=0), max(own, default=0) + 5):

@@ -10,11 +10,13 @@ from comparing import assert_same_weights
 from safetensors.torch import load_file
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data import Addition
+from longhand.data.families import DECODER
 from longhand.data.tokenization import build_tokenizer
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = ["653+049=", "7+12="]
+PROMPTS = ["653+49=", "7+12="]
 CHECKPOINTS = {
     "learned": {
         "position_encoding": "learned",
@@ -25,7 +27,8 @@ CHECKPOINTS = {
         "norm_placement": "pre_post",
         "tie_word_embeddings": True,
     },
-    "rotary": {"position_encoding": "rotary", "qk_norm": True, "qk_norm_init": 2.5, "norm": "layer"},
+    "rotary": {"position_encoding": "rotary", "qk_norm": True, "qk_norm_init": 2.5, "norm": "layer"}
+    | DECODER.format_options(Addition(zero_padding=False)),
     "fire": {"position_encoding": "fire", "coupling": "sequential", "randomized_positions": True, "max_position_ids": 90},
     "pairwise": {"position_encoding": "pairwise", "attention_scale": "log_length", "log_length_init": 0.7},
 }
@@ -51,6 +54,12 @@ for folder in folders:
     results |= {"loaded." + name: parameter for name, parameter in model.named_parameters()}
     torch.manual_seed(0)
     results |= {"fresh." + name: parameter for name, parameter in type(model)(model.config).named_parameters()}
+    if model.config.prompt_format:
+        try:
+            model.generate(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt"))
+        except ValueError as error:
+            with open(folder + ".refusal", "w") as file:
+                file.write(str(error))
     save_file({name: value.detach().clone() for name, value in results.items()}, folder + ".safetensors")
 """
 
@@ -76,6 +85,7 @@ def checkpoints(tmp_path_factory) -> dict[str, tuple[CoupledGPTForCausalLM, dict
     }
     command = [sys.executable, "-I", "script.py", str(len(models)), *models, *PROMPTS]
     subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
+    assert "write '653+49='" in (folder / "rotary.refusal").read_text()
     return {name: (model, load_file(folder / f"{name}.safetensors")) for name, model in models.items()}
 
 

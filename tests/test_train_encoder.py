@@ -265,9 +265,10 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, 
 
 def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
     message = refusal(capsys, evaluation.main, addition, "--task", "addition", "--lengths", "3")
-    assert "is for a checkpoint without recipe.yaml" in message
+    assert "is for a checkpoint that names no task" in message
     bare = shutil.copytree(addition, tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
+    PairwiseBertConfig.from_pretrained(bare, task=None).save_pretrained(bare)
     message = refusal(capsys, evaluation.main, bare, "--task", "addition", "--lengths", "3")
     assert "it is a 'pairwise_bert' model, but the task 'addition' is for 'coupled_gpt' ones" in message
 

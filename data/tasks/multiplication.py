@@ -38,7 +38,6 @@ class Multiplication(DecoderTask):
     sign: ClassVar[str] = "*"
     coupling: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
-    example_question: ClassVar[str] = "653*49"
     reader = ONES_FIRST
     sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
@@ -54,9 +53,13 @@ class Multiplication(DecoderTask):
         return ("multiplication", "multiplication_by_digits") if self.multiplier_length <= 2 else ("multiplication",)
 
     @property
+    def example_question(self) -> str:
+        return f"653*{'49'[: self.multiplier_length]}"
+
+    @property
     def prompt_format(self):
-        example = f"653*{'49'.zfill(self.multiplier_length)[-self.multiplier_length :]}="
-        return PromptFormat(rf"{NUMBER}\*[0-9]{{{self.multiplier_length}}}=", example, response="[0-9]*")
+        pattern = rf"{NUMBER}\*[0-9]{{{self.multiplier_length}}}="
+        return PromptFormat(pattern, self.prompt(self.example_question), response="[0-9]*")
 
     def operand_lengths(self, length, other=None):
         if other not in (None, self.multiplier_length):

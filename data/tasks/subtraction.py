@@ -35,9 +35,7 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     reader = ONES_FIRST
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
 
-    prompt_format = PromptFormat(
-        "[0-9]+-[0-9]+=", "653-049=", response="[0-9]*", equal_widths=True, larger_first=True
-    )
+    prompt_format = PromptFormat("[0-9]+-[0-9]+=", "653-049=", response="[0-9]*", equal_widths=True, larger_first=True)
 
     def operand_lengths(self, length, other=None):
         if other is not None and other > length:

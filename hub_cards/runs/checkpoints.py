@@ -127,8 +127,8 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
             raise ValueError(
                 f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
             )
-        task.family.check_config(task, config)
         _check_same_task(config, task)
+        task.family.check_config(task, config)
         model, loading = model_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
         )
