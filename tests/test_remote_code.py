@@ -54,12 +54,12 @@ for folder in folders:
     results |= {"loaded." + name: parameter for name, parameter in model.named_parameters()}
     torch.manual_seed(0)
     results |= {"fresh." + name: parameter for name, parameter in type(model)(model.config).named_parameters()}
-    if model.config.prompt_format:
-        try:
-            model.generate(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt"))
-        except ValueError as error:
-            with open(folder + ".refusal", "w") as file:
-                file.write(str(error))
+    try:
+        model.generate(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt"))
+        refusal = "none"
+    except ValueError as error:
+        refusal = str(error)
+    results["refusal"] = torch.tensor(list(refusal.encode()))
     save_file({name: value.detach().clone() for name, value in results.items()}, folder + ".safetensors")
 """
 
@@ -85,7 +85,6 @@ def checkpoints(tmp_path_factory) -> dict[str, tuple[CoupledGPTForCausalLM, dict
     }
     command = [sys.executable, "-I", "script.py", str(len(models)), *models, *PROMPTS]
     subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
-    assert "write '653+49='" in (folder / "rotary.refusal").read_text()
     return {name: (model, load_file(folder / f"{name}.safetensors")) for name, model in models.items()}
 
 
@@ -128,6 +127,12 @@ def test_remote_base_model_is_equal_but_for_rounding(checkpoint):
 def test_remote_generation_is_equal(checkpoint):
     _, model, results = checkpoint
     assert torch.equal(results["generated"], model.generate(**batch()))
+
+
+def test_remote_code_checks_prompts_if_the_configuration_has_a_format(checkpoint):
+    _, model, results = checkpoint
+    refusal = bytes(results["refusal"].tolist()).decode()
+    assert ("write '653+49='" in refusal) if model.config.prompt_format else (refusal == "none")
 
 
 def test_fresh_model_of_the_remote_class_begins_as_one_of_the_package(checkpoint):
