@@ -353,6 +353,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if position_ids is None and input_ids is not None and not past_length:
             check_query_padding(input_ids, attention_mask)
             check_prompts(self.config, input_ids)
+        elif self.training and input_ids is not None:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
@@ -564,7 +567,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested. If ids must be derived, prompts are checked against
-        `config.prompt_format`, in some microseconds a row.
+        `config.prompt_format`, in some microseconds a row; if ids are given, the first row is, in training.
 
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not

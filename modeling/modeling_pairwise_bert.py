@@ -240,9 +240,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
-        # In training the data are the caller's, and every batch would be decoded.
-        if input_ids is not None and pair_map is None and position_ids is None and not self.training:
-            check_prompts(self.config, input_ids)
+        if input_ids is not None and (self.training or (pair_map is None and position_ids is None)):
+            # In training one row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1] if self.training else input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
         hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
@@ -381,7 +381,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
-        In evaluation, inputs whose map is derived are checked against `config.prompt_format`, in some microseconds a row.
+        Inputs whose map is derived are checked against `config.prompt_format`, in some microseconds a row; in training, the
+        first row of any batch is.
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers

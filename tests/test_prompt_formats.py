@@ -248,12 +248,15 @@ def test_sequences_with_ids_of_their_own_are_not_checked_and_generate_always_che
         model.generate(**inputs, position_ids=plan)
 
 
-def test_an_encoder_in_training_is_not_checked():
-    task = EncoderAddition()
-    model, inputs = model_of(task), task.family.tokenizer(task)("653+49", return_tensors="pt")
-    model.train()(**inputs)
+@pytest.mark.parametrize("task", [Addition(), EncoderAddition()], ids=name_of)
+def test_training_on_another_format_is_refused_at_the_first_batch(task):
+    model = model_of(task).train()
+    inputs = task.family.tokenizer(task)("653+49=" if task.family is DECODER else "653+49", return_tensors="pt")
+    ids = torch.arange(inputs.input_ids.shape[1]).unsqueeze(0)
     with pytest.raises(ValueError, match="write '653"):
-        model.eval()(**inputs)
+        model(**inputs, position_ids=ids)
+    model.config.update({"task": None, "prompt_format": None})
+    model(**inputs, position_ids=ids)
 
 
 @pytest.mark.parametrize("task", [Addition(order="plain"), EncoderAddition(text_tokens=3)], ids=name_of)

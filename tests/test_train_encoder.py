@@ -274,12 +274,13 @@ def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
 
 
 def test_plain_trainer_fine_tunes_a_checkpoint(addition, tmp_path):
-    model = AutoModelForTokenClassification.from_pretrained(addition)
+    task = EncoderAddition(text_tokens=2)
+    model = AutoModelForTokenClassification.from_pretrained(addition, **task.family.config_options(task))
     tokenizer = AutoTokenizer.from_pretrained(addition)
     rows = []
     for length in (2, 3):
         lengths = torch.full((8, 1), length).numpy()
-        examples = EncoderAddition(text_tokens=2).examples(make_generator(length), lengths, "train")
+        examples = task.examples(make_generator(length), lengths, "train")
         for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
             present = tokens != tokenizer.pad_token_id
             rows.append({"input_ids": tokens[present].tolist(), "labels": labels[present].tolist()})

@@ -51,6 +51,13 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         choice = generator.integers(0, 2 * (longest - min_length) + 1, size=count)
         return np.stack([np.full(count, longest), min_length + choice // 2], axis=1)
 
+    def read_question(self, question):
+        first, second = super().read_question(question)
+        width = max(len(first), len(second))
+        if first.zfill(width) < second.zfill(width):
+            raise ValueError(f"the first number of the question {question!r} must not be smaller than the second")
+        return [first, second]
+
     def draw_operands(self, generator, lengths):
         return _larger_first(super().draw_operands(generator, lengths))
 
