@@ -567,7 +567,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested. If ids must be derived, prompts are checked against
-        `config.prompt_format`, in some microseconds a row; if ids are given, the first row is, in training.
+        `config.prompt_format`, in some ten microseconds a row; if ids are given, the first row is, in training.
 
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not

@@ -381,8 +381,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
-        Inputs whose map is derived are checked against `config.prompt_format`, in some microseconds a row; in training, the
-        first row of any batch is.
+        Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
+        the first row of any batch is.
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
