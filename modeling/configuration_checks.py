@@ -1,8 +1,37 @@
-"""Checks that the configurations of both families share."""
+"""What the configurations of both families share: the task and its format, and checks."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
+
+from .prompt_formats import PromptFormat
+
+
+@strict
+class TaskConfig(PreTrainedConfig):
+    """A configuration that may say what its model is for. Neither field changes what the model computes.
+
+    Args:
+        task: name and format of the task as `Task.describe` gives them, such as `{"task": "addition", "order": "plain"}`.
+        prompt_format: fields of the `PromptFormat` that prompts are checked against; None means no check.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
+    """
+
+    task: dict[str, Any] | None = None
+    prompt_format: dict[str, Any] | None = None
+
+    def validate_prompt_format(self):
+        """Check `prompt_format`; `@strict` calls this method."""
+        if self.prompt_format is None:
+            return
+        try:
+            PromptFormat(**self.prompt_format)
+        except TypeError as error:
+            raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {self.prompt_format}") from error
 
 
 def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:

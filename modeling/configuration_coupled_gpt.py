@@ -5,9 +5,8 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_checks import check_at_least_one, check_heads
+from .configuration_checks import TaskConfig, check_at_least_one, check_heads
 from .coupling_rules import COUPLING_RULES
 from .pair_maps import level_ranges
 from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
@@ -17,8 +16,10 @@ from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
 
 
 @strict
-class CoupledGPTConfig(PreTrainedConfig):
+class CoupledGPTConfig(TaskConfig):
     r"""A decoder whose position encoding consumes coupled position ids. The defaults match the recipe `addition`.
+
+    `task` and `prompt_format` are described in `TaskConfig`.
 
     Args:
         hidden_size: width of the residual stream.

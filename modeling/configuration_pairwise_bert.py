@@ -4,19 +4,20 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_checks import check_at_least_one, check_heads
+from .configuration_checks import TaskConfig, check_at_least_one, check_heads
 from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
 from .registry import check_known
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
 @strict
-class PairwiseBertConfig(PreTrainedConfig):
+class PairwiseBertConfig(TaskConfig):
     r"""A post-norm BERT encoder whose heads add to each key a vector for its relation to the query.
 
     The defaults match paper 2 for addition (App. B).
+
+    `task` and `prompt_format` are described in `TaskConfig`.
 
     Args:
         hidden_size: width of the residual stream.

@@ -12,6 +12,7 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
 from .input_checks import check_input_ids, check_mask, check_query_padding
 from .pair_maps import Neighbours, with_levels
+from .prompt_formats import check_prompts
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
@@ -44,13 +45,15 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
 
         Raises:
-            ValueError: a prompt is not legal or not padded on the left, the plan covers only the prompt, or the way of
-                decoding cannot have coupled ids.
+            ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; the plan covers only
+                the prompt; or the way of decoding cannot have coupled ids.
         """
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         position_ids = kwargs.get("position_ids")
         if prompt is not None:
-            check_mask(kwargs.get("attention_mask"), *check_input_ids(prompt, self.config.vocab_size).shape)
+            prompt_ids = check_input_ids(prompt, self.config.vocab_size)
+            check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
+            check_prompts(self.config, prompt_ids, whole=False)
         if prompt is not None and position_ids is not None and position_ids.shape[-1] <= prompt.shape[1]:
             raise ValueError(
                 f"position_ids passed to generate() must cover prompt and response: got {position_ids.shape[-1]} "

@@ -25,6 +25,7 @@ from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, d
 from .packing import distinct_rows
 from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
+from .prompt_formats import check_prompts
 from .windowed_cache import WindowedCache
 
 Tokens = slice | Tensor
@@ -351,6 +352,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         check_logits_to_keep(logits_to_keep, tokens)
         if position_ids is None and input_ids is not None and not past_length:
             check_query_padding(input_ids, attention_mask)
+            check_prompts(self.config, input_ids)
+        elif self.training and input_ids is not None:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
@@ -561,12 +566,13 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
-        tokens, unless attentions or hidden states are requested.
+        tokens, unless attentions or hidden states are requested. If ids must be derived, prompts are checked against
+        `config.prompt_format`, in some ten microseconds a row; if ids are given, the first row is, in training.
 
         Raises:
-            ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is
-                not of the rule's form, or the mask hides other tokens than padding; an id is outside the learned table;
-                ids, pair map or neighbours are missing beside a cache.
+            ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not
+                of the rule's form or of `config.prompt_format`, or the mask hides other tokens than padding; an id is
+                outside the learned table; ids, pair map or neighbours are missing beside a cache.
         """
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,

@@ -20,6 +20,7 @@ from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indice
 from .input_checks import check_input_ids, check_mask, check_shown
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
+from .prompt_formats import check_prompts
 from .vocabulary import FIRST_TEXT
 
 
@@ -239,6 +240,9 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
+        if input_ids is not None and (self.training or (pair_map is None and position_ids is None)):
+            # In training one row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1] if self.training else input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
         hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
@@ -377,11 +381,13 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
+        Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
+        the first row of any batch is.
 
         Raises:
-            ValueError: an input is longer than the table of absolute embeddings, is not two numbers with an operator
-                (rules other than `relative`), or has a multiplier that is too long; a map has values that the rule does not
-                give.
+            ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
+                with an operator (rules other than `relative`), or has a multiplier that is too long; a map has values that
+                the rule does not give.
         """
         outputs = self.model(
             input_ids=input_ids,

@@ -186,7 +186,7 @@ def test_interval_of_a_sample_is_wide(short_run):
     [
         ({"max_length": 30}, "got 'addition' of 1 to 30"),
         ({"min_length": 6, "max_length": 6}, "got 'addition' of 6 to 6"),
-        ({"task": "copy"}, "got 'copy' of 1 to 1"),
+        ({"task": "copy"}, "config.json is of another task or format"),
     ],
 )
 def test_runs_of_other_data_are_refused(short_run, tmp_path, capsys, change, reason):

@@ -10,11 +10,13 @@ from comparing import assert_same_weights
 from safetensors.torch import load_file
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data import Addition
+from longhand.data.families import DECODER
 from longhand.data.tokenization import build_tokenizer
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = ["653+049=", "7+12="]
+PROMPTS = ["653+49=", "7+12="]
 CHECKPOINTS = {
     "learned": {
         "position_encoding": "learned",
@@ -25,7 +27,8 @@ CHECKPOINTS = {
         "norm_placement": "pre_post",
         "tie_word_embeddings": True,
     },
-    "rotary": {"position_encoding": "rotary", "qk_norm": True, "qk_norm_init": 2.5, "norm": "layer"},
+    "rotary": {"position_encoding": "rotary", "qk_norm": True, "qk_norm_init": 2.5, "norm": "layer"}
+    | DECODER.format_options(Addition(zero_padding=False)),
     "fire": {"position_encoding": "fire", "coupling": "sequential", "randomized_positions": True, "max_position_ids": 90},
     "pairwise": {"position_encoding": "pairwise", "attention_scale": "log_length", "log_length_init": 0.7},
 }
@@ -51,6 +54,12 @@ for folder in folders:
     results |= {"loaded." + name: parameter for name, parameter in model.named_parameters()}
     torch.manual_seed(0)
     results |= {"fresh." + name: parameter for name, parameter in type(model)(model.config).named_parameters()}
+    try:
+        model.generate(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt"))
+        refusal = "none"
+    except ValueError as error:
+        refusal = str(error)
+    results["refusal"] = torch.tensor(list(refusal.encode()))
     save_file({name: value.detach().clone() for name, value in results.items()}, folder + ".safetensors")
 """
 
@@ -118,6 +127,12 @@ def test_remote_base_model_is_equal_but_for_rounding(checkpoint):
 def test_remote_generation_is_equal(checkpoint):
     _, model, results = checkpoint
     assert torch.equal(results["generated"], model.generate(**batch()))
+
+
+def test_remote_code_checks_prompts_if_the_configuration_has_a_format(checkpoint):
+    _, model, results = checkpoint
+    refusal = bytes(results["refusal"].tolist()).decode()
+    assert ("write '653+49='" in refusal) if model.config.prompt_format else (refusal == "none")
 
 
 def test_fresh_model_of_the_remote_class_begins_as_one_of_the_package(checkpoint):

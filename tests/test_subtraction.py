@@ -167,7 +167,7 @@ def test_malformed_questions_are_refused(question):
 
 
 def test_a_negative_difference_is_refused():
-    with pytest.raises(ValueError, match="the first operand must not be smaller"):
+    with pytest.raises(ValueError, match="the first number of the question '49-653' must not be smaller"):
         TASK.prompt("49-653")
     with pytest.raises(ValueError, match="first operand must not be smaller"):
         write(49, 53)

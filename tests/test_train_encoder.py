@@ -265,20 +265,22 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, 
 
 def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
     message = refusal(capsys, evaluation.main, addition, "--task", "addition", "--lengths", "3")
-    assert "is for a checkpoint without recipe.yaml" in message
+    assert "is for a checkpoint that names no task" in message
     bare = shutil.copytree(addition, tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
+    PairwiseBertConfig.from_pretrained(bare, task=None).save_pretrained(bare)
     message = refusal(capsys, evaluation.main, bare, "--task", "addition", "--lengths", "3")
     assert "it is a 'pairwise_bert' model, but the task 'addition' is for 'coupled_gpt' ones" in message
 
 
 def test_plain_trainer_fine_tunes_a_checkpoint(addition, tmp_path):
-    model = AutoModelForTokenClassification.from_pretrained(addition)
+    task = EncoderAddition(text_tokens=2)
+    model = AutoModelForTokenClassification.from_pretrained(addition, **task.family.config_options(task))
     tokenizer = AutoTokenizer.from_pretrained(addition)
     rows = []
     for length in (2, 3):
         lengths = torch.full((8, 1), length).numpy()
-        examples = EncoderAddition(text_tokens=2).examples(make_generator(length), lengths, "train")
+        examples = task.examples(make_generator(length), lengths, "train")
         for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
             present = tokens != tokenizer.pad_token_id
             rows.append({"input_ids": tokens[present].tolist(), "labels": labels[present].tolist()})

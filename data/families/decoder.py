@@ -73,6 +73,7 @@ class Decoder(Family):
                 f"choose one of {', '.join(legal)}"
             )
         return {
+            **self.format_options(task),
             "vocab_size": task.vocab_size,
             "eos_token_id": task.end_token,
             "coupling": arguments.coupling or task.coupling,

@@ -42,7 +42,7 @@ class Encoder(Family):
         return build_encoder_tokenizer()
 
     def config_options(self, task, arguments=None):
-        return {"vocab_size": len(ENCODER_TOKENS)}
+        return {**self.format_options(task), "vocab_size": len(ENCODER_TOKENS)}
 
     def check_config(self, task, config):
         if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), len(LABELS)):

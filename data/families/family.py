@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ class Family(ABC):
 
     @abstractmethod
     def config_options(self, task, arguments: Any = None) -> dict[str, Any]:
-        """Options of a model's configuration that follow from the task's format.
+        """Options of a model's configuration that follow from the task's format, `format_options` among them.
 
         Args:
             arguments: an instance of `training_arguments`.
@@ -49,6 +50,11 @@ class Family(ABC):
         Raises:
             ValueError: an argument does not fit the task.
         """
+
+    def format_options(self, task) -> dict[str, Any]:
+        """The part of `config_options` that says what a model is for; it changes nothing that the model computes."""
+        prompt_format = task.prompt_format
+        return {"task": task.describe(), "prompt_format": prompt_format and asdict(prompt_format)}
 
     @abstractmethod
     def check_config(self, task, config: PreTrainedConfig) -> None:

@@ -13,8 +13,10 @@ from longhand.data.digits import add_digits, count_up, extend_digits
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}
@@ -50,6 +52,25 @@ class Addition(LongestOperandLengths, DecoderTask):
     @property
     def reader(self) -> AnswerReader:
         return replace(ONES_FIRST, ones_first=self.order != "plain")
+
+    @property
+    def prompt_format(self):
+        ones_first = self.order == "all_reversed"
+        shortest = NUMBER_ONES_FIRST if ones_first else NUMBER
+        number = "[0-9]+" if self.zero_padding else shortest
+        padded = "356+940=" if ones_first else "653+049="
+        return PromptFormat(
+            rf"{number}\+{number}=",
+            padded if self.zero_padding else padded.replace("0", ""),
+            response="[0-9]*",
+            equal_widths=self.zero_padding,
+            ones_first=ones_first,
+        )
+
+    def read_question(self, question):
+        """Leading zeros count as digits if numbers are padded; otherwise they are removed."""
+        numbers = super().read_question(question)
+        return numbers if self.zero_padding else [number.lstrip("0") or "0" for number in numbers]
 
     def group_lengths(self, generator, lengths, count, min_length):
         # Uniform over the pairs with this maximum: (max, max), (shorter, max), (max, shorter).

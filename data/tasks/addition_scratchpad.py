@@ -15,6 +15,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
 LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]
@@ -59,6 +60,13 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     def __post_init__(self):
         super().__post_init__()
         check_integer("max_operands", self.max_operands, 2)
+
+    @property
+    def prompt_format(self):
+        # The longest operand follows as many zeros as n - 1 has digits.
+        zeros = ((f"0{{{digits}}}[0-9]+", 10 ** (digits - 1), 10**digits - 1) for digits in range(1, 7))
+        pattern = "|".join(rf"{number}(?:\+{number}){{{fewest},{most}}}=" for number, fewest, most in zeros)
+        return PromptFormat(pattern, "0512+0880+0300=", response="(?:[0-9]+>)*[0-9]*", equal_widths=True)
 
     def answer_length(self, lengths):
         return _sum_width(*self.size(lengths)) + 1

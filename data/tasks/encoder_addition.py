@@ -10,6 +10,7 @@ from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_casc
 from longhand.data.digits import add_digits, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
 
 AdditionSampling = Literal[
@@ -54,6 +55,11 @@ class EncoderAddition(EncoderTask):
     size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
 
     sampling: AdditionSampling = field(default="uniform", metadata={"help": "which sums are drawn, see EncoderAddition"})
+
+    @property
+    def prompt_format(self):
+        number, text = self.number_pattern(), self.text_pattern
+        return PromptFormat(rf"{text}{number}{text}\+{number}{text}", self.prompt("6+4"), equal_widths=True)
 
     def operand_lengths(self, length, other=None):
         if self.sampling not in CLASS_SAMPLINGS:

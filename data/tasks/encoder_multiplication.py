@@ -9,6 +9,7 @@ from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits, number_lengths, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 
@@ -49,6 +50,14 @@ class EncoderMultiplication(EncoderTask):
     @property
     def example_question(self) -> str:
         return f"{'7351'[: self.multiplier_length].ljust(self.multiplier_length, '3')}*653"
+
+    @property
+    def prompt_format(self):
+        # Not spilled, the product has as many more tokens than the number as the multiplier has digits.
+        spare = 0 if self.spill else self.multiplier_length
+        multiplier = "[0-9]" if self.multiplier_length == 1 else f"[1-9][0-9]{{{self.multiplier_length - 1}}}"
+        text, example = self.text_pattern, self.prompt(f"{self.example_question.partition('*')[0]}*6")
+        return PromptFormat(rf"{text}{multiplier}{text}\*{self.number_pattern(spare)}{text}", example)
 
     @property
     def for_evaluation(self):

@@ -13,7 +13,7 @@ from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, split_of
 from longhand.data.tasks.lengths import rows_of_groups
-from longhand.data.tasks.questions import digits_of, read_numbers
+from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
@@ -89,6 +89,18 @@ class EncoderTask(Task):
     @property
     def widest(self):
         return replace(self, varied_field=False)
+
+    def number_pattern(self, spare: int = 0) -> str:
+        """Regular expression of a number in its field, with at least `spare` tokens of padding."""
+        # A field of varied width is also the narrowest one, in evaluation.
+        fixed = None if self.varied_field else self.field_width
+        field = "" if fixed is None else f"(?=[_0-9]{{{self._field(self.needed_field(1))}}}(?![_0-9]))"
+        return f"{field}_{{{spare},}}{NUMBER}"
+
+    @property
+    def text_pattern(self) -> str:
+        """Regular expression of the text around numbers, however much there is."""
+        return "[a-z]*" if self.text_tokens else ""
 
     @abstractmethod
     def needed_field(self, length: int) -> int:

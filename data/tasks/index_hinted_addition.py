@@ -9,6 +9,7 @@ from longhand.data.digits import add_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
 
@@ -38,6 +39,23 @@ class IndexHintedAddition(Addition):
     @property
     def reader(self):
         return replace(super().reader, dropped="^0-9")
+
+    @property
+    def prompt_format(self):
+        hint = f"[{HINTS[0]}-{HINTS[-1]}]"
+        ones_first = self.order == "all_reversed"
+        number = f"(?:{hint}[0-9])+{hint}0" if ones_first else f"{hint}0(?:{hint}[0-9])+"
+        digits = ("3560", "9400") if ones_first else ("0653", "0049")
+        hints = HINTS[3::-1] if ones_first else HINTS[:4]
+        example = "+".join("".join(pair for pairs in zip(hints, own, strict=True) for pair in pairs) for own in digits)
+        return PromptFormat(
+            rf"{number}\+{number}=",
+            f"{example}=",
+            response=f"(?:{hint}[0-9])*{hint}?",
+            equal_widths=True,
+            ones_first=ones_first,
+            hint_step=-1 if ones_first else 1,
+        )
 
     @property
     def answers_questions(self) -> bool:

@@ -14,6 +14,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
 
@@ -65,6 +66,8 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"
     # All cells in one line: a response does not say how wide the board is.
     reader = AS_WRITTEN
+
+    prompt_format = PromptFormat("[M_]+(?:>[M_]+)*=", "M__>__M=", response="[M0-8]*", equal_widths=True)
 
     min_mine_ratio: float = field(default=0.1, metadata={"help": "fewest mines of a drawn board, as a share of its cells"})
     max_mine_ratio: float = field(default=0.25, metadata={"help": "most mines of a drawn board, as a share of its cells"})

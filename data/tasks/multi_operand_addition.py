@@ -17,6 +17,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COVERING_BATCH = 10_000
@@ -48,6 +49,12 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     @property
     def example_question(self) -> str:
         return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
+
+    @property
+    def prompt_format(self):
+        numbers = [number.zfill(4) for number in self.example_question.split("+")]
+        pattern = rf"0[0-9]+(?:\+0[0-9]+){{{self.operands - 1}}}="
+        return PromptFormat(pattern, f"{'+'.join(numbers)}=", response="[0-9]*", equal_widths=True)
 
     def group_lengths(self, generator, lengths, count, min_length):
         # Uniform over the tuples with this maximum. Operand j is the first to reach the maximum in

@@ -11,9 +11,11 @@ from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
 
 
@@ -36,7 +38,6 @@ class Multiplication(DecoderTask):
     sign: ClassVar[str] = "*"
     coupling: ClassVar[str] = "multiplication"
     operands: ClassVar[int] = 2
-    example_question: ClassVar[str] = "653*49"
     reader = ONES_FIRST
     sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
@@ -50,6 +51,15 @@ class Multiplication(DecoderTask):
     @property
     def couplings(self) -> tuple[str, ...]:
         return ("multiplication", "multiplication_by_digits") if self.multiplier_length <= 2 else ("multiplication",)
+
+    @property
+    def example_question(self) -> str:
+        return f"653*{'49'[: self.multiplier_length]}"
+
+    @property
+    def prompt_format(self):
+        pattern = rf"{NUMBER}\*[0-9]{{{self.multiplier_length}}}="
+        return PromptFormat(pattern, self.prompt(self.example_question), response="[0-9]*")
 
     def operand_lengths(self, length, other=None):
         if other not in (None, self.multiplier_length):

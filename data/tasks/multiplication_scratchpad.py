@@ -11,8 +11,10 @@ from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeig
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 
 
@@ -34,6 +36,8 @@ class MultiplicationScratchpad(DecoderTask):
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
     reader = replace(ONES_FIRST, separators=">=")
+
+    prompt_format = PromptFormat(rf"{NUMBER}\*{NUMBER}=", "294*68=", response="(?:[0-9]+[+=>])*[0-9]*")
 
     def answer_length(self, lengths):
         return sum(lengths) + 1

@@ -12,6 +12,7 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
 
@@ -28,6 +29,11 @@ class StringTask(DecoderTask):
     every_problem: ClassVar[str] = "strings of every length"
     symbols: ClassVar[int] = 10
     reader: ClassVar[AnswerReader] = AS_WRITTEN
+
+    @property
+    def prompt_format(self):
+        symbol = f"[0-{self.symbols - 1}]"
+        return PromptFormat(f"{symbol}+=", f"{self.example_question}=", response=f"{symbol}*")
 
     def draw_operands(self, generator, lengths):
         strings = generator.integers(0, self.symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)

@@ -13,6 +13,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 
 
@@ -34,6 +35,8 @@ class Subtraction(LongestOperandLengths, DecoderTask):
     reader = ONES_FIRST
     every_problem: ClassVar[str] = "operands of every length, the first not smaller than the second"
 
+    prompt_format = PromptFormat("[0-9]+-[0-9]+=", "653-049=", response="[0-9]*", equal_widths=True, larger_first=True)
+
     def operand_lengths(self, length, other=None):
         if other is not None and other > length:
             raise ValueError(f"the second operand must not be longer than the first, got {other} and {length} digits")
@@ -47,6 +50,13 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         longest = int(lengths.max())
         choice = generator.integers(0, 2 * (longest - min_length) + 1, size=count)
         return np.stack([np.full(count, longest), min_length + choice // 2], axis=1)
+
+    def read_question(self, question):
+        first, second = super().read_question(question)
+        width = max(len(first), len(second))
+        if first.zfill(width) < second.zfill(width):
+            raise ValueError(f"the first number of the question {question!r} must not be smaller than the second")
+        return [first, second]
 
     def draw_operands(self, generator, lengths):
         return _larger_first(super().draw_operands(generator, lengths))

@@ -19,6 +19,7 @@ from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.pair_maps import Window
+from longhand.modeling.prompt_formats import PromptFormat
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Task(Lengths, ABC):
     @property
     @abstractmethod
     def example_question(self) -> str: ...
+
+    @property
+    def prompt_format(self) -> PromptFormat | None:
+        """What the configuration of the task's models says of legal prompts; None if prompts are not checked."""
+        return None
 
     @property
     def answers_questions(self) -> bool:

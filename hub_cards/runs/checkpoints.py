@@ -29,6 +29,7 @@ from longhand.hub_cards.runs.hub import check_repo_id, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
+from longhand.modeling.configuration_checks import TaskConfig
 
 CERTIFICATE_FILE = "certificate.json"
 PLOT_FILE = "accuracy.png"
@@ -73,7 +74,8 @@ def load_checkpoint(
     Args:
         source: folder or `user/name`.
         revision: branch, tag or commit on the Hub.
-        task: name of the task, for a checkpoint without a recipe; its format is then the default.
+        task: name of the task, for a checkpoint that has no recipe and whose configuration names no task; its format is
+            then the default.
         trust_remote_code: run the copies, beside the checkpoint, of plugins that it needs and that are not loaded.
 
     Raises:
@@ -81,15 +83,20 @@ def load_checkpoint(
     """
     recipe = _find_recipe(source, revision)
     _load_plugins(recipe, source, revision, trust_remote_code)
-    if task is not None and recipe.get("task", task) != task:
-        raise ValueError(f"--task {task} is for a checkpoint without {RECIPE_FILE}: {source} is of task {recipe['task']!r}")
-    chosen = task or recipe.get("task")
+    described, file = recipe, RECIPE_FILE
+    if "task" not in recipe:
+        described, file = recipe | _config_task(source, revision), "config.json"
+    if task is not None and described.get("task", task) != task:
+        raise ValueError(
+            f"--task {task} is for a checkpoint that names no task: {source} is of task {described['task']!r} ({file})"
+        )
+    chosen = task or described.get("task")
     if not isinstance(chosen, str) or chosen not in TASKS:
         raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
     try:
-        trained = task_from_recipe({**recipe, "task": chosen})
+        trained = task_from_recipe({**described, "task": chosen})
     except ValueError as error:
-        raise ValueError(f"{source}, {RECIPE_FILE}: {error}") from error
+        raise ValueError(f"{source}, {file}: {error}") from error
     model = load_model(source, trained, revision)
     tokenizer = _load_tokenizer(source, trained, revision)
     return Checkpoint(
@@ -101,6 +108,12 @@ def load_checkpoint(
         run_seconds=_run_seconds(Path(source)),
         recipe=recipe,
     )
+
+
+def _config_task(source: str, revision: str | None) -> dict[str, Any]:
+    """Return the task and format that a checkpoint's configuration names; empty if it names none."""
+    with _loading(source, "config.json"):
+        return getattr(AutoConfig.from_pretrained(source, revision=revision), "task", None) or {}
 
 
 def load_model(source: str, task: Task, revision: str | None = None) -> PreTrainedModel:
@@ -116,6 +129,7 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
             raise ValueError(
                 f"it is a {config.model_type!r} model, but the task {task.name!r} is for {own.model_type!r} ones"
             )
+        _check_same_task(config, task)
         task.family.check_config(task, config)
         model, loading = model_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
@@ -126,6 +140,9 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         raise ValueError(f"{source} is damaged: it holds weights that its model has not ({', '.join(unexpected)})")
     if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
         raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
+    if isinstance(model.config, TaskConfig):
+        # Checkpoints from before these fields check prompts too.
+        model.config.update(task.family.format_options(task))
     return model
 
 
@@ -139,6 +156,16 @@ def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> Pre
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         _check_tokenizer(tokenizer, task)
     return tokenizer
+
+
+def _check_same_task(config: PreTrainedConfig, task: Task) -> None:
+    """Raise ValueError if a configuration names another task or format."""
+    named, described = getattr(config, "task", None) or {}, task.describe()
+    if different := [name for name, value in named.items() if name not in described or described[name] != value]:
+        raise ValueError(
+            f"config.json is of another task or format ({', '.join(different)}): it names {named}, {RECIPE_FILE} or --task "
+            f"names {described}"
+        )
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:

@@ -192,7 +192,7 @@ def check_answer(outcome: Outcome, answer: Any, right: Any, about: str = "") -> 
 
 def make_encoder(folder: Path) -> None:
     """Write an encoder that has learned nothing."""
-    task = EncoderAddition(field_width=5)
+    task = EncoderAddition()
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)
@@ -358,22 +358,31 @@ def run_prompt(subjects: Subjects, given: Input) -> None:
     check_answer(outcome, outcome.value, right, f", decoder, {given['call']}, {given['damage']}")
 
 
+def encoder_texts(given: Input) -> list[str]:
+    """Rows of `A+B` without leading zeros, in fields of one width if they are padded."""
+    texts = []
+    for text in prompt_texts(given):
+        numbers = [str(int(number)) for number in text.split("+")]
+        width = 0 if given["damage"] == "unpadded" else max(map(len, numbers))
+        texts.append("+".join(number.rjust(width, "_") for number in numbers))
+    return texts
+
+
 def run_encoder_prompt(subjects: Subjects, given: Input) -> None:
     checkpoint, damage = subjects.encoder, given["damage"]
-    texts = prompt_texts(given)
+    texts = encoder_texts(given)
     inputs = dict(checkpoint.tokenizer(texts, return_tensors="pt", padding=True, padding_side="right"))
     # What no encoder has, what is no damage to one, and 21, which is a letter.
     if damage.startswith(("padding", "keep", "two_equals", "no_equals", "no_begin", "two_begins", "left", "mask_hides")):
         return
     if damage == "id_too_large":
         damage = "id_huge"
-    with torch.inference_mode():
-        alone = [checkpoint.model(**checkpoint.tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
     options = damaged_inputs(inputs, damage, given["place"])
 
     def work():
         with torch.inference_mode():
             logits = checkpoint.model(**inputs, **options).logits
+            alone = [checkpoint.model(**checkpoint.tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
         return all(torch.allclose(row[: len(own)], own, atol=1e-3) for row, own in zip(logits, alone, strict=True))
 
     outcome = attempt(work)
@@ -574,7 +583,7 @@ def run_side_file(subjects: Subjects, given: Input) -> None:
         asked = attempt(lambda: evaluation.main([str(folder), "--ask", QUESTION]))
         check_answer(asked, asked.printed.strip(), SUM, f", {file.name} {given.get('name', '')}".rstrip())
         # A file may be refused for what another one says, but then that one is named.
-        named = *ODD["side_files"], ".safetensors", "--task", *words_of(field, given.get("value", ""))
+        named = *ODD["side_files"], "generation_config", ".safetensors", "--task", *words_of(field, given.get("value", ""))
         check_named(asked, *named)
         wrong = asked.refusal is not None or asked.printed.strip() != SUM
         written = attempt(lambda: write_card(folder))

@@ -35,6 +35,7 @@ def run(name: str, max_length: int, folder: Path | None = None, operands: int | 
     model, capacity = construction.build(bits, **options), construction.capacity(bits)
     # The rule of every construction has the name of its task.
     task = task_from_recipe({"task": model.config.coupling, **options})
+    model.config.update(task.family.format_options(task))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,369 @@
+"""The format of prompts in configurations: which prompts are legal, and what the others are refused with."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+
+from longhand import eval as evaluation
+from longhand.data import (
+    TASKS,
+    Addition,
+    AdditionScratchpad,
+    EncoderAddition,
+    EncoderMultiplication,
+    IndexHintedAddition,
+    MultiOperandAddition,
+    Multiplication,
+    Parity,
+    make_generator,
+)
+from longhand.data.certificates import hash_weights
+from longhand.data.families import DECODER
+from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.runs.recipes import list_recipes
+from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig
+from longhand.modeling.prompt_formats import PromptFormat, check_prompts
+from longhand.modeling.vocabulary import HINTS
+
+ORDERS = ("response_reversed", "all_reversed", "plain")
+ADDITIONS = [Addition(order=order, zero_padding=padding) for padding in (True, False) for order in ORDERS]
+DECODERS = [
+    *ADDITIONS,
+    Addition(separate_eos=True),
+    *(IndexHintedAddition(order=order) for order in ORDERS),
+    MultiOperandAddition(),
+    MultiOperandAddition(operands=10),
+    AdditionScratchpad(),
+    AdditionScratchpad(max_operands=120),
+    Multiplication(multiplier_length=1),
+    Multiplication(),
+    Multiplication(multiplier_length=4),
+    Parity(scratchpad=False),
+    *(TASKS[name]() for name in ("subtraction", "multiplication_scratchpad", "copy", "reverse", "parity", "minesweeper")),
+]
+ENCODERS = [
+    EncoderAddition(),
+    EncoderAddition(field_width=9, sampling="shifted"),
+    EncoderAddition(field_width=11, varied_field=True),
+    EncoderAddition(field_width=9, text_tokens=4),
+    EncoderMultiplication(),
+    EncoderMultiplication(field_width=14, multiplier_length=3),
+    EncoderMultiplication(field_width=14, multiplier_length=2, spill=True, text_tokens=2),
+]
+TASK_FORMATS = DECODERS + ENCODERS
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def name_of(task) -> str:
+    return ", ".join(map(str, task.describe().values()))
+
+
+@pytest.fixture(params=TASK_FORMATS, ids=name_of)
+def task(request):
+    return request.param
+
+
+def config_of(task):
+    return task.family.model_class.config_class(**SMALL, **task.family.config_options(task))
+
+
+def model_of(task):
+    torch.manual_seed(0)
+    return task.family.model_class(config_of(task)).eval()
+
+
+def batches(task, longest: int = 8):
+    """Tokens of training examples of up to `longest` digits, as training sees them, and the length of their queries."""
+    for length in range(1, longest + 1):
+        generator = make_generator("formats", length)
+        lengths = task.sample_lengths(generator, 1, 1, length)
+        # What a group of few problems lacks is in another split.
+        lengths = task.group_lengths(generator, lengths[0], 6, 1)
+        for own, rows in task.layouts(generator, lengths):
+            examples = own.augment(generator, own.examples(generator, lengths[rows], "train"))
+            yield torch.from_numpy(examples.tokens).long(), getattr(examples, "query_lengths", None)
+
+
+def prompts(task) -> list[str]:
+    tokenizer = task.family.tokenizer(task)
+    found = []
+    for tokens, query_lengths in batches(task):
+        for row, ids in enumerate(tokens):
+            ids = ids if query_lengths is None else ids[1 : query_lengths[row]]
+            found.append(tokenizer.decode([token for token in ids.tolist() if token != tokenizer.pad_token_id]))
+    return found
+
+
+def canonical(task, prompt: str) -> str | None:
+    """The prompt that a task itself writes for the question that a prompt asks; None if it is none of the task's."""
+    try:
+        return task.prompt(prompt) if task.family is DECODER else task.prompt(prompt.replace("_", ""))
+    except ValueError:
+        return None
+
+
+def written_by(task, prompt: str) -> bool:
+    """Whether a task itself writes this prompt for some question."""
+    if isinstance(task, EncoderAddition | EncoderMultiplication):
+        if task.text_tokens:
+            prompt = re.sub("[a-z]", "", prompt)
+        if re.search("[0-9]_|_$", prompt):
+            return False
+        if task.field_width is None or task.varied_field:
+            task = replace(task, varied_field=False, field_width=len(re.split("[+*]", prompt)[-1]) or 1)
+        return canonical(replace(task, text_tokens=0), prompt) == prompt
+    if isinstance(task, IndexHintedAddition):
+        hints = [ord(hint) for hint in re.findall(f"[{HINTS[0]}-{HINTS[-1]}]", prompt)]
+        shift = min(hints, default=ord(HINTS[0])) - ord(HINTS[0])
+        prompt = "".join(chr(ord(letter) - shift) if letter in HINTS else letter for letter in prompt)
+    numbers = re.split(r"[^0-9]+", re.sub(f"[{HINTS[0]}-{HINTS[-1]}]", "", prompt))[:-1]
+    sign = getattr(task, "sign", None)
+    if sign is None:
+        return canonical(task, prompt) == prompt
+    if getattr(task, "order", None) == "all_reversed":
+        numbers = [number[::-1] for number in numbers]
+    # Formats that always pad write more zeros than a question has.
+    spare = {"multi_operand_addition": 1, "index_hinted_addition": 1, "addition_scratchpad": len(str(len(numbers) - 1))}
+    numbers = [number[spare.get(task.name, 0) :] for number in numbers]
+    return canonical(task, sign.join(numbers)) == prompt
+
+
+def is_legal(task, prompt: str) -> bool:
+    return task.prompt_format.prompt_fault(prompt) is None
+
+
+def test_examples_of_every_length_are_legal(task):
+    config, longest = config_of(task), 0
+    for tokens, query_lengths in batches(task):
+        check_prompts(config, tokens)
+        longest = max(longest, tokens.shape[1])
+        if query_lengths is not None:
+            # Every beginning of a response may be given.
+            for columns in range(int(query_lengths.max()), tokens.shape[1] - 1):
+                shown = tokens[:1, :columns]
+                if not (shown == config.eos_token_id)[:, 1:].any():
+                    check_prompts(config, shown, whole=False)
+    assert longest > 8
+
+
+def test_prompts_are_legal_exactly_if_the_task_itself_writes_them(task):
+    generator = make_generator("mutations")
+    family = [other for other in TASK_FORMATS if other.family is task.family]
+    letters = "0123456789+-*=>M_ " + HINTS[:4]
+    found = {True: 0, False: 0}
+    for other in family:
+        for prompt in prompts(other)[::3]:
+            mutants = [prompt]
+            for _ in range(3):
+                place, letter = int(generator.integers(len(prompt) + 1)), letters[generator.integers(len(letters))]
+                cut = int(generator.integers(2))
+                mutants.append(prompt[:place] + letter * int(generator.integers(2)) + prompt[place + cut :])
+            for mutant in mutants:
+                assert is_legal(task, mutant) == written_by(task, mutant), mutant
+                found[is_legal(task, mutant)] += 1
+    assert min(found.values()) > 10
+
+
+def test_prompt_of_a_question_is_legal(task):
+    for asked in (task, task.for_evaluation):
+        assert is_legal(task, asked.prompt(asked.example_question))
+    assert is_legal(task, task.prompt_format.example)
+
+
+@pytest.mark.parametrize(
+    "task", [task for task in DECODERS if hasattr(task, "sign") and task.name != "index_hinted_addition"], ids=name_of
+)
+def test_numbers_are_padded_or_stripped_to_the_right_prompt(task):
+    generator = make_generator("mended")
+    for _ in range(50):
+        count = getattr(task, "operands", 3)
+        numbers = sorted((str(generator.integers(10 ** generator.integers(1, 5))) for _ in range(count)), key=int)[::-1]
+        if task.name == "multiplication":
+            numbers[1] = numbers[1][: task.multiplier_length].lstrip("0") or "0"
+        flip = -1 if getattr(task, "order", None) == "all_reversed" else 1
+        zeros = "0" * int(generator.integers(2))
+        given = task.sign.join((zeros * (task.name in ("addition", "subtraction")) + number)[::flip] for number in numbers)
+        mended = task.prompt_format.mend(f"${given}=")
+        kept = [int(number[::flip]) for number in re.findall("[0-9]+", mended)]
+        assert is_legal(task, mended) and kept == list(map(int, numbers))
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "right"),
+    [
+        (Addition(), "653+49=", "653+049="),
+        (Addition(), "007+1=", "007+001="),
+        (Addition(), "1+4==", "1+4="),
+        (Addition(), "1+4= ", "1+4="),
+        (Addition(order="all_reversed"), "356+94=", "356+940="),
+        (Addition(zero_padding=False), "653+049=", "653+49="),
+        (MultiOperandAddition(), "653+49+871=", "0653+0049+0871="),
+        (AdditionScratchpad(), "512+880=", "0512+0880="),
+        (Multiplication(), "0653*9=", "653*09="),
+        (TASKS["subtraction"](), "653-49=", "653-049="),
+        (EncoderAddition(), "653+49", "653+_49"),
+        (EncoderAddition(field_width=5), "653+049", "__653+___49"),
+        (EncoderMultiplication(multiplier_length=2), "56*4297", "56*__4297"),
+        (TASKS["subtraction"](), "049-653=", None),
+        (TASKS["minesweeper"](), "M_>M=", None),
+        (Addition(), "653-049=", None),
+    ],
+    ids=str,
+)
+def test_refusal_names_row_prompt_and_the_right_prompt(task, text, right):
+    model = model_of(task)
+    inputs = task.family.tokenizer(task)([task.prompt_format.example, text], padding=True, return_tensors="pt")
+    calls = [model.forward, model.generate] if task.family is DECODER else [model.forward]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"^row 1 of input_ids, ") as refused:
+            call(**inputs)
+        message = str(refused.value)
+        assert repr(text.replace(" ", "<unk>")) in message and f"{task.name!r}" in message
+        assert (f"write {right!r}" in message) if right else ("write" not in message)
+
+
+def test_only_models_with_a_format_check_prompts_and_it_can_be_set_to_none():
+    task = Addition()
+    inputs = task.family.tokenizer(task)("653+49=", return_tensors="pt")
+    assert CoupledGPTConfig().prompt_format is None and PairwiseBertConfig().task is None
+    CoupledGPTForCausalLM(CoupledGPTConfig(**SMALL)).generate(**inputs)
+    model = model_of(task)
+    model.config.prompt_format = model.config.task = None
+    model.generate(**inputs)
+
+
+def test_sequences_with_ids_of_their_own_are_not_checked_and_generate_always_checks():
+    task = Addition()
+    model, inputs = model_of(task), task.family.tokenizer(task)("653+49=", return_tensors="pt")
+    plan = model.model.plan_position_ids(inputs.input_ids, 12)
+    model(**inputs, position_ids=plan[..., :8])
+    with pytest.raises(ValueError, match="write '653"):
+        model.generate(**inputs, position_ids=plan)
+
+
+@pytest.mark.parametrize("task", [Addition(), EncoderAddition()], ids=name_of)
+def test_training_on_another_format_is_refused_at_the_first_batch(task):
+    model = model_of(task).train()
+    inputs = task.family.tokenizer(task)("653+49=" if task.family is DECODER else "653+49", return_tensors="pt")
+    ids = torch.arange(inputs.input_ids.shape[1]).unsqueeze(0)
+    with pytest.raises(ValueError, match="write '653"):
+        model(**inputs, position_ids=ids)
+    model.config.update({"task": None, "prompt_format": None})
+    model(**inputs, position_ids=ids)
+
+
+@pytest.mark.parametrize("task", [Addition(order="plain"), EncoderAddition(text_tokens=3)], ids=name_of)
+def test_saving_keeps_task_and_format(task, tmp_path):
+    model_of(task).save_pretrained(tmp_path)
+    config = task.family.auto_class.from_pretrained(tmp_path).config
+    assert config.task == task.describe() and PromptFormat(**config.prompt_format) == task.prompt_format
+    assert json.loads((tmp_path / "config.json").read_text())["task"] == task.describe()
+
+
+@pytest.mark.parametrize("task", [Addition(), EncoderAddition()], ids=name_of)
+def test_hash_of_weights_is_as_without_task_and_format(task):
+    model = model_of(task)
+    before = hash_weights(model)
+    model.config.task = model.config.prompt_format = None
+    assert hash_weights(model) == before
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_names_its_task_in_the_configuration(name, tmp_path):
+    run = parse_run([name, "--bf16", "False", "--output_dir", str(tmp_path / "run")])
+    assert run.config.task == run.task.describe()
+    assert PromptFormat(**run.config.prompt_format) == run.task.prompt_format
+
+
+def test_a_construction_names_its_task(tmp_path):
+    construct("multi-operand-addition", 10, tmp_path / "built", operands=4)
+    assert load_checkpoint(str(tmp_path / "built")).model.config.task == MultiOperandAddition(operands=4).describe()
+    assert json.loads((tmp_path / "built" / "config.json").read_text())["task"]["operands"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"pattern": "("}, "pattern of prompt_format is no regular expression"),
+        ({"response": "["}, "response of prompt_format is no regular expression"),
+        ({"equal_widths": 1}, "equal_widths of prompt_format must be True or False, got 1"),
+        ({"pattern": None}, "pattern of prompt_format must be text, got None"),
+        ({"example": "1+1"}, "example of prompt_format, '1\\+1', is not legal"),
+        ({"length": 3}, "prompt_format must hold the fields of a PromptFormat"),
+    ],
+    ids=str,
+)
+def test_a_configuration_with_a_damaged_format_is_refused(changed, expected):
+    with pytest.raises((StrictDataclassError, ValueError)) as refused:
+        CoupledGPTConfig(prompt_format=asdict(Addition().prompt_format) | changed)
+    assert re.search(expected, str(refused.value.__cause__ or refused.value))
+
+
+def save(folder: Path, task) -> Path:
+    model_of(task).save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
+    return folder
+
+
+def refusal(capsys, *arguments) -> str:
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "task", [Addition(order="plain"), MultiOperandAddition(operands=4), EncoderAddition(field_width=9)], ids=name_of
+)
+def test_a_checkpoint_without_recipe_is_evaluated_on_the_task_of_its_configuration(task, tmp_path, capsys):
+    folder = save(tmp_path / "model", task)
+    assert load_checkpoint(str(folder)).task == task
+    assert load_checkpoint(str(folder), task=task.name).task == task
+    evaluation.main([str(folder), "--lengths", "3", "--num_samples", "4", "--output_dir", str(tmp_path / "out")])
+    assert f'"task": "{task.name}"' in (tmp_path / "out" / "results.jsonl").read_text()
+    message = refusal(capsys, folder, "--task", "parity", "--ask", "11")
+    assert message == (
+        f"error: --task parity is for a checkpoint that names no task: {folder} is of task {task.name!r} (config.json)"
+    )
+
+
+def test_recipe_and_configuration_must_name_one_task(tmp_path, capsys):
+    folder = save(tmp_path / "model", Addition())
+    for text, named in (("task: copy\n", "copy"), ("task: addition\nzero_padding: false\n", "'zero_padding': False")):
+        (folder / "recipe.yaml").write_text(text)
+        message = refusal(capsys, folder, "--ask", "1+1")
+        assert "'task': 'addition'" in message and named in message
+
+
+def test_prompts_of_a_checkpoint_from_before_formats_are_checked_too(tmp_path):
+    folder = save(tmp_path / "model", Addition())
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({name: config[name] for name in config if name not in ("task", "prompt_format")})
+    )
+    (folder / "recipe.yaml").write_text("task: addition\n")
+    checkpoint = load_checkpoint(str(folder))
+    with pytest.raises(ValueError, match="write '653\\+049='"):
+        checkpoint.model.generate(**checkpoint.tokenizer("653+49=", return_tensors="pt"))
+
+
+def test_options_of_a_task_make_a_checkpoint_one_of_another_task(tmp_path):
+    folder, other = save(tmp_path / "model", Addition()), MultiOperandAddition()
+    model = CoupledGPTForCausalLM.from_pretrained(folder, **DECODER.config_options(other))
+    model.save_pretrained(folder)
+    assert load_checkpoint(str(folder)).task == other
+
+
+def test_the_certified_adder_refuses_what_it_would_answer_wrongly(main_job):
+    checkpoint = load_checkpoint(str(main_job))
+    assert checkpoint.model.config.task == Addition().describe()
+    for text in ("653+49=", "007+1=", "1+4= ", "1+4=="):
+        with pytest.raises(ValueError, match="write '"):
+            checkpoint.model.generate(**checkpoint.tokenizer(text, return_tensors="pt"))
