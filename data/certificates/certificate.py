@@ -130,8 +130,10 @@ def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
     if isinstance(found, list):
         same = isinstance(stated, list) and len(stated) == len(found)
         return same and all(map(_is_close, stated, found, [tolerance] * len(found)))
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (stated, found))
-    return math.isclose(stated, found, rel_tol=tolerance[0], abs_tol=tolerance[1]) if numbers else stated == found
+    # Not isinstance: True is an int. An int may be too large for a float.
+    if all(type(value) in (int, float) and abs(value) < 1e300 for value in (stated, found)):
+        return math.isclose(stated, found, rel_tol=tolerance[0], abs_tol=tolerance[1])
+    return stated == found
 
 
 def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certificate:

@@ -145,7 +145,8 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
     text = "".join([*characters, *np.random.default_rng(0).choice(characters, 2_000)])
     expected, ids = own(text).input_ids, tokenizer(text).input_ids
     if ids != expected or tokenizer.decode(ids, skip_special_tokens=True) != own.decode(ids, skip_special_tokens=True):
-        raise ValueError(f"it does not read or write {''.join(characters)!r} as the task {task.name!r} does: save the tokenizer again")
+        shown = "".join(characters)
+        raise ValueError(f"it does not read or write {shown!r} as the task {task.name!r} does: save the tokenizer again")
 
 
 @contextmanager
