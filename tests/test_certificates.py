@@ -465,6 +465,10 @@ def swap_digits(folder) -> None:
     (folder / "tokenizer.json").write_text(text.replace('"3": 3', '"3": 4').replace('"4": 4', '"4": 3'))
 
 
+def misread_two_digits(folder) -> None:
+    change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
+
+
 SETTINGS = {
     "suppress_tokens": [7],
     "max_new_tokens": 3,
@@ -508,8 +512,9 @@ def test_a_certificate_is_stale_when_files_come_or_go(change, expected, adder, c
     refuses_certificate(adder, f"certificate.json is not of these files .{expected}.")
 
 
-def test_a_tokenizer_with_swapped_digits_is_neither_asked_nor_certified_nor_shown(adder, capsys):
-    swap_digits(adder)
+@pytest.mark.parametrize("change", [swap_digits, misread_two_digits])
+def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_shown(change, adder, capsys):
+    change(adder)
     change_json(adder / "certificate.json", files=hash_files(adder))
     for options in (["--ask", "3+4"], ["--certify"]):
         with pytest.raises(SystemExit):
@@ -518,11 +523,17 @@ def test_a_tokenizer_with_swapped_digits_is_neither_asked_nor_certified_nor_show
     refuses_certificate(adder, "tokenizer.json")
 
 
-def test_a_certificate_is_of_the_format_that_the_recipe_names(adder):
-    recipe = (adder / "recipe.yaml").read_text()
-    (adder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
-    with pytest.raises(ValueError, match="zero_padding"):
-        render_model_card(adder)
+def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
+    """A word of each file: the recipe's format, and a certificate that names another one."""
+    task = Addition(zero_padding=False).describe()
+    change_json(adder / "certificate.json", task=task)
+    evaluation.main([str(adder), "--ask", "653+49"])
+    assert "certificate.json is of another task or format (zero_padding was False, is True)" in capsys.readouterr().err
+    refuses_certificate(adder, "another task or format")
+    for folder in (adder, adder / "best"):
+        recipe = (folder / "recipe.yaml").read_text()
+        (folder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
+    refuses_certificate(adder, "certificate|zero_padding")
 
 
 def test_a_true_written_by_hand_is_not_believed(adder, damaged):
@@ -537,8 +548,8 @@ def test_a_true_written_by_hand_is_not_believed(adder, damaged):
 @pytest.mark.parametrize(("field", "value"), [
     ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
     ("statement", "All sums are right."), ("proof", 7), ("problems", "many"), ("predictions", -1), ("predictions", True),
-    ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")), ("margin", 999.0),
-    ("margin", [[2.0]]), ("margin", 10**400), ("rounding", 1e-9), ("failures", {}), ("limits", {}),
+    ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
+    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("rounding", 1e-9), ("failures", {}), ("limits", {}),
 ], ids=lambda value: str(value)[:20])  # fmt: skip
 def test_a_field_of_another_value_or_type_is_refused_by_its_name(field, value, adder):
     change_json(adder / "certificate.json", **{field: value})

@@ -88,8 +88,10 @@ def _read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, A
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {_advice(file)}")
     if certificate["weights"] != hash_weights(model):
         raise ValueError(f"{file} is not of this model, its weights or configuration differ: {_advice(file)}")
-    if certificate["task"] != (own := task.describe()):
-        raise ValueError(f"{file} is of another task or format ({certificate['task']}), this is {own}: {_advice(file)}")
+    stated, own = certificate["task"], task.describe()
+    if changed := [name for name in {**stated, **own} if stated.get(name) != own.get(name)]:
+        listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
+        raise ValueError(f"{file} is of another task or format ({listed}): {_advice(file)}")
     return certificate
 
 
