@@ -16,7 +16,8 @@ from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
-from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_certificate
+from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
+from longhand.hub_cards.runs.certification import certify_checkpoint, own_folder
 from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
@@ -33,6 +34,7 @@ from longhand.hub_cards.runs.evaluation import (
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
@@ -158,10 +160,9 @@ def check_output(options: argparse.Namespace) -> None:
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
-    if options.output_dir is not None and (options.output_dir / "config.json").exists():
-        raise ValueError(
-            f"--output_dir {options.output_dir} holds a checkpoint with results of its own: choose another folder"
-        )
+    folder = output_folder(options)
+    if options.ask is None and any((folder / name).exists() for name in ("config.json", RECIPE_FILE)):
+        raise ValueError(f"--output_dir {folder} holds a checkpoint with results of its own: choose another folder")
 
 
 def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
@@ -171,13 +172,13 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     checkpoints = []
     for source in options.checkpoints:
         checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
+        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
         if options.sampling is not None:
             checkpoint = resample(checkpoint, options.sampling)
         if options.position_maps:
             check_position_maps(checkpoint)
         if options.attentions:
             check_attentions(checkpoint)
-        warn_of_certificate(Path(source), checkpoint.model)
         checkpoints.append(checkpoint)
     return checkpoints
 
@@ -208,20 +209,32 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
     Raises:
         ValueError: no certificate is possible for a checkpoint.
     """
-    for checkpoint in checkpoints:
+    places = [own_folder(checkpoint, source) for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True)]
+    for checkpoint, place in zip(checkpoints, places, strict=True):
         model: Any = checkpoint.model
         try:
             covering(model, checkpoint.task)
         except CannotCertify as error:
-            raise ValueError(f"{checkpoint.name}: {error}") from error
-    folder, rows = output_folder(options), []
+            raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(place)}") from error
+    folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE, checkpoints)
-    for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
-        beside = Path(source) if Path(source).is_dir() else folder
-        rows.append(certify_checkpoint(checkpoint, beside, show_proof=len(checkpoints) == 1))
+    rows, single = [], len(checkpoints) == 1
+    for checkpoint, place in zip(checkpoints, places, strict=True):
+        elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint)}.json")
+        rows.append(
+            certify_checkpoint(checkpoint, place / CERTIFICATE_FILE if place else elsewhere, place, show_proof=single)
+        )
     write_results(rows, folder / CERTIFICATES_FILE)
     if not all(row["certified"] for row in rows):
         raise SystemExit(1)
+
+
+def remove_certificate(folder: Path | None) -> str:
+    """Remove the certificate of a checkpoint that cannot have one, if there is one; return what to say of it."""
+    if folder is None or not (folder / CERTIFICATE_FILE).is_file():
+        return ""
+    (folder / CERTIFICATE_FILE).unlink()
+    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed"
 
 
 def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

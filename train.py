@@ -20,6 +20,7 @@ from longhand.hub_cards.publishing.families import family_card
 from longhand.hub_cards.publishing.push import push_command, push_model
 from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
+from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
 from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
@@ -87,7 +88,9 @@ def evaluate_final(run: Run, began: float) -> bool:
     """
     certified = True
     if run.training.until_certified:
-        certified = certify_checkpoint(load_checkpoint(str(run.folder)), run.folder)["certified"]
+        certified = certify_checkpoint(load_checkpoint(str(run.folder)), run.folder / CERTIFICATE_FILE, run.folder)[
+            "certified"
+        ]
     lengths = [run.task.for_evaluation.operand_lengths(length) for length in run.data.test_lengths]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):

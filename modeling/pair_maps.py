@@ -9,7 +9,7 @@ a tuple with one entry per level: a difference of ids, `ONLY_KEY`, `ONLY_QUERY` 
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from math import prod
+from math import isqrt, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,12 @@ NOT_RELATED = -1
 
 FAVOUR = 6.0
 """Initial bias that a head adds to the scores of the relation that it favours."""
+
+LARGEST_ID = 2**31 - 1
+"""Relations are computed in int32."""
+
+MOST_TOKENS = isqrt(2**63)
+"""Tokens of one row for `coupled_neighbours`, which numbers pairs of two tokens in 63 bits."""
 
 ONLY_KEY, ONLY_QUERY, NEITHER = "only key", "only query", "neither"
 """Entries of a relation for a level at which only one token, or neither, has an id."""
@@ -158,10 +164,12 @@ def coupled_neighbours(
         present: (batch or 1, keys), with as many rows as ids; False for padding, which is never a neighbour.
 
     Raises:
-        ValueError: (rows) times (largest id) to the power of (levels) exceeds 63 bits, in which the keys are numbered.
+        ValueError: an id exceeds `largest_neighbour_id`, or the number of pairs of two tokens exceeds 63 bits.
     """
     rows, levels, keys = key_ids.shape
     queries = query_ids.shape[-1]
+    if not fits_in_one_number((rows * queries, rows * keys)):
+        raise ValueError(f"a batch of {rows} rows with {keys} tokens is too large: {MOST_TOKENS} tokens fit in all")
     # A token's index is row * columns + column; ids are (tokens, levels).
     key_ids, query_ids = key_ids.transpose(1, 2).reshape(-1, levels), query_ids.transpose(1, 2).reshape(-1, levels)
     row = torch.arange(rows, device=key_ids.device)
@@ -212,15 +220,30 @@ def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> 
                 yield queries.repeat_interleave(count), ordered[place]
 
 
+def largest_neighbour_id(window: Window, levels: int, rows: int = 1) -> int:
+    """Return the largest id that `coupled_neighbours` takes: keys are numbered by row and ids, in 63 bits."""
+    limit = 2**63 // rows
+    base = round(limit ** (1 / levels))
+    while base**levels > limit:
+        base -= 1
+    return min(LARGEST_ID, base - sum(_reach(window)) - 1)
+
+
+def _reach(window: Window) -> tuple[int, int]:
+    """Return how far the differences that a window names reach above 0 and below 0."""
+    named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
+    return max([0, *named]), max([0, *(-entry for entry in named)])
+
+
 def _numbering(query_ids, key_ids, rows: int, window: Window) -> Callable[..., Tensor]:
     """Return `(row, ids, differences) -> number`; a key has the number of every query that exceeds its ids by these."""
-    named = [entry for relation in window for entry in relation if isinstance(entry, int)] if is_listed(window) else window
-    shift = max(0, *named)
-    base = int(max(key_ids.max(), query_ids.max())) + shift + max(0, *(-entry for entry in named)) + 1
-    levels = key_ids.shape[1]
-    sizes = [rows, *[base] * levels]
-    if not fits_in_one_number(sizes):
-        raise ValueError(f"a batch of {rows} rows with ids up to {base} on {levels} levels is too large: use fewer rows")
+    levels, (shift, margin) = key_ids.shape[1], _reach(window)
+    largest, limit = int(max(key_ids.max(), query_ids.max())), largest_neighbour_id(window, levels, rows)
+    if largest > limit:
+        raise ValueError(
+            f"position ids on {levels} level(s) must be at most {limit} in a batch of {rows} row(s), got {largest}"
+        )
+    sizes = [rows, *[largest + shift + margin + 1] * levels]
 
     def number(row: Tensor, ids: Tensor, differences: tuple[int, ...]) -> Tensor:
         moved = [level - difference + shift for level, difference in zip(ids.unbind(1), differences, strict=True)]

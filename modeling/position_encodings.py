@@ -14,7 +14,15 @@ from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
 from .input_checks import of_values
-from .pair_maps import FAVOUR, NOT_RELATED, Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
+from .pair_maps import (
+    FAVOUR,
+    LARGEST_ID,
+    NOT_RELATED,
+    Neighbours,
+    coupled_neighbours,
+    coupled_pair_map,
+    num_coupled_relations,
+)
 from .registry import check_free
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
@@ -77,7 +85,7 @@ class PositionEncoding(nn.Module):
     def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent: outside int32, negative, and others in some."""
         smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
-        if smallest < 0 or largest >= 2**31:
+        if smallest < 0 or largest > LARGEST_ID:
             outside = smallest if smallest < 0 else largest
             raise ValueError(f"position ids must be 0 (none) or above, below 2**31, got {outside}")
 

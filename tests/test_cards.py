@@ -27,6 +27,7 @@ from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels
 from longhand.hub_cards.publishing.families import FAMILY_CARDS, family_card
 from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.runs import certificates
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
@@ -64,12 +65,15 @@ def folder(built, tmp_path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "adder"))
 
 
-def certify_by_hand(folder, certified=True):
+def certify_by_hand(folder, monkeypatch, certified=True):
+    """A certificate with numbers of its own, for the words of cards: no check contradicts it."""
+    monkeypatch.setattr(certificates, "find_difference", lambda *_, **__: None)
     model = CoupledGPTForCausalLM.from_pretrained(folder)
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
     numbers = {"problems": 30123, "predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
     certificate = {"certified": certified, "statement": "A statement.", "proof": [], "task": task, **numbers}
     certificate |= {"margin": 2.71828, "rounding": 1.5e-5, "failures": [], "weights": hash_weights(model)}
+    certificate |= {"files": certificates.hash_files(folder)}
     (folder / "certificate.json").write_text(json.dumps(certificate))
     return certificate
 
@@ -123,9 +127,9 @@ def test_the_plot_is_shown_where_there_is_one(folder):
 
 
 @pytest.mark.parametrize("certified", [True, False])
-def test_the_certificate_is_shown_as_it_ended(folder, certified):
+def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
     assert "## Certificate" not in (card := render_model_card(folder)) and "has no certificate" in card
-    certificate = certify_by_hand(folder, certified)
+    certificate = certify_by_hand(folder, monkeypatch, certified)
     card = render_model_card(folder)
     assert ("**Certified.** A statement." in card) == certified
     assert ("**Not certified.** A statement." in card) == (not certified)
@@ -244,8 +248,8 @@ def test_citations_name_both_papers():
     assert bibtex.count("{") == bibtex.count("}")
 
 
-def test_the_card_has_no_holes(folder):
-    certify_by_hand(folder)
+def test_the_card_has_no_holes(folder, monkeypatch):
+    certify_by_hand(folder, monkeypatch)
     card = render_model_card(folder, "user/adder")
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
     assert card == render_model_card(folder, "user/adder")

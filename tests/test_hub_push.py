@@ -21,6 +21,7 @@ from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import card_updates, commits, push
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
+from longhand.hub_cards.runs.certificates import hash_files
 from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
@@ -361,6 +362,10 @@ def take_certificate_of_another_format(folder):
     write_certificate(folder, own, order="plain")
 
 
+def claim_a_certificate(folder):
+    write_certificate(folder, hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)))
+
+
 def break_the_best(folder):
     make_best(folder)
     (folder / "best" / "model.safetensors").write_text("x")
@@ -414,7 +419,8 @@ def make_best(folder):
 
 def write_certificate(folder, weights, **format_fields):
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed", **format_fields}
-    (folder / "certificate.json").write_text(json.dumps({"weights": weights, "task": task}))
+    certificate = {"certified": True, "weights": weights, "task": task, "files": hash_files(folder)}
+    (folder / "certificate.json").write_text(json.dumps(certificate))
 
 
 DAMAGES = {
@@ -429,8 +435,9 @@ DAMAGES = {
     take_results_of_another: r"is of another checkpoint \(other, not adder\)",
     take_results_of_another_task: r"is of another task \(copy\)",
     take_results_of_other_weights: "results.jsonl is of another checkpoint",
-    take_certificate_of_another: "certificate.json is of another checkpoint",
-    take_certificate_of_another_format: "certificate.json is of another format",
+    take_certificate_of_another: "certificate.json is not of this model",
+    take_certificate_of_another_format: "certificate.json is of another task or format",
+    claim_a_certificate: "certificate.json does not hold .no certificate: the model has no window",
     break_the_best: "best cannot be loaded",
     take_best_of_another_task: "best is of another task",
     take_best_with_results_of_another: r"best/results.jsonl is of another checkpoint \(other, not adder\)",

@@ -1,6 +1,16 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
-from longhand.data.certificates.certificate import Certificate, certify, hash_weights
+from longhand.data.certificates.certificate import Certificate, certify, find_difference, hash_weights
 from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, covering
 
-__all__ = ["CannotCertify", "Certificate", "Check", "Failure", "certify", "check_neighbourhoods", "covering", "hash_weights"]
+__all__ = [
+    "CannotCertify",
+    "Certificate",
+    "Check",
+    "Failure",
+    "certify",
+    "check_neighbourhoods",
+    "covering",
+    "find_difference",
+    "hash_weights",
+]

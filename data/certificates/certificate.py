@@ -1,4 +1,4 @@
-"""The certificate: what a check proves, step by step, and of which weights.
+"""The certificate: what a check proves, step by step, of which weights, and up to which sizes.
 
 `PROOF` says what makes the step from the check of finitely many neighbourhoods to problems of every length.
 """
@@ -6,7 +6,9 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+import reprlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +16,8 @@ from transformers import PreTrainedModel
 
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering
 from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
 
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
@@ -35,10 +39,18 @@ PROOF = (
     "proof holds for every order of summation that moves no logit by half the margin, {factor:,.0f} times the largest "
     "difference that was measured.",
     "Induction. Greedy decoding starts from a correct prefix. If the first t tokens are right, the prefix is correct, so "
-    "the next token is right too. This goes on until the end token is written, where decoding stops. The plan of position "
-    "ids is known for any length (int32: up to 2**31 columns), and the coupling rule plans for the longest response.",
+    "the next token is right too. This goes on until the end token is written, where decoding stops. The coupling rule "
+    "plans position ids for the longest response.",
+    "Bound. The code takes position ids of up to {position_ids:,} ({capacity}) and {tokens:,} tokens, query and response "
+    "together, for one problem at a time. It refuses what is larger.",
 )
 """The steps from the check to every length."""
+
+MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "rounding": (0.9, 0.0)}
+"""Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
+
+_CHECKS: dict[tuple[str, str], Check] = {}
+"""The checks that this process has made, by weights and task: `find_difference` makes none of them twice."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,9 @@ class Certificate:
         statement: what is proved.
         proof: its steps; empty if nothing is proved.
         task: task and format.
+        limits: the largest position id, and the most tokens of query and response together, that the code takes.
         weights: `hash_weights` of the model.
+        files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
     """
 
     certified: bool
@@ -64,7 +78,9 @@ class Certificate:
     margin: float | None
     rounding: float | None
     failures: list[Failure]
+    limits: dict[str, int]
     weights: str
+    files: dict[str, str] | None = None
 
 
 def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Certificate:
@@ -74,15 +90,65 @@ def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) 
         CannotCertify: as `covering`.
     """
     check = check_neighbourhoods(model, task, thorough=True, progress=progress)
+    _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
+    return _conclude(check, model, task)
+
+
+def find_difference(
+    stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: "Task", progress: bool = False
+) -> str | None:
+    """Check a model again, and say in which field a certificate differs from what that finds; None if in no field.
+
+    Args:
+        stated: the certificate as it was read, whatever it holds; `files` is not compared.
+
+    Raises:
+        CannotCertify: as `covering`.
+    """
+    covering(model, task)
+    if (key := (hash_weights(model), repr(task))) not in _CHECKS:
+        certify(model, task, progress)
+    check = _CHECKS[key]
+    close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
+    # Statement and proof name what was measured: they must be those of the measurements that are stated.
+    expected = asdict(_conclude(replace(check, **close), model, task))
+    expected |= {"certified": _conclude(check, model, task).certified, **close}
+    for name, found in expected.items():
+        if name == "files" or (name == "failures" and _is_close(stated.get(name), found, MEASURED["margin"])):
+            continue
+        if type(stated.get(name)) is not type(found) or stated[name] != found:
+            shown = reprlib.repr(stated[name]) if name in stated else "missing"
+            return f"field {name}: it is {shown}, but a new check finds {reprlib.repr(found)}"
+    return None
+
+
+def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
+    """Whether two JSON values are equal, their numbers within a relative and an absolute tolerance."""
+    if isinstance(found, dict):
+        same = isinstance(stated, dict) and stated.keys() == found.keys()
+        return same and all(_is_close(stated[name], found[name], tolerance) for name in found)
+    if isinstance(found, list):
+        same = isinstance(stated, list) and len(stated) == len(found)
+        return same and all(map(_is_close, stated, found, [tolerance] * len(found)))
+    # Not isinstance: True is an int. An int may be too large for a float.
+    if all(type(value) in (int, float) and abs(value) < 1e300 for value in (stated, found)):
+        return math.isclose(stated, found, rel_tol=tolerance[0], abs_tol=tolerance[1])
+    return stated == found
+
+
+def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certificate:
+    """Say what a check proves."""
     # Rounding is measured if nothing is wrong.
     certified = check.rounding is not None and check.margin >= ROUNDING_FACTOR * check.rounding
     dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
+    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
+    limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
     statement = "Nothing is proved."
     if certified:
         statement = (
-            f"For {task.every_problem}, greedy decoding with this model in {dtype} writes exactly the right response "
-            f"and its end token ({described})."
+            f"For {task.every_problem}, up to position ids of {limits['position_ids']:,} and {limits['tokens']:,} tokens, "
+            f"greedy decoding with this model in {dtype} writes exactly the right response and its end token ({described})."
         )
     elif check.wrong == 0:
         statement += (
@@ -93,23 +159,26 @@ def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) 
     return Certificate(
         certified=certified,
         statement=statement,
-        proof=_proof(check, dtype, covering(model, task).argument) if certified else [],
+        proof=_proof(check, model, task, limits) if certified else [],
         task=task.describe(),
         margin=check.margin if math.isfinite(check.margin) else None,
+        limits=limits,
         weights=hash_weights(model),
         **{name: getattr(check, name) for name in shared},
     )
 
 
-def _proof(check: Check, dtype: str, coverage: str) -> list[str]:
+def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
     listed = "In each of these neighbourhoods"
     written = "On each of these problems, written correctly up to each response token,"
     values = {
-        "coverage": coverage,
+        "coverage": covering(model, task).argument,
         "where": listed if check.problems is None else written,
         "margin": check.margin,
         "rounding": check.rounding,
-        "dtype": dtype,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "capacity": COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
+        **limits,
         "factor": check.margin / 2 / check.rounding if check.rounding else math.inf,
     }
     return [step.format(**values) for step in PROOF]
@@ -117,7 +186,8 @@ def _proof(check: Check, dtype: str, coverage: str) -> list[str]:
 
 def hash_weights(model: PreTrainedModel) -> str:
     """SHA-256 of all weights, of the configuration that gives them their meaning, and of the token that ends decoding."""
-    names = type(model.config).__annotations__
+    # A certificate compares the task itself.
+    names = type(model.config).__annotations__.keys() - {"task"}
     own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
     if model.can_generate():
         own["generation_eos_token_id"] = model.generation_config.eos_token_id

@@ -30,15 +30,15 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CERTIFICATE_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import named_plugins, require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
 MODEL_FILES = (
-    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"),
-    *("tokenizer*.json", "special_tokens_map.json", "*.py", "*.png"),
+    *(*ANSWER_FILES, "*.png"),
     *(RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
 """The files of a checkpoint's folder, and of `best` in it, that are published. Training states and all others are not."""

@@ -1,28 +1,37 @@
 """Certification of a checkpoint, as a command prints and files it."""
 
 import json
-import sys
 import textwrap
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
-
-from longhand.data.certificates import Certificate, Failure, certify, hash_weights
-from longhand.hub_cards.runs.checkpoints import CERTIFICATE_FILE, Checkpoint
-from longhand.hub_cards.runs.console import one_line
+from longhand.data.certificates import Certificate, Failure, certify
+from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.runs.certificates import hash_files
+from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.evaluation import hardware
-from longhand.hub_cards.runs.files import read_object, write_atomically
+from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.results import Row
 
 
-def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = True) -> Row:
-    """Check all neighbourhoods, print what that proves or finds, and write certificate.json.
+def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
+    """Return the folder that a checkpoint's certificate belongs to.
+
+    None if it was loaded from the Hub, or is not asked about the task of a recipe in its folder.
+    """
+    recipe, folder = checkpoint.recipe, Path(source)
+    own = folder.is_dir() and "task" in recipe and task_from_recipe(recipe).for_evaluation == checkpoint.task
+    return folder if own else None
+
+
+def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True) -> Row:
+    """Check all neighbourhoods, print what that proves or finds, and write the certificate.
 
     Args:
-        folder: where certificate.json is written.
+        file: where the certificate is written.
+        folder: see `own_folder`; the certificate names its files.
         show_proof: whether the steps of the proof are printed too. They are always written.
 
     Returns:
@@ -34,25 +43,19 @@ def certify_checkpoint(checkpoint: Checkpoint, folder: Path, show_proof: bool = 
     began = time.perf_counter()
     model: Any = checkpoint.model
     certificate = certify(model, checkpoint.task, progress=True)
+    if folder is not None:
+        certificate = replace(certificate, files=hash_files(folder))
     seconds = round(time.perf_counter() - began, 1)
-    write_atomically(folder / CERTIFICATE_FILE, json.dumps(asdict(certificate), indent=2) + "\n")
+    write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
     print(format_certificate(checkpoint.name, certificate, show_proof))
-    print(f"\nwrote {folder / CERTIFICATE_FILE} after {seconds} seconds")
-    row = {name: value for name, value in asdict(certificate).items() if name not in ("statement", "proof", "task")}
+    print(f"\nwrote {file} after {seconds} seconds")
+    row = {
+        name: value
+        for name, value in asdict(certificate).items()
+        if name not in ("statement", "proof", "task", "limits", "files")
+    }
     row |= {"model": checkpoint.name, "seconds": seconds, "hardware": hardware(checkpoint.model.device)}
     return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
-
-
-def warn_of_certificate(folder: Path, model: PreTrainedModel) -> None:
-    """Warn if a folder's certificate cannot be read, or is of other weights or another configuration than the model's."""
-    file = folder / CERTIFICATE_FILE
-    if not file.is_file():
-        return
-    try:
-        if read_object(file).get("weights") != hash_weights(model):
-            print(f"warning: {file} is not of this model: its weights or configuration have changed", file=sys.stderr)
-    except ValueError as error:
-        print(f"warning: {one_line(error)}", file=sys.stderr)
 
 
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:

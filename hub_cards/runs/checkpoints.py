@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import (
@@ -23,6 +24,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_certificate
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.files import read_object
 from longhand.hub_cards.runs.hub import check_repo_id, is_passing
@@ -31,7 +33,6 @@ from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
 from longhand.modeling.configuration_checks import TaskConfig
 
-CERTIFICATE_FILE = "certificate.json"
 PLOT_FILE = "accuracy.png"
 BEST_FOLDER = "best"
 JSON_FILES = (
@@ -169,12 +170,14 @@ def _check_same_task(config: PreTrainedConfig, task: Task) -> None:
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
-    """Raise ValueError unless a tokenizer reads and writes every character as the task's own does."""
+    """Raise ValueError unless a tokenizer reads and writes every character, in any company, as the task's own does."""
     own = task.family.tokenizer(task)
-    text = "".join(token for token in own.get_vocab() if len(token) == 1)
+    characters = sorted(token for token in own.get_vocab() if len(token) == 1)
+    text = "".join([*characters, *np.random.default_rng(0).choice(characters, 2_000)])
     expected, ids = own(text).input_ids, tokenizer(text).input_ids
     if ids != expected or tokenizer.decode(ids, skip_special_tokens=True) != own.decode(ids, skip_special_tokens=True):
-        raise ValueError(f"it does not read or write {text!r} as the task {task.name!r} does: save the tokenizer again")
+        shown = "".join(characters)
+        raise ValueError(f"it does not read or write {shown!r} as the task {task.name!r} does: save the tokenizer again")
 
 
 @contextmanager
@@ -201,6 +204,8 @@ def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
     """
     folder = Path(source)
     if folder.is_dir():
+        if revision is not None:
+            raise ValueError(f"--revision {revision} is for a repository on the Hub, but {source} is a folder")
         if not (folder / "config.json").is_file():
             raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
         check_weights(folder)
@@ -361,7 +366,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
 
     Raises:
         ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
-            another checkpoint or a certificate of other weights; or it needs a plugin that is not loaded.
+            another checkpoint or a certificate that does not fit (`read_certificate`); or it needs a plugin that is not
+            loaded.
     """
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
@@ -378,8 +384,9 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     weights = {name: hash_weights(model)}
     if (best := folder / BEST_FOLDER).is_dir():
         check_side_files(best)
-        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(_load_published(best, task))
+        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(best_model := _load_published(best, task))
         _check_best(best, task, weights)
+        read_certificate(best, best_model, task)
     rows = _read_rows(folder, task, weights)
     return CheckpointFolder(
         folder=folder,
@@ -390,7 +397,7 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         recipe=recipe,
         rows=[row for row in rows if not row["model"].endswith(f"/{BEST_FOLDER}")],
         best_rows=[row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")],
-        certificate=_read_certificate(folder, weights[name], task),
+        certificate=read_certificate(folder, model, task),
         weights=weights,
         has_plot=(folder / PLOT_FILE).is_file(),
     )
@@ -408,8 +415,6 @@ def _check_best(folder: Path, task: Task, weights: dict[str, str]) -> None:
     if (file := folder / RECIPE_FILE).is_file() and (own := _read_task(read_recipe(file), file)) != task:
         raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
     _read_rows(folder, task, weights)
-    name, *_ = weights
-    _read_certificate(folder, weights[f"{name}/{BEST_FOLDER}"], task)
 
 
 def _read_task(recipe: dict[str, Any], file: Path) -> Task:
@@ -463,19 +468,3 @@ def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
             "configuration: remove it and evaluate again with eval.py"
         )
     return rows
-
-
-def _read_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
-    file = folder / CERTIFICATE_FILE
-    if not file.is_file():
-        return None
-    certificate = read_object(file)
-    if not {"weights", "task"} <= set(certificate):
-        raise ValueError(f"{file} is not a certificate: it must map names such as weights and task to values")
-    if certificate["weights"] != weights:
-        raise ValueError(
-            f"{file} is of another checkpoint, its weights or configuration differ: run eval.py {folder} --certify again"
-        )
-    if certificate["task"] != task.describe():
-        raise ValueError(f"{file} is of another format ({certificate['task']}), the recipe's is {task.describe()}")
-    return certificate

@@ -30,7 +30,7 @@ def read_object(file: Path) -> dict[str, Any]:
     text = read_text(file)
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{file} must be a JSON object, got {text[:40]!r}")
