@@ -171,6 +171,13 @@ class FixedBatches(Batches):
         return [batches[place] for place in generator.permutation(len(batches))]
 
 
+def evaluation_draw(
+    lengths: tuple[int, ...], num_samples: int, seed: int, split: str
+) -> tuple[np.random.Generator, np.ndarray]:
+    """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands)."""
+    return make_generator(seed, split, "evaluation", *lengths), np.tile(np.array(lengths), (num_samples, 1))
+
+
 class EvaluationBatches(Batches):
     """`num_samples` problems of given operand lengths.
 
@@ -190,8 +197,8 @@ class EvaluationBatches(Batches):
                 f"{num_samples:,} problems of {lengths} digits need about {needed / 2**30:,.0f} GiB of memory, this machine "
                 f"has {memory / 2**30:,.0f}: choose fewer or shorter ones"
             )
-        generator = make_generator(seed, split, "evaluation", *lengths)
-        self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
+        generator, tiled = evaluation_draw(lengths, num_samples, seed, split)
+        self.examples = task.examples(generator, tiled, split)
 
     def global_batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)

@@ -90,6 +90,11 @@ class EncoderTask(Task):
     def widest(self):
         return replace(self, varied_field=False)
 
+    @property
+    def sign(self) -> str:
+        """Stands between the numbers of a question."""
+        return ENCODER_TOKENS[self.operator]
+
     @abstractmethod
     def needed_field(self, length: int) -> int:
         """Fewest tokens of the second number's field, for numbers below 10^length and their answers."""
@@ -171,8 +176,7 @@ class EncoderTask(Task):
 
     def _parse(self, question: str) -> np.ndarray:
         """Digits (1, 2, width) of a question's two numbers."""
-        sign = ENCODER_TOKENS[self.operator]
-        numbers = read_numbers(question, sign, self.example_question)
+        numbers = read_numbers(question, self.sign, self.example_question)
         return digits_of([number.lstrip("0") or "0" for number in numbers])
 
     def prompt(self, question):

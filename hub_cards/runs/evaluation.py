@@ -69,11 +69,11 @@ def evaluate_lengths(
         began = time.perf_counter()
         accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
         took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
-        rows.append({**_describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+        rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
     return rows
 
 
-def _describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
+def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
     """Return the fields of a row that say what was measured."""
     length, length_b = task.size(operands)
     size = {"model": name, "task": task.name, "length": length, "length_b": length_b}
@@ -110,7 +110,7 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
             logits, labels = task.family.forward(checkpoint.model, batch)
             masks: Any = task.family.right_tokens(logits, labels)
             accuracy = place_accuracy(*(mask.cpu() for mask in masks))
-        shared = _describe(checkpoint.name, task, operands, num_samples, seed)
+        shared = describe(checkpoint.name, task, operands, num_samples, seed)
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
     return rows
 

@@ -30,7 +30,10 @@ RESULT_TYPES: dict[str, type | UnionType] = {
     "token_accuracy": int | float,
     "seconds": int | float,
 }
-"""The fields of every row of a `results.jsonl`, and their types."""
+"""The fields of every row of a `results.jsonl`, and their types.
+
+A language model of others has tokens of its own, so its rows have `lenient_match` in the place of `token_accuracy`.
+"""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
@@ -78,32 +81,44 @@ def _read_row(line: str) -> Row:
 
 def _check_result(row: Row) -> None:
     """Raise ValueError if tables, pictures and cards cannot show the row."""
-    if missing := [name for name in RESULT_TYPES if name not in row]:
+    types = dict(RESULT_TYPES)
+    if "lenient_match" in row:
+        del types["token_accuracy"]
+    if missing := [name for name in types if name not in row]:
         raise ValueError(f"the result lacks {', '.join(missing)}")
-    for name, kind in RESULT_TYPES.items():
+    for name, kind in types.items():
         if isinstance(row[name], bool) or not isinstance(row[name], kind):
             raise ValueError(f"{name} must be {'text' if kind is str else 'a number'}, got {row[name]!r}")
     if (count := row["num_samples"]) < 1:
         raise ValueError(f"num_samples must be at least 1, got {count}")
-    for name in ("exact_match", "token_accuracy", "answer_match"):
+    for name in ("exact_match", "token_accuracy", "answer_match", "lenient_match"):
         if not isinstance(value := row.get(name, 0.0), int | float) or not 0 <= value <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
 
 
 def format_table(rows: list[Row]) -> str:
-    """A table of accuracy by size, a line for each row; with a scratchpad, a column for the answer alone."""
+    """A table of accuracy by size, a line for each row.
+
+    There is a column for the answer alone if a task has a scratchpad, and one for the lenient reading of language models.
+    """
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    with_answer = any("answer_match" in row for row in rows)
-    header = "  answer" if with_answer else ""
+    optional = {"answer_match": "answer", "lenient_match": "lenient"}
+    optional = {name: title for name, title in optional.items() if any(name in row for row in rows)}
+    header = "".join(f"  {title}" for title in optional.values())
     lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]
     for row in rows:
         low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
-        answer = f"  {row['answer_match']:6.4f}" if with_answer else ""
+        more = "".join(f"  {_decimals(row, name, 4):>{len(title)}}" for name, title in optional.items())
         lines.append(
             f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
-            f"{answer}  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
+            f"{more}  {_decimals(row, 'token_accuracy', 6):>8}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
         )
     return "\n".join(lines)
+
+
+def _decimals(row: Row, name: str, places: int) -> str:
+    """A number of a row with this many decimals; nothing if the row has no such number."""
+    return f"{row[name]:.{places}f}" if name in row else ""
 
 
 def format_medians(rows: list[Row]) -> str:
