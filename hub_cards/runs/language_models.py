@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
@@ -81,8 +82,19 @@ def is_language_model(source: str, revision: str | None = None) -> bool:
         model_type = PreTrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
     except (OSError, ValueError):
         return False
-    own = {family.model_class.config_class.model_type for family in FAMILIES.values()}
-    return isinstance(model_type, str) and model_type not in own and not find_recipe(source, revision)
+    classes: list[Any] = [family.model_class for family in FAMILIES.values()]
+    own = {model_class.config_class.model_type for model_class in classes}
+    return isinstance(model_type, str) and model_type not in own and not _has_recipe(source, revision)
+
+
+def _has_recipe(source: str, revision: str | None) -> bool:
+    try:
+        return bool(find_recipe(source, revision))
+    except ValueError as error:
+        # Without the Hub: nothing of this package is in a cache without its recipe, but a model of others is.
+        if isinstance(error.__cause__, LocalEntryNotFoundError):
+            return False
+        raise
 
 
 def load_language_model(
@@ -99,12 +111,13 @@ def load_language_model(
         ValueError: it is damaged or no causal language model, or its tokenizer cannot write the prompts.
     """
     where: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    auto_class: Any = AutoModelForCausalLM
     with loading(source, "config.json"):
         config = AutoConfig.from_pretrained(source, **where)
     _check_causal(source, config)
     with loading(source, "the tokenizer or the weights"):
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **where)
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = auto_class.from_pretrained(
             source, use_safetensors=True, dtype="auto", output_loading_info=True, **where
         )
     check_loaded(source, model, report)
@@ -132,8 +145,8 @@ def _check_causal(source: str, config: PreTrainedConfig) -> None:
     """Raise ValueError unless a configuration is that of a causal language model with its output matrix."""
     if "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):
         return
-    legal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, ())
-    legal = (legal,) if isinstance(legal, str) else legal
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, ())
+    legal = (known,) if isinstance(known, str) else known
     named = config.architectures or legal or [type(config).__name__]
     if not set(named) & set(legal):
         raise ValueError(f"{source} is a {named[0]}, not a causal language model")
