@@ -127,6 +127,6 @@ def test_the_harness_gets_the_outputs_that_eval_gets(tmp_path, how):
     model = load_language_model(str(source), TASKS["copy"](), **how)
     _, problems = measure_language_model(model, [(5,)], num_samples=10)
     samples = done["samples"]["longhand_copy_5"]
-    assert [sample["arguments"]["gen_args_0"]["arg_0"] for sample in samples] == [problem["prompt"] for problem in problems]
+    assert [sample["arguments"][0][0] for sample in samples] == [problem["prompt"] for problem in problems]
     theirs = [sample["resps"][0][0].lstrip().split("\n")[0] for sample in samples]
     assert theirs == [problem["output"].lstrip().split("\n")[0] for problem in problems] and any(theirs)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small_language_models import ARCHITECTURES, add, add_without_carries, calculator, last_sum, save_random_model
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
 
 from longhand import eval as evaluation
@@ -310,6 +310,14 @@ def test_a_tokenizer_without_tokens_for_a_prompt_is_refused(tmp_path, capsys):
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
     assert "has no tokens for the prompt" in refusal(capsys, folder, "--task", "addition", "--lengths", "2")
+
+
+def test_a_tokenizer_that_ends_prompts_is_refused(tmp_path, capsys):
+    folder = save_random_model(tmp_path / "ends")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 0)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>").save_pretrained(folder)
+    assert "with its end token" in refusal(capsys, folder, "--task", "addition", "--lengths", "2")
 
 
 @pytest.mark.slow

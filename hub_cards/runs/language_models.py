@@ -9,6 +9,7 @@ answers are read: `reading.py`.
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from longhand.data.families.family import FAMILIES
 from longhand.data.text import text_problems
 from longhand.hub_cards.runs.checkpoints import Checkpoint, check_loaded, checkpoint_name, find_recipe, loading
 from longhand.hub_cards.runs.evaluation import describe, hardware
+from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.reading import is_exact, is_lenient_match
 from longhand.hub_cards.runs.results import Row
 
@@ -79,6 +81,8 @@ def is_language_model(source: str, revision: str | None = None) -> bool:
     What is damaged, or is not there, is left to `load_checkpoint`, which says so.
     """
     try:
+        if not Path(source).is_dir():
+            check_repo_id(source)
         model_type = PreTrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
     except (OSError, ValueError):
         return False
@@ -120,18 +124,19 @@ def load_language_model(
         model, report = auto_class.from_pretrained(
             source, use_safetensors=True, dtype="auto", output_loading_info=True, **where
         )
+        model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     check_loaded(source, model, report)
     given = model.generation_config.eos_token_id if model.generation_config else None
     ends = [end for end in (*(given if isinstance(given, list) else [given]), tokenizer.eos_token_id) if end is not None]
     # Any token that the model has will do: padding is masked, and what follows an end token is not read.
-    embedded = model.get_input_embeddings().num_embeddings
-    pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None and token < embedded)
+    known = config.get_text_config().vocab_size
+    pad = next(token for token in (tokenizer.pad_token_id, *ends, 0) if token is not None and token < known)
     model.generation_config = GenerationConfig(do_sample=False, eos_token_id=ends or None, pad_token_id=pad)
     if tokenizer.pad_token is None:
         tokenizer.add_special_tokens({"pad_token": tokenizer.eos_token or "<pad>"})
     return LanguageModel(
         name=checkpoint_name(source),
-        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
+        model=model,
         tokenizer=tokenizer,
         task=task,
         trained_lengths=None,
@@ -191,11 +196,17 @@ def check_prompts(model: LanguageModel, lengths: list[tuple[int, ...]], num_samp
                 f"{model.name} has {positions:,} positions, but size {' x '.join(map(str, operands))} needs up to "
                 f"{longest:,} for a prompt and {limit:,} for the answer: choose shorter --lengths"
             )
-        unknown = model.tokenizer.unk_token_id
-        if unknown is not None and unknown != model.tokenizer.bos_token_id:
-            bad = next((prompt for prompt, ids in zip(prompts, tokens, strict=True) if unknown in ids), None)
-            if bad is not None:
-                raise ValueError(f"the tokenizer of {model.name} has no tokens for the prompt {bad!r}")
+        _check_tokens(model, prompts, tokens)
+
+
+def _check_tokens(model: LanguageModel, prompts: list[str], tokens: list[list[int]]) -> None:
+    """Raise ValueError if a tokenizer cannot write a prompt, or ends it as if nothing were to follow."""
+    unknown, end = model.tokenizer.unk_token_id, model.tokenizer.eos_token_id
+    for prompt, ids in zip(prompts, tokens, strict=True):
+        if unknown is not None and unknown != model.tokenizer.bos_token_id and unknown in ids:
+            raise ValueError(f"the tokenizer of {model.name} has no tokens for the prompt {prompt!r}")
+        if model.prompt != "chat" and end is not None and ids[-1] == end:
+            raise ValueError(f"the tokenizer of {model.name} ends the prompt {prompt!r} with its end token")
 
 
 def _tokenize(model: LanguageModel, prompts: list[str], **options: Any) -> Any:
