@@ -20,6 +20,7 @@ from longhand.hub_cards.runs.certification import certify_checkpoint, warn_of_ce
 from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
+    check_attention_memory,
     check_attentions,
     check_lengths,
     check_position_maps,
@@ -27,6 +28,7 @@ from longhand.hub_cards.runs.evaluation import (
     measure_places,
     measure_position_maps,
     position_maps,
+    token_bar,
 )
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.language_models import (
@@ -52,6 +54,8 @@ COMPLETIONS_FILE = "completions.jsonl"
 PLACES_FILE = "places.jsonl"
 POSITION_MAPS_FILE = "positions.jsonl"
 MOST_LENGTHS = 10_000
+MOST_MAPS = 100
+"""Most problems over which attention maps are averaged."""
 
 EXAMPLES = """examples
   python eval.py outputs/addition --lengths 10:200:10
@@ -136,9 +140,10 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def check_options(options: argparse.Namespace) -> None:
     """Raise ValueError for options that are not legal or do not go together, before anything is loaded."""
-    parse_lengths(options.lengths)
+    lengths = parse_lengths(options.lengths)
     if options.lengths_b is not None:
-        parse_lengths(options.lengths_b, least=0)
+        if (pairs := len(lengths) * len(parse_lengths(options.lengths_b, least=0))) > MOST_LENGTHS:
+            raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {pairs:,}")
         if len(options.checkpoints) > 1:
             raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     if options.num_samples < 1:
@@ -240,7 +245,9 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
     """Print the answer of each checkpoint."""
     for checkpoint in checkpoints:
-        print(checkpoint.task.show_answer(question, checkpoint.answer(question)))
+        with token_bar(checkpoint.model, "answering"):
+            answer = checkpoint.answer(question)
+        print(checkpoint.task.show_answer(question, answer))
 
 
 def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
@@ -303,7 +310,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.attentions:
         for checkpoint in checkpoints:
             file = folder / f"attention-{file_name(checkpoint)}.png"
-            draw_attention(checkpoint, lengths[0], min(options.num_samples, 100), options.seed, file)
+            draw_attention(checkpoint, lengths[0], min(options.num_samples, MOST_MAPS), options.seed, file)
             print(f"wrote {file}")
 
 
@@ -325,7 +332,11 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
         if isinstance(checkpoint, LanguageModel):
             check_prompts(checkpoint, lengths, options.num_samples, options.seed)
             continue
-        check_lengths(checkpoint.model, checkpoint.task, lengths)
+        check_lengths(
+            checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"
+        )
+        if options.attentions:
+            check_attention_memory(checkpoint.model, checkpoint.task, lengths[0], min(options.num_samples, MOST_MAPS))
         if options.decode == "generate":
             checkpoint.task.family.check_generation(checkpoint.task)
     return lengths

@@ -3,7 +3,6 @@
 The datasets here are indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
@@ -20,8 +21,10 @@ from longhand.data.tasks.task import Task
 if TYPE_CHECKING:
     from longhand.data.tasks.decoder_task import DecoderTask
 
-_BYTES_PER_DIGIT = 8
-"""Memory that a problem takes for each digit of its operands while it is made, at least."""
+
+def check_problems(count: int, tokens: int, smaller: str) -> None:
+    """Raise ValueError if problems of `tokens` tokens each do not fit into memory; see `check_memory` for `smaller`."""
+    check_memory(count * tokens * PROBLEM_BYTES, f"{count:,} problems of {tokens:,} tokens", smaller)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -135,13 +138,16 @@ class FixedBatches(Batches):
     sit out the next one.
 
     Raises:
-        ValueError: no group of lengths fills a batch.
+        ValueError: no group of lengths fills a batch, or the problems do not fit into memory.
     """
 
     def __init__(self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.task, self.seed = task, seed
         generator = make_generator(seed, "train", "fixed")
+        longest = task.widest.longest_lengths(max_length)
+        tokens = task.widest.examples(make_generator("one"), longest, "train").tokens.shape[1]
+        check_problems(num_samples, tokens, "num_train_samples or max_length")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = rows_of_groups(task.group(lengths))
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
@@ -172,9 +178,18 @@ class FixedBatches(Batches):
 
 
 def evaluation_draw(
-    lengths: tuple[int, ...], num_samples: int, seed: int, split: str
+    task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str
 ) -> tuple[np.random.Generator, np.ndarray]:
-    """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands)."""
+    """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands).
+
+    Raises:
+        ValueError: the operands are longer than `Task.most_digits`, or the problems do not fit into memory.
+    """
+    # Drawing one problem is harmless below this length, and tells how large all are.
+    check_integer("lengths", max(lengths), 1, task.most_digits)
+    if num_samples > 1:
+        one = task.examples(make_generator("one", *lengths), np.array([lengths]), split)
+        check_problems(num_samples, one.tokens.shape[1], "num_samples or lengths")
     return make_generator(seed, split, "evaluation", *lengths), np.tile(np.array(lengths), (num_samples, 1))
 
 
@@ -185,19 +200,17 @@ class EvaluationBatches(Batches):
 
     Args:
         lengths: digits of each operand.
+
+    Raises:
+        ValueError: the operands are longer than `Task.most_digits`, the problems do not fit into memory, or the split holds
+            no such problem.
     """
 
     def __init__(
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
         super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
-        needed = num_samples * sum(lengths) * _BYTES_PER_DIGIT
-        if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-            raise ValueError(
-                f"{num_samples:,} problems of {lengths} digits need about {needed / 2**30:,.0f} GiB of memory, this machine "
-                f"has {memory / 2**30:,.0f}: choose fewer or shorter ones"
-            )
-        generator, tiled = evaluation_draw(lengths, num_samples, seed, split)
+        generator, tiled = evaluation_draw(task, lengths, num_samples, seed, split)
         self.examples = task.examples(generator, tiled, split)
 
     def global_batch(self, index):

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -17,6 +19,7 @@ from datasets.builder import Key
 from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns, reorder
+from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.plugins import load_plugin, plugin_hashes
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.registry import TASKS, build_task
@@ -98,8 +101,8 @@ def _check_split(task: Task, split: str, min_length: int, max_length: int) -> No
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 
-def _largest(task: Task, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
-    """The columns' types, the tokens of the problem with the most tokens, and the type of position ids."""
+def _largest(task: Task, max_length: int) -> tuple[pa.Table, int, np.dtype]:
+    """The row of the problem with the most tokens, these tokens, and the type of position ids."""
     task, lengths = task.widest, task.longest_lengths(max_length)
     generator = make_generator("longest")
     digits = task.draw_operands(generator, lengths)
@@ -108,7 +111,7 @@ def _largest(task: Task, max_length: int) -> tuple[pa.Schema, int, np.dtype]:
     ids = [pc.max(columns[name].chunk(0).values).as_py() for name in columns.column_names if name.startswith("position_ids")]
     position_id_type = wide if max(ids, default=0) > np.iinfo(narrow).max else narrow
     most_tokens = len(columns["tokens"][0]) + task.most_text
-    return example_columns(task, digits, lengths, position_id_type, generator).schema, most_tokens, position_id_type
+    return example_columns(task, digits, lengths, position_id_type, generator), most_tokens, position_id_type
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
@@ -124,16 +127,37 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        schema, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
+        row, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
+        self.row_bytes, self.problem_bytes = row.nbytes / 2, most_tokens * PROBLEM_BYTES
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
             f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
-            features=datasets.Features.from_arrow_schema(schema),
+            features=datasets.Features.from_arrow_schema(row.schema),
             license="apache-2.0",
         )
+
+    def check_room(self, num_proc: int | None) -> None:
+        """Raise ValueError if a dataset that is not stored yet exceeds the memory, shards at a time, or the disk.
+
+        Rows count as half of the longest one: they are a third of it to all of it, by the task.
+        """
+        folder, counts = Path(self.cache_dir), self.config.num_samples.values()
+        if folder.exists():
+            return
+        made = min(max(counts), self.shard_rows)
+        processes = min(num_proc or 1, -(-max(counts) // self.shard_rows))
+        what = f"{processes:,} shards of {made:,} rows at a time (max_length {self.config.max_length:,})"
+        check_memory(processes * made * self.problem_bytes, what, "num_proc, max_length or num_samples")
+        needed = sum(counts) * self.row_bytes
+        free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
+        if needed > free:
+            raise ValueError(
+                f"{sum(counts):,} rows of about {self.row_bytes:,.0f} bytes need about {needed / 2**30:,.1f} GiB of disk, "
+                f"{folder} has {free / 2**30:,.1f} GiB free: make num_samples or max_length smaller, or streaming=True"
+            )
 
     def _split_generators(self, dl_manager):
         return [
@@ -214,7 +238,7 @@ def load_task_dataset(
         task_fields: the task's format, such as `zero_padding` of `Addition`.
 
     Raises:
-        ValueError: an argument is not legal; nothing has been made yet.
+        ValueError: an argument is not legal, or rows need more memory or disk than there is; nothing has been made yet.
     """
     for file in [plugin] if isinstance(plugin, str | PathLike) else plugin:
         load_plugin(file)
@@ -241,6 +265,7 @@ def load_task_dataset(
     )
     if streaming:
         return builder.as_streaming_dataset(split)
+    builder.check_room(num_proc)
     builder.download_and_prepare(num_proc=num_proc)
     return builder.as_dataset(split)
 

@@ -18,9 +18,9 @@ def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, s
         lengths: digits of each operand.
 
     Raises:
-        ValueError: the split holds no such problems, or the format does not reach these lengths.
+        ValueError: the split holds no such problems, they do not fit into memory, or the format ends below these lengths.
     """
-    generator, tiled = evaluation_draw(lengths, count, seed, split)
+    generator, tiled = evaluation_draw(task, lengths, count, seed, split)
     digits = task.draw(generator, tiled, split)
     columns = example_columns(task, digits, tiled, np.dtype(np.int32))
     sign = getattr(task, "sign", None)

@@ -1,11 +1,24 @@
 """Checks of what a user passes to a model, for both families. Each raises ValueError with the value and what is legal."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .vocabulary import EQUALS, PAD, TOKENS, UNKNOWN, decode
+
+
+def of_values(check: Callable[..., None]) -> Callable[..., None]:
+    """Skip a check of the values of tensors while `torch.compile` or `torch.export` traces: there are no values then."""
+
+    @wraps(check)
+    def check_values(*args, **kwargs) -> None:
+        if not torch.compiler.is_compiling():
+            check(*args, **kwargs)
+
+    return check_values
 
 
 def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
+from .input_checks import of_values
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours, coupled_neighbours, coupled_pair_map, num_coupled_relations
 from .registry import check_free
 
@@ -72,6 +73,7 @@ class PositionEncoding(nn.Module):
     def init_weights(self) -> None:
         """Draw the initial values of the parameters that the encoding itself owns."""
 
+    @of_values
     def check(self, position_ids: Tensor) -> None:
         """Raise ValueError for ids that the encoding cannot represent: outside int32, negative, and others in some."""
         smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
@@ -136,6 +138,7 @@ class LearnedTable(PositionEncoding):
         self.num_tables = 1 if config.share_level_tables else config.position_levels
         self.tables = nn.ModuleList(PositionTable(config) for _ in range(self.num_tables))
 
+    @of_values
     def check(self, position_ids):
         super().check(position_ids)
         largest, limit = int(position_ids.max()), self.config.max_position_ids
@@ -339,6 +342,7 @@ class FireBias(TokenDistanceBias):
         for parameter, inputs in zip(parameters, (1, 1, self.hidden_units, self.hidden_units), strict=True):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
+    @of_values
     def check(self, position_ids):
         smallest, largest = (int(value) for value in position_ids.aminmax())
         if smallest < 0 or largest >= FIRE_IDS:

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import shutil
@@ -211,10 +212,52 @@ def test_what_is_no_regular_file_is_refused_by_name_without_waiting(main_job, tm
         assert name in refusal(capsys, folder, "--ask", "653+49")
 
 
-@pytest.mark.parametrize("lengths", ["1:99999999999:1", "99999999999"])
-def test_sizes_beyond_the_machine_are_refused_before_anything_is_made(lengths, main_job, tmp_path, capsys):
-    message = refusal(capsys, main_job, "--lengths", lengths, "--output_dir", tmp_path / "out")
-    assert "99999999999" in message and not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--lengths", "1:99999999999:1"], "10,000 lengths at most"),
+        (["--lengths", "1:200:1", "--lengths_b", "1:51:1"], "10,000 pairs at most, got 10,200"),
+        (["--lengths", "99999999999"], "from 1 to 1,000,000, got 99,999,999,999"),
+        (["--num_samples", str(10**12)], "make --num_samples or --lengths smaller"),
+        (["--attentions", "--lengths", "100000"], "make the first of --lengths, or --num_samples, smaller"),
+    ],
+    ids=str,
+)
+def test_sizes_beyond_the_machine_are_refused_before_anything_is_made(options, reason, main_job, tmp_path, capsys):
+    message = refusal(capsys, main_job, *options, "--output_dir", tmp_path / "out")
+    assert reason in message and not (tmp_path / "out").exists()
+
+
+def test_places_do_not_depend_on_the_batch_size(main_job, monkeypatch):
+    def measure():
+        return measuring.measure_places(evaluation.load_checkpoint(str(main_job)), [(6, 6)], 50, 0)
+
+    whole = measure()
+    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 21)
+    assert measure() == whole
+
+
+@pytest.mark.parametrize("decode", ["teacher_forced", "generate"])
+def test_progress_moves_within_a_length_and_ends_complete(decode, main_job, monkeypatch):
+    model, seen = CoupledGPTForCausalLM.from_pretrained(main_job).eval(), []
+
+    class Bar(measuring.tqdm):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options | {"disable": False, "file": io.StringIO()})
+
+        def update(self, n=1):
+            super().update(n)
+            seen.append((self.n, self.total))
+
+    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 21)
+    monkeypatch.setattr(measuring, "tqdm", Bar)
+    evaluation.evaluate_lengths(model, Addition(), [(5, 5)], name="x", num_samples=12, decode=decode)
+    done, totals = zip(*seen, strict=True)
+    assert len(set(done)) > 3 and list(done) == sorted(done) and set(totals) == {done[-1]}
+    seen.clear()
+    with measuring.token_bar(model, "answering"):
+        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"))
+    assert seen[0] == (1, seen[-1][0]) and len(seen) == seen[-1][1]
 
 
 def test_a_command_that_is_cut_off_says_how_to_go_on(main_job, monkeypatch, capsys):

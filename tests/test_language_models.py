@@ -258,6 +258,7 @@ def test_options_for_our_own_models_are_refused_by_name(llama, capsys, option):
         (["--task", "addition", "--prompt", "few_shot", "--shots", "17"], "17"),
         (["--task", "addition", "--prompt", "poem"], "poem"),
         (["--task", "addition", "--lengths", "300"], "has 512 positions, but size 300 x 300 needs"),
+        (["--task", "addition", "--lengths", "99999999"], "lengths must be an integer from 1 to 1,000,000"),
         (["--task", "copy", "--sampling", "cascades"], "draws problems in one way only"),
     ],
 )

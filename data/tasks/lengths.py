@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import number_lengths
 from longhand.data.splits import make_generator
 
@@ -113,11 +114,14 @@ class AnyNumberOfOperands(Lengths):
     """
 
     fewest_operands: ClassVar[int] = 1
+    most_digits: ClassVar[int] = 2000
 
     def operand_lengths(self, length, other=None):
         """Lengths of `other` operands of `length` digits each; by default as many operands as digits."""
         if other is not None and other < self.fewest_operands:
             raise ValueError(f"{self.size_names[1]} must be at least {self.fewest_operands}, got {other}")
+        # A problem has as many digits as both numbers multiplied.
+        check_integer("lengths", max(length, other or 0), 1, self.most_digits)
         return (length,) * (other or max(self.fewest_operands, length))
 
     def sizes(self, lengths):

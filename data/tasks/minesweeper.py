@@ -60,7 +60,6 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
     couplings: ClassVar[tuple[str, ...]] = ("minesweeper_next_cell", "minesweeper")
     example_question: ClassVar[str] = "M__>__M"
     size_names: ClassVar[tuple[str, str]] = ("width of the board", "height of the board")
-    most_digits: ClassVar[int] = 2000
     sized_problems: ClassVar[tuple[str, str]] = ("boards with a width and a height of", "cell")
     partitioned_digits: ClassVar[int | None] = None
     every_problem: ClassVar[str] = "boards of every width and height, with any number of mines anywhere"

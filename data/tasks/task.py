@@ -38,8 +38,8 @@ class Task(Lengths, ABC):
         partitioned_digits: problems with at most this many digits in all belong to one split, by a hash. Longer problems may
             be drawn for any split; there must be so many that two splits practically never share one. None if all problems
             are partitioned.
-        most_digits: longest operands of a dataset. The tokens of one such problem, and what is computed on the way, fit into
-            the memory of an ordinary computer.
+        most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
+            way, fit into the memory of an ordinary computer.
     """
 
     family: ClassVar[Family]

@@ -14,6 +14,7 @@ from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
 from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import OPERANDS, plot_accuracy, plot_comparison, plot_cost, plot_grid
+from longhand.hub_cards.reports.studies import draw_study, study_table
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
 from longhand.hub_cards.runs.results import (
@@ -26,13 +27,14 @@ from longhand.hub_cards.runs.results import (
     last_rows,
     read_results,
 )
+from longhand.hub_cards.runs.studies import STUDIES_FOLDER as STUDIES
+from longhand.hub_cards.runs.studies import load_study
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"
 RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
 ENCODERS = HUB_CARDS / "ENCODERS.md"
-STUDIES = HUB_CARDS / "studies"
 FOLDER = HUB_CARDS / "results"
 
 CASCADES = "columns of the longest cascade of carries"
@@ -114,7 +116,9 @@ def comparison_blocks() -> dict[str, str]:
     """Return the tables of encodings, formats, trained lengths and depth, and of all tasks."""
     compared = read_each("comparisons/*")
     tasks = tables.tasks_table(compared.pop("tasks"), compared["encodings"], FOLDER / "models")
-    return {"studies/tasks": tasks, **{f"studies/{name}": tables.variants_table(rows) for name, rows in compared.items()}}
+    variants = {f"studies/{name}": tables.variants_table(rows) for name, rows in compared.items()}
+    own = {f"studies/{name}": study_table(load_study(name), rows) for name, rows in read_each("studies/*").items()}
+    return {"studies/tasks": tasks, **variants, **own}
 
 
 def encoder_blocks() -> dict[str, str]:
@@ -176,6 +180,8 @@ def draw_comparisons() -> None:
         rows = read_rows(name)
         rows = by_class(best_rows(rows) or rows)
         plot_comparison(group_variants(rows), FOLDER / name / "accuracy.png", trained, xlabel)
+    for name, rows in read_each("studies/*").items():
+        draw_study(load_study(name), rows, FOLDER / "studies" / name / "accuracy.png")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,9 +1,9 @@
 """Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
 
 import platform
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,81 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from longhand.data import EvaluationBatches, Task
+from longhand.data.batches import check_problems
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
+from longhand.data.memory import INPUT_BYTES, check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.results import Row
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
 
 
-def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> None:
-    """Raise ValueError for operands that the model cannot take, before any time is spent."""
-    for operands in lengths:
-        task.family.check_inputs(task, model, draw_batch(model, task, operands))
+def check_lengths(
+    model: PreTrainedModel,
+    task: Task,
+    lengths: list[tuple[int, ...]],
+    num_samples: int = 1,
+    batch_size: int | None = None,
+    arguments: str = "num_samples or lengths",
+) -> list[int]:
+    """Check operands before any time is spent.
+
+    Args:
+        num_samples: problems of each size.
+        batch_size: problems of one forward pass; by default as `evaluate_lengths` divides them.
+        arguments: what to make smaller if they do not fit into memory.
+
+    Returns:
+        Tokens that the model predicts for one problem of each size.
+
+    Raises:
+        ValueError: the model cannot take the operands, or problems or a forward pass do not fit into memory.
+    """
+    predicted = []
+    for operands in tqdm(lengths, desc="checking lengths", disable=None, leave=False, delay=1):
+        batch = draw_batch(model, task, operands)
+        tokens, kept = batch_shape(batch)
+        check_problems(num_samples, tokens, arguments)
+        rows = batch_size or _batch_size(batch, num_samples)
+        needed = task.family.forward_bytes(model.config, rows, tokens, kept) + rows * tokens * INPUT_BYTES
+        check_memory(needed, f"forward passes of {rows:,} x {tokens:,} tokens", arguments, model.device)
+        task.family.check_inputs(task, model, batch)
+        predicted.append(kept)
+    return predicted
+
+
+def batch_shape(batch: dict[str, Any]) -> tuple[int, int]:
+    """Return the tokens of every example of a batch, and the last ones of them for which a model predicts."""
+    tokens = batch["input_ids"].shape[1]
+    return tokens, batch.get("logits_to_keep", tokens)
+
+
+def _batch_size(one: dict[str, Any], num_samples: int) -> int:
+    """Return how many problems are evaluated at once, from a batch of one."""
+    return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
+
+
+@contextmanager
+def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[tqdm]:
+    """Show, on a terminal, how many tokens the model has predicted; of how many, is read off a prompt if it is not given."""
+
+    def count(model, arguments, inputs, output) -> None:
+        if bar.total is None and hasattr(model.config, "coupling"):
+            bar.total = COUPLING_RULES[model.config.coupling].plan(inputs["input_ids"], 1).response_length
+        bar.update(output.logits.shape[:2].numel())
+
+    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as bar:
+        hook = model.register_forward_hook(count, with_kwargs=True)
+        try:
+            yield bar
+        finally:
+            hook.remove()
 
 
 def draw_batch(
@@ -59,17 +118,20 @@ def evaluate_lengths(
         One row of results.jsonl for each of `lengths`.
 
     Raises:
-        ValueError: operands that the model cannot take, or responses that it cannot generate.
+        ValueError: operands that the model cannot take or that do not fit into memory, or responses that it cannot generate.
     """
-    check_lengths(model, task, lengths)
     if decode == "generate":
         task.family.check_generation(task)
+    ends = np.cumsum(check_lengths(model, task, lengths, num_samples)) * num_samples
     rows, weights = [], hash_weights(model)
-    for operands in tqdm(lengths, desc=f"evaluating {name}", disable=not sys.stderr.isatty(), leave=False):
-        began = time.perf_counter()
-        accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
-        took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
-        rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+    with token_bar(model, f"evaluating {name}", int(ends[-1])) as bar:
+        for operands, end in zip(lengths, ends.tolist(), strict=True):
+            began = time.perf_counter()
+            accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
+            took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
+            rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+            # Responses that are generated may end early.
+            bar.update(end - bar.n)
     return rows
 
 
@@ -80,17 +142,25 @@ def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int,
     return {**size, "num_samples": num_samples, "seed": seed}
 
 
+def _divided(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str = "test"
+) -> Iterator[dict[str, Any]]:
+    """Yield problems of a size as batches of inputs that a forward pass takes at once."""
+    batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split), num_samples)
+    collator = task.family.collator(model.config)
+    batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
+    for index in range(len(batches)):
+        yield batches[index]
+
+
 def _measure_accuracy(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
 ) -> dict[str, float]:
-    one = draw_batch(model, task, operands, 1, seed, split)
-    batch_size = min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
-    collator = task.family.collator(model.config)
-    batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
+    batches = _divided(model, task, operands, num_samples, seed, split)
     measure: Callable[..., torch.Tensor] = generated_matches if decode == "generate" else task.family.forward_matches
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
-        matches = torch.cat([measure(model, batches[index], answer_length) for index in range(len(batches))]).numpy()
+        matches = torch.cat([measure(model, batch, answer_length) for batch in batches]).numpy()
     exact, right, supervised = matches[:, :3].T
     accuracy = summarize(exact, right, supervised, np.zeros(len(matches)))
     answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
@@ -105,11 +175,13 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
     """
     task, rows = checkpoint.task, []
     for operands in lengths:
-        batch = draw_batch(checkpoint.model, task, operands, num_samples, seed)
-        with torch.inference_mode():
-            logits, labels = task.family.forward(checkpoint.model, batch)
-            masks: Any = task.family.right_tokens(logits, labels)
-            accuracy = place_accuracy(*(mask.cpu() for mask in masks))
+        masks = []
+        for batch in _divided(checkpoint.model, task, operands, num_samples, seed):
+            with torch.inference_mode():
+                masks.append(
+                    [mask.cpu() for mask in task.family.right_tokens(*task.family.forward(checkpoint.model, batch))]
+                )
+        accuracy = place_accuracy(*(torch.cat(parts) for parts in zip(*masks, strict=True)))
         shared = describe(checkpoint.name, task, operands, num_samples, seed)
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
     return rows
@@ -125,6 +197,17 @@ def check_attentions(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model records no attention weights."""
     if "attentions" not in checkpoint.model.can_record_outputs:
         raise ValueError(f"--attentions: {checkpoint.name} has no attention")
+
+
+def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int) -> None:
+    """Raise ValueError if the attention weights of all pairs of tokens, in all layers, do not fit into memory."""
+    tokens, kept = batch_shape(draw_batch(model, task, operands))
+    config: Any = model.config
+    queries = kept if config.num_hidden_layers == 1 else tokens
+    # Two more than are recorded: scores, and their softmax.
+    needed = 4 * num_samples * config.num_attention_heads * queries * tokens * (config.num_hidden_layers + 2)
+    what = f"--attentions: maps of {queries:,} x {tokens:,} tokens for {num_samples} problems"
+    check_memory(needed, what, "the first of --lengths, or --num_samples,", model.device)
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:

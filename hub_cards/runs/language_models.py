@@ -6,7 +6,6 @@ of one token for each character of the longest answer and `SPARE_TOKENS` more: n
 answers are read: `reading.py`.
 """
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,7 +253,7 @@ def measure_language_model(
     check_prompts(model, lengths, num_samples, seed)
     how = {"decode": "generate", "prompt": model.prompt} | ({"shots": model.shots} if model.prompt == "few_shot" else {})
     rows, problems, weights = [], [], hash_weights(model.model)
-    for operands in tqdm(lengths, desc=f"evaluating {model.name}", disable=not sys.stderr.isatty(), leave=False):
+    for operands in tqdm(lengths, desc=f"evaluating {model.name}", disable=None, leave=False):
         began = time.perf_counter()
         prompts, answers = write_prompts(model, operands, num_samples, seed)
         completions = complete(model, prompts, _answer_limit(model, answers))

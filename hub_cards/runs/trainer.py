@@ -13,6 +13,7 @@ from longhand.data.certificates import CannotCertify, Check, check_neighbourhood
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.evaluation import check_lengths
+from longhand.hub_cards.runs.sizes import check_model, check_training
 
 
 class NotFinite(RuntimeError):
@@ -140,9 +141,10 @@ def make_trainer(run: Run) -> BatchTrainer:
     """Return the Trainer of a run, with its model and batches.
 
     Raises:
-        ValueError: batches cannot be divided, or lengths do not fit the model.
+        ValueError: batches cannot be divided, lengths do not fit the model, or the run does not fit into memory.
     """
     training, data, task = run.training, run.data, run.task
+    check_model(run)
     batches = _training_batches(run)
     # Lengths that the task does not train raise here, before any file is written.
     task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
@@ -204,12 +206,14 @@ def _share(run: Run) -> dict[str, int]:
 def _check_room(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
     data, task, tested = run.data, run.task, run.task.for_evaluation
-    used = [data.max_length, *data.validation_lengths, *data.test_lengths]
-    check_lengths(model, tested, [tested.operand_lengths(length) for length in used])
+    check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
+    lengths = [tested.operand_lengths(length) for length in data.test_lengths]
+    check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
     longest = task.operand_lengths(data.max_length)
-    check_lengths(model, task.widest, [longest])
+    check_lengths(model, task.widest, [longest], arguments="max_length")
     # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-    EvaluationBatches(task, longest, 1, run.training.data_seed, "train", 1, collator=run.training_collator)[0]
+    largest = EvaluationBatches(task.widest, longest, 1, run.training.data_seed, "train", 1, collator=run.training_collator)
+    check_training(run, model, largest[0])
 
 
 def _mean_matches(prediction) -> dict[str, float]:

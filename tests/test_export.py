@@ -1,0 +1,114 @@
+"""Models as ONNX graphs: the same logits, cached decoding included, and refusals."""
+
+import re
+
+import pytest
+import torch
+
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data import TASKS, EvaluationBatches
+from longhand.hub_cards import export
+from longhand.hub_cards.runs.arguments import parse_run
+from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
+
+ADDITION = TASKS["addition"]()
+DECODERS = {
+    "window": {},
+    "two layers": {"num_hidden_layers": 2},
+    "learned": {"position_encoding": "learned", "windowed": False},
+    "rotary": {"position_encoding": "rotary"},
+    "fire": {"position_encoding": "fire", "coupling": "sequential"},
+    "none": {"position_encoding": "none", "coupling": "sequential"},
+    "log length": {"attention_scale": "log_length", "qk_norm": True, "tie_word_embeddings": True},
+}
+
+
+def decoder(**options):
+    torch.manual_seed(0)
+    given = {**ADDITION.family.config_options(ADDITION), "hidden_size": 16, "intermediate_size": 16, **options}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**given)).eval()
+
+
+def sums(length=4, count=3):
+    collator = ADDITION.family.collator(CoupledGPTConfig())
+    return EvaluationBatches(ADDITION, (length, length), count, 0, "test", count, collator=collator)[0]["input_ids"]
+
+
+@pytest.mark.parametrize("options", DECODERS.values(), ids=DECODERS)
+def test_a_decoder_with_given_ids_has_the_models_logits_with_and_without_a_cache(options):
+    model, tokens = decoder(**options), sums()
+    expected = model(tokens).logits
+    graph = ExportableCoupledGPT(model)
+    _, position_ids, mask, _ = graph.example(tokens)
+    logits, past = graph(tokens[:, :5], position_ids[..., :5], mask[:, :5], graph.empty_cache(len(tokens)))
+    rest, _ = graph(tokens[:, 5:], position_ids, mask, past)
+    torch.testing.assert_close(torch.cat([logits, rest], 1), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_padding_on_the_left_changes_nothing():
+    model, tokens = decoder(), sums()
+    graph = ExportableCoupledGPT(model)
+    _, position_ids, mask, _ = graph.example(tokens)
+    padded = [torch.nn.functional.pad(part, (3, 0)) for part in (tokens, position_ids, mask)]
+    logits, _ = graph(*padded, graph.empty_cache(len(tokens)))
+    torch.testing.assert_close(logits[:, 3:], model(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["encoder-addition", "encoder-addition-relative", "encoder-multiplication-3-uniform"])
+def test_an_encoder_with_given_maps_has_the_models_logits(recipe):
+    run = parse_run([recipe])
+    model, task = run.task.family.model_class(run.config).eval(), run.task.for_evaluation
+    collator = task.family.collator(run.config)
+    tokens = EvaluationBatches(task, task.operand_lengths(4), 2, 0, "test", 2, collator=collator)[0]["input_ids"]
+    expected = model(tokens).logits
+    graph = ExportablePairwiseBert(model).eval()
+    example = graph.example(tokens)
+    torch.testing.assert_close(graph(*example), expected, atol=1e-4, rtol=1e-4)
+    padded = [torch.nn.functional.pad(example[0], (0, 2)), torch.nn.functional.pad(example[1], (0, 2, 0, 2), value=-1)]
+    padded.append(torch.nn.functional.pad(example[2], (0, 2)))
+    torch.testing.assert_close(graph(*padded)[:, :-2], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_that_settles_is_refused():
+    run = parse_run(["encoder-addition-looped"])
+    with pytest.raises(ValueError, match="until its state settles"):
+        ExportablePairwiseBert(run.task.family.model_class(run.config))
+
+
+@pytest.mark.slow
+def test_onnxruntime_decodes_as_generate_does(main_job, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'longhand[export]'")
+    pytest.importorskip("onnxscript", reason="pip install 'longhand[export]'")
+    export.main([str(main_job), str(tmp_path / "addition.onnx")])
+    assert re.search(r"wrote .*addition\.onnx: logits differ by \S+ at most from those of", capsys.readouterr().out)
+    model = CoupledGPTForCausalLM.from_pretrained(main_job)
+    tokens = sums(6)
+    prompt = tokens[:, :15]
+    expected = model.generate(prompt, do_sample=False)
+    session = onnxruntime.InferenceSession(str(tmp_path / "addition.onnx"))
+    position_ids = model.model.plan_position_ids(prompt, expected.shape[1]).numpy()
+    past = ExportableCoupledGPT(model).empty_cache(len(prompt)).numpy()
+    written, new = prompt.numpy(), prompt.numpy()
+    while written.shape[1] < expected.shape[1]:
+        columns = written.shape[1]
+        given = {"input_ids": new, "position_ids": position_ids[..., :columns], "past": past}
+        given["attention_mask"] = torch.ones(written.shape, dtype=torch.int64).numpy()
+        logits, past = session.run(None, given)
+        new = logits[:, -1:].argmax(-1)
+        written = torch.cat([torch.from_numpy(written), torch.from_numpy(new)], 1).numpy()
+    assert (written == expected.numpy()).all()
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["addition.txt"], "must end with .onnx"), (["no/a.onnx"], "that exists")])
+def test_a_file_that_cannot_be_written_is_refused_first(arguments, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        export.main(["no-checkpoint", *arguments])
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and said in printed and printed.count("\n") == 1
+
+
+def test_missing_packages_are_named(main_job, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        export.main([str(main_job), str(tmp_path / "a.onnx")])
+    assert "pip install 'longhand[export]'" in capsys.readouterr().err
