@@ -11,8 +11,10 @@ from typing import Any
 
 from transformers.utils import logging
 
+from longhand.data import TASKS, Task
 from longhand.data.certificates import CannotCertify, covering, hash_weights
 from longhand.data.plugins import load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
@@ -32,6 +34,16 @@ from longhand.hub_cards.runs.evaluation import (
     token_bar,
 )
 from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.language_models import (
+    DEFAULT_SHOTS,
+    MOST_SHOTS,
+    PROMPTS,
+    LanguageModel,
+    check_prompts,
+    is_language_model,
+    load_language_model,
+    measure_language_model,
+)
 from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
@@ -45,6 +57,7 @@ from longhand.hub_cards.runs.results import (
     write_results,
 )
 
+COMPLETIONS_FILE = "completions.jsonl"
 PLACES_FILE = "places.jsonl"
 POSITION_MAPS_FILE = "positions.jsonl"
 MOST_LENGTHS = 10_000
@@ -58,6 +71,7 @@ EXAMPLES = """examples
   python eval.py user/name --lengths 300,400 --update_card
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
   python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
+  python eval.py outputs/addition Qwen/Qwen3-0.6B --lengths 1:20 --prompt few_shot
 """
 
 
@@ -92,7 +106,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
     )
-    described = "folder of a run, or Hub id USER/NAME; several are seeds of one model"
+    described = "folder of a run, Hub id USER/NAME, or any causal language model; several of our own are seeds of one model"
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     flag: dict[str, Any] = {"action": "store_true"}
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
@@ -109,20 +123,25 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
     add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
     add = parser.add_argument_group("what to measure").add_argument
-    described = "one forward pass, or token by token; both count the same event (default: %(default)s)"
-    add("--decode", choices=("teacher_forced", "generate"), default="teacher_forced", help=described)
+    described = "one forward pass, or token by token; both count the same event (default: teacher_forced)"
+    add("--decode", choices=("teacher_forced", "generate"), help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
     add("--attentions", **flag, help="also plot attention maps at the first length")
     add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
+    add = parser.add_argument_group("language models of others, see hub_cards/LANGUAGE_MODELS.md").add_argument
+    described = "the problem alone, after solved ones, or in the tokenizer's chat template (default: plain)"
+    add("--prompt", choices=PROMPTS, help=described)
+    described = f"solved problems for --prompt few_shot, 1 to {MOST_SHOTS} (default: {DEFAULT_SHOTS})"
+    add("--shots", type=int, choices=range(1, MOST_SHOTS + 1), metavar="NUMBER", help=described)
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
     add("--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub")
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
-    group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml")
+    group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml, or of language models")
     add_plugin_option(group)
-    group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
+    group.add_argument("--trust_remote_code", **flag, help="run the code beside the checkpoints; read it first")
     words = list(sys.argv[1:] if arguments is None else arguments)
     for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
         # A question may start with a minus sign, which argparse takes for an option.
@@ -148,6 +167,8 @@ def check_options(options: argparse.Namespace) -> None:
         if not options.update_card:
             raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
         check_repo_id(options.dataset)
+    if options.shots is not None and options.prompt != "few_shot":
+        raise ValueError(f"--shots {options.shots} is for --prompt few_shot, got --prompt {options.prompt or 'plain'}")
     if options.update_card:
         given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
         if conflicts := [option for option, is_given in given.items() if is_given]:
@@ -169,18 +190,56 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     """Load all checkpoints, and check what is asked of them."""
     for file in options.plugin:
         load_plugin(file)
-    checkpoints = []
+    others = [source for source in options.checkpoints if is_language_model(source, options.revision)]
+    check_language_options(options, others)
+    checkpoints = {}
     for source in options.checkpoints:
-        checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
-        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
-        if options.sampling is not None:
-            checkpoint = resample(checkpoint, options.sampling)
-        if options.position_maps:
-            check_position_maps(checkpoint)
-        if options.attentions:
-            check_attentions(checkpoint)
-        checkpoints.append(checkpoint)
-    return checkpoints
+        if source not in others:
+            checkpoints[source] = load_own(source, options)
+    task = next((checkpoint.task for checkpoint in checkpoints.values()), None)
+    for source in others:
+        checkpoints[source] = load_other(source, task, options)
+    return [checkpoints[source] for source in options.checkpoints]
+
+
+def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
+    """Load a checkpoint of this package, and check what is asked of it."""
+    checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
+    warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
+    if options.sampling is not None:
+        checkpoint = resample(checkpoint, options.sampling)
+    if options.position_maps:
+        check_position_maps(checkpoint)
+    if options.attentions:
+        check_attentions(checkpoint)
+    return checkpoint
+
+
+def load_other(source: str, task: Task | None, options: argparse.Namespace) -> Checkpoint:
+    """Load a language model of others.
+
+    Args:
+        task: what the first checkpoint of this package was made for; None if there is none.
+    """
+    if task is None and options.task is None:
+        raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
+    how = (options.revision, options.trust_remote_code, options.prompt or "plain", options.shots or DEFAULT_SHOTS)
+    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, *how)
+    return resample(checkpoint, options.sampling) if task is None and options.sampling is not None else checkpoint
+
+
+def check_language_options(options: argparse.Namespace, others: list[str]) -> None:
+    """Raise ValueError for options that the language models of others, or the checkpoints of this package, cannot take."""
+    if not others:
+        if options.prompt is not None:
+            raise ValueError(f"--prompt {options.prompt} is for language models of others, which none of the checkpoints is")
+        return
+    names = ("ask", "certify", "output_places", "attentions", "position_maps", "update_card")
+    given = [f"--{name}" for name in names if getattr(options, name) not in (None, False)]
+    if options.decode == "teacher_forced":
+        given.append("--decode teacher_forced")
+    if given:
+        raise ValueError(f"{given[0]} is for checkpoints of this package: {others[0]} is a language model of others")
 
 
 def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
@@ -250,12 +309,23 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
             check_card(card_place(source), options.revision)
     folder = output_folder(options)
     say_earlier(folder / RESULTS_FILE, checkpoints)
-    rows, how = [], {name: getattr(options, name) for name in ("num_samples", "seed", "decode")}
+    rows, completions, how = [], [], {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in checkpoints:
-        measured = evaluate_lengths(checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, **how)
+        if isinstance(checkpoint, LanguageModel):
+            measured, written = measure_language_model(checkpoint, lengths, **how)
+            completions += written
+        else:
+            how_decoded = options.decode or "teacher_forced"
+            measured = evaluate_lengths(
+                checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, decode=how_decoded, **how
+            )
         known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
         rows += [row | known for row in measured]
-    report(rows, folder, checkpoints[0].trained_lengths, seeds=len(checkpoints) > 1)
+    trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
+    report(rows, folder, trained, seeds=len(checkpoints) > 1 and not completions)
+    if completions:
+        write_results(completions, folder / COMPLETIONS_FILE)
+        print(f"wrote {folder / COMPLETIONS_FILE}")
     if options.update_card:
         update_cards(rows, checkpoints, options)
     if options.output_places:
@@ -284,6 +354,9 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
         sizes = list(product(parse_lengths(options.lengths), parse_lengths(options.lengths_b, least=0)))
     lengths = [first.task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
+        if isinstance(checkpoint, LanguageModel):
+            check_prompts(checkpoint, lengths, options.num_samples, options.seed)
+            continue
         check_lengths(
             checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"
         )

@@ -177,6 +177,22 @@ class FixedBatches(Batches):
         return [batches[place] for place in generator.permutation(len(batches))]
 
 
+def evaluation_draw(
+    task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str
+) -> tuple[np.random.Generator, np.ndarray]:
+    """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands).
+
+    Raises:
+        ValueError: the operands are longer than `Task.most_digits`, or the problems do not fit into memory.
+    """
+    # Drawing one problem is harmless below this length, and tells how large all are.
+    check_integer("lengths", max(lengths), 1, task.most_digits)
+    if num_samples > 1:
+        one = task.examples(make_generator("one", *lengths), np.array([lengths]), split)
+        check_problems(num_samples, one.tokens.shape[1], "num_samples or lengths")
+    return make_generator(seed, split, "evaluation", *lengths), np.tile(np.array(lengths), (num_samples, 1))
+
+
 class EvaluationBatches(Batches):
     """`num_samples` problems of given operand lengths.
 
@@ -194,13 +210,8 @@ class EvaluationBatches(Batches):
         self, task: Task, lengths: tuple[int, ...], num_samples: int, seed: int, split: str, batch_size: int, **kwargs
     ):
         super().__init__(batch_size=batch_size, num_batches=-(-num_samples // batch_size), **kwargs)
-        # Drawing one problem is harmless below this length, and tells how large all are.
-        check_integer("lengths", max(lengths), 1, task.most_digits)
-        if num_samples > 1:
-            one = task.examples(make_generator("one", *lengths), np.array([lengths]), split)
-            check_problems(num_samples, one.tokens.shape[1], "num_samples or lengths")
-        generator = make_generator(seed, split, "evaluation", *lengths)
-        self.examples = task.examples(generator, np.tile(np.array(lengths), (num_samples, 1)), split)
+        generator, tiled = evaluation_draw(task, lengths, num_samples, seed, split)
+        self.examples = task.examples(generator, tiled, split)
 
     def global_batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)

@@ -194,5 +194,5 @@ def hash_weights(model: PreTrainedModel) -> str:
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

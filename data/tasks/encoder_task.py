@@ -90,6 +90,11 @@ class EncoderTask(Task):
     def widest(self):
         return replace(self, varied_field=False)
 
+    @property
+    def sign(self) -> str:
+        """Stands between the numbers of a question."""
+        return ENCODER_TOKENS[self.operator]
+
     def number_pattern(self, spare: int = 0) -> str:
         """Regular expression of a number in its field, with at least `spare` tokens of padding."""
         # A field of varied width is also the narrowest one, in evaluation.
@@ -183,8 +188,7 @@ class EncoderTask(Task):
 
     def _parse(self, question: str) -> np.ndarray:
         """Digits (1, 2, width) of a question's two numbers."""
-        sign = ENCODER_TOKENS[self.operator]
-        numbers = read_numbers(question, sign, self.example_question)
+        numbers = read_numbers(question, self.sign, self.example_question)
         return digits_of([number.lstrip("0") or "0" for number in numbers])
 
     def prompt(self, question):

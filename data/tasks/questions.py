@@ -1,6 +1,7 @@
 """Questions as a person asks them: numbers with a sign between them."""
 
 import re
+from functools import reduce
 
 import numpy as np
 
@@ -35,3 +36,11 @@ def digits_of(numbers: list[str]) -> np.ndarray:
     width = max(map(len, numbers))
     text = "".join(number.zfill(width)[::-1] for number in numbers)
     return np.frombuffer(text.encode(), np.uint8).reshape(1, len(numbers), width) - ord("0")
+
+
+def write_questions(digits: np.ndarray, sign: str) -> list[str]:
+    """Problems (count, operands, width), ones first, as questions such as `653+49`; the inverse of reading them."""
+    characters = np.ascontiguousarray(digits[:, :, ::-1] + np.uint8(ord("0")))
+    numbers = np.strings.lstrip(characters.view(f"S{digits.shape[2]}")[..., 0], b"0")
+    numbers = np.where(numbers == b"", b"0", numbers).astype(str)
+    return reduce(lambda left, right: np.strings.add(np.strings.add(left, sign), right), numbers.T).tolist()

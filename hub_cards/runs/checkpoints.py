@@ -82,7 +82,7 @@ def load_checkpoint(
     Raises:
         ValueError: `source` is neither, is damaged, its task is unknown, or it needs a plugin that is not loaded.
     """
-    recipe = _find_recipe(source, revision)
+    recipe = find_recipe(source, revision)
     _load_plugins(recipe, source, revision, trust_remote_code)
     described, file = recipe, RECIPE_FILE
     if "task" not in recipe:
@@ -113,7 +113,7 @@ def load_checkpoint(
 
 def _config_task(source: str, revision: str | None) -> dict[str, Any]:
     """Return the task and format that a checkpoint's configuration names; empty if it names none."""
-    with _loading(source, "config.json"):
+    with loading(source, "config.json"):
         return getattr(AutoConfig.from_pretrained(source, revision=revision), "task", None) or {}
 
 
@@ -124,7 +124,7 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         ValueError: it is damaged, or made for another task or format.
     """
     model_class: Any = task.family.model_class
-    with _loading(source, "config.json, generation_config.json or the weights"):
+    with loading(source, "config.json, generation_config.json or the weights"):
         config, own = AutoConfig.from_pretrained(source, revision=revision), model_class.config_class
         if not isinstance(config, own):
             raise ValueError(
@@ -132,19 +132,28 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
             )
         _check_same_task(config, task)
         task.family.check_config(task, config)
-        model, loading = model_class.from_pretrained(
+        model, report = model_class.from_pretrained(
             source, revision=revision, use_safetensors=True, output_loading_info=True
         )
-    if missing := sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"]))):
-        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
-    if unexpected := sorted(loading["unexpected_keys"]):
+    check_loaded(source, model, report)
+    if unexpected := sorted(report["unexpected_keys"]):
         raise ValueError(f"{source} is damaged: it holds weights that its model has not ({', '.join(unexpected)})")
-    if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
-        raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         model.config.update(task.family.format_options(task))
     return model
+
+
+def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    """Raise ValueError if weights of a model are missing, do not fit or are not finite.
+
+    Args:
+        report: the loading info of `from_pretrained`.
+    """
+    if missing := sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"]))):
+        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
+    if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
+        raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
 
 
 def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -153,7 +162,7 @@ def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> Pre
     Raises:
         ValueError: it is damaged, or made for another task.
     """
-    with _loading(source, "tokenizer.json or tokenizer_config.json"):
+    with loading(source, "tokenizer.json or tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         _check_tokenizer(tokenizer, task)
     return tokenizer
@@ -181,7 +190,7 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
 
 
 @contextmanager
-def _loading(source: str, files: str) -> Iterator[None]:
+def loading(source: str, files: str) -> Iterator[None]:
     """Raise ValueError that names the checkpoint and these files if they cannot be loaded."""
     try:
         yield
@@ -196,7 +205,7 @@ def _loading(source: str, files: str) -> Iterator[None]:
         raise ValueError(f"{source} cannot be loaded: {said} ({files})") from error
 
 
-def _find_recipe(source: str, revision: str | None) -> dict[str, Any]:
+def find_recipe(source: str, revision: str | None) -> dict[str, Any]:
     """Return the recipe of a folder or repository; empty if it has none.
 
     Raises:

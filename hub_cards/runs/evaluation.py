@@ -129,13 +129,13 @@ def evaluate_lengths(
             began = time.perf_counter()
             accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
             took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
-            rows.append({**_describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+            rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
             # Responses that are generated may end early.
             bar.update(end - bar.n)
     return rows
 
 
-def _describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
+def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
     """Return the fields of a row that say what was measured."""
     length, length_b = task.size(operands)
     size = {"model": name, "task": task.name, "length": length, "length_b": length_b}
@@ -182,7 +182,7 @@ def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_s
                     [mask.cpu() for mask in task.family.right_tokens(*task.family.forward(checkpoint.model, batch))]
                 )
         accuracy = place_accuracy(*(torch.cat(parts) for parts in zip(*masks, strict=True)))
-        shared = _describe(checkpoint.name, task, operands, num_samples, seed)
+        shared = describe(checkpoint.name, task, operands, num_samples, seed)
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
     return rows
 

@@ -23,11 +23,14 @@ LARGEST = 2**53
 TEXTS = ("model", "task", "decode", "hardware", "weights")
 WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "seed": 0}
 """Fields of whole numbers, and the least that each may be."""
-ACCURACIES = ("exact_match", "token_accuracy", "answer_match")
+ACCURACIES = ("exact_match", "token_accuracy", "answer_match", "lenient_match")
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
-OPTIONAL = ("hardware", "weights", "answer_match", "run_seconds")
-"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads."""
+OPTIONAL = ("hardware", "weights", "answer_match", "lenient_match", "run_seconds")
+"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads.
+
+A language model of others has tokens of its own, so its rows have `lenient_match` in the place of `token_accuracy`.
+"""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
@@ -83,7 +86,8 @@ def _read_row(line: str) -> Row:
 
 def _check_result(row: Row) -> None:
     """Raise ValueError if tables, pictures and cards cannot show the row."""
-    if missing := [name for name in (*TEXTS, *WHOLE_NUMBERS, *NUMBERS) if name not in {*row, *OPTIONAL}]:
+    optional = {*OPTIONAL, "token_accuracy"} if "lenient_match" in row else {*OPTIONAL}
+    if missing := [name for name in (*TEXTS, *WHOLE_NUMBERS, *NUMBERS) if name not in optional | set(row)]:
         raise ValueError(f"the result lacks {', '.join(missing)}")
     for name, value in row.items():
         if name in TEXTS and not (isinstance(value, str) and value.isprintable() and value):
@@ -98,19 +102,28 @@ def _check_result(row: Row) -> None:
 
 
 def format_table(rows: list[Row]) -> str:
-    """A table of accuracy by size, a line for each row; with a scratchpad, a column for the answer alone."""
+    """A table of accuracy by size, a line for each row.
+
+    There is a column for the answer alone if a task has a scratchpad, and one for the lenient reading of language models.
+    """
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    with_answer = any("answer_match" in row for row in rows)
-    header = "  answer" if with_answer else ""
+    optional = {"answer_match": "answer", "lenient_match": "lenient"}
+    optional = {name: title for name, title in optional.items() if any(name in row for row in rows)}
+    header = "".join(f"  {title}" for title in optional.values())
     lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]
     for row in rows:
         low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
-        answer = f"  {row['answer_match']:6.4f}" if with_answer else ""
+        more = "".join(f"  {_decimals(row, name, 4):>{len(title)}}" for name, title in optional.items())
         lines.append(
             f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
-            f"{answer}  {row['token_accuracy']:.6f}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
+            f"{more}  {_decimals(row, 'token_accuracy', 6):>8}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
         )
     return "\n".join(lines)
+
+
+def _decimals(row: Row, name: str, places: int) -> str:
+    """A number of a row with this many decimals; nothing if the row has no such number."""
+    return f"{row[name]:.{places}f}" if name in row else ""
 
 
 def format_medians(rows: list[Row]) -> str:

@@ -1,0 +1,133 @@
+"""Write task files for lm-evaluation-harness (0.4 or later): a task for each of ours and each length.
+
+The problems are those that eval.py draws with the same options, and the answers are read in the same way: a copy of
+`runs/reading.py` travels along. Without --num_fewshot a task is `--prompt plain` of eval.py, with it `--prompt few_shot`.
+
+examples:
+  python -m longhand.hub_cards.harness outputs/harness --tasks addition copy --lengths 5 10 20
+  lm_eval --model hf --model_args pretrained=Qwen/Qwen3-0.6B --include_path outputs/harness --tasks longhand_addition
+  lm_eval --model hf --model_args pretrained=gpt2 --include_path outputs/harness --tasks longhand_addition_5 --num_fewshot 4
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longhand.data import TASKS
+from longhand.data.plugins import load_plugin
+from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.task import Task
+from longhand.data.text import text_problems
+from longhand.hub_cards.runs import reading
+from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.hub import check_repo_id
+from longhand.hub_cards.runs.language_models import MOST_SHOTS, SPARE_TOKENS
+from longhand.hub_cards.runs.plugins import add_plugin_option
+
+DATA_FOLDER = "data"
+
+
+def write_task(
+    folder: Path, task: Task, length: int, num_samples: int = 200, seed: int = 0, dataset: str | None = None
+) -> str:
+    """Write one task's YAML file, and its problems: a JSON object with `prompt` and `answer` a line.
+
+    Args:
+        dataset: repository on the Hub that the problems are read from, `data/` at its top; by default from the folder.
+
+    Returns:
+        The task's name in the harness.
+
+    Raises:
+        ValueError: a split holds no problems of this length.
+    """
+    name = f"longhand_{task.name}_{length}"
+    lengths = task.operand_lengths(length)
+    files = {}
+    for split, count in (("test", num_samples), ("train", MOST_SHOTS)):
+        prompts, answers = text_problems(task, lengths, count, seed, split)
+        files[split] = f"{DATA_FOLDER}/{name}-{split}.jsonl"
+        rows = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
+        write_atomically(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))
+        if split == "test":
+            limit = max(map(len, answers)) + SPARE_TOKENS["plain"]
+    place = "" if dataset else f"{folder.resolve()}/"
+    metrics = ("exact_match", "lenient_match")
+    config: dict[str, Any] = {
+        "task": name,
+        "tag": ["longhand", f"longhand_{task.name}"],
+        "dataset_path": dataset or "json",
+        "dataset_kwargs": {"data_files": {split: place + file for split, file in files.items()}},
+        "test_split": "test",
+        "fewshot_split": "train",
+        "fewshot_config": {"sampler": "first_n"},
+        "output_type": "generate_until",
+        "doc_to_text": "prompt",
+        "doc_to_target": "answer",
+        "target_delimiter": "",
+        "fewshot_delimiter": "\n",
+        # The reading looks for the end of the first line, after blank ones.
+        "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": limit},
+        "metric_list": [{"metric": metric, "aggregation": "mean", "higher_is_better": True} for metric in metrics],
+        "metadata": {"version": 1.0, "num_samples": num_samples, "seed": seed},
+    }
+    text = yaml.safe_dump(config, sort_keys=False) + "process_results: !function reading.process_results\n"
+    write_atomically(folder / f"{name}.yaml", text)
+    return name
+
+
+def write_tasks(options: argparse.Namespace) -> None:
+    """Write all task files; sizes of which a split holds no problem are named and left out.
+
+    Raises:
+        ValueError: an option is not legal, or nothing is left to write.
+    """
+    for file in options.plugin:
+        load_plugin(file)
+    tasks = [find_task(name)().for_evaluation for name in options.tasks or TASKS]
+    if (least := min(options.lengths)) < 1:
+        raise ValueError(f"--lengths must be at least 1, got {least}")
+    if options.num_samples < 1:
+        raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+    if options.dataset is not None:
+        check_repo_id(options.dataset)
+    (options.directory / DATA_FOLDER).mkdir(parents=True, exist_ok=True)
+    written = []
+    for task in tasks:
+        for length in options.lengths:
+            try:
+                how = (options.num_samples, options.seed, options.dataset)
+                written.append(write_task(options.directory, task, length, *how))
+            except ValueError as error:
+                print(f"left out: {error}")
+    if not written:
+        raise ValueError("nothing was written: no --lengths of these tasks has problems in both splits")
+    shutil.copy(reading.__file__, options.directory / "reading.py")
+    print(f"wrote {len(written)} tasks to {options.directory}, {written[0]} to {written[-1]}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command. Bad input ends with one line and exit status 2."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = OneLineParser(prog="python -m longhand.hub_cards.harness", description=__doc__, formatter_class=formatter)
+    add = parser.add_argument
+    add("directory", type=Path, help="folder to write to; tasks that are there already are replaced")
+    add("--tasks", nargs="+", metavar="TASK", help="names of tasks (default: all)")
+    default = [1, 2, 3, 5, 10, 20]
+    add("--lengths", nargs="+", type=int, default=default, metavar="DIGITS", help="digits (default: 1 2 3 5 10 20)")
+    add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the problems (default: %(default)s)")
+    described = f"read the problems from this dataset on the Hub, to which you upload the folder's {DATA_FOLDER}/"
+    add("--dataset", metavar="USER/NAME", help=described)
+    add_plugin_option(parser)
+    with interruptible("run the command again"), refusing_in_one_line(OSError):
+        write_tasks(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    main()
