@@ -68,7 +68,7 @@ def warn_of_certificate(folder: Path, model: PreTrainedModel, task: Task) -> Non
         return
     try:
         _read_fitting(file, model, task)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"warning: {one_line(error)}", file=sys.stderr)
 
 
