@@ -124,7 +124,7 @@ def _run(plugin: Plugin, file: Path) -> None:
     except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         place = f" at line {lines[-1]}" if lines else ""
-        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def plugin_hashes(defined: type) -> list[str]:

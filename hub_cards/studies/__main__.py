@@ -9,7 +9,7 @@ from importlib import import_module
 
 from transformers.utils import logging
 
-from longhand.hub_cards.runs.console import refusing_in_one_line
+from longhand.hub_cards.runs.console import OneLineParser, refusing_in_one_line
 
 STUDIES = ("complexity", "constructions", "nope_ceiling", "ring")
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
             problem = f"study {name!r} is unknown" if name else "no study is named"
             raise ValueError(f"{problem}: choose from {', '.join(STUDIES)}")
         study = import_module(f"{__package__}.{name}.study")
-        parser = argparse.ArgumentParser(
+        parser = OneLineParser(
             prog=f"python -m longhand.hub_cards.studies {name}",
             description=study.__doc__,
             formatter_class=argparse.RawTextHelpFormatter,

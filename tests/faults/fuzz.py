@@ -3,8 +3,8 @@
     python tests/faults/fuzz.py --minutes 60 --seed 7 --output hub_cards/results/faults/fuzz.jsonl
 
 The same seed gives the same inputs. For every input the fuzzer knows the right answer: by Python's integers, by a grammar of
-questions, by a check of what a certificate claims. A wrong answer without a word is the worst fault. Right is a refusal in one
-line that names the value. Another exception, several lines, a hang, or memory that is not given back is a fault.
+questions, by a check of what a certificate claims. Right is that answer, or a refusal in one line that names the value. A
+wrong answer without a word, another exception, several lines, a hang, or memory that is not given back is a fault.
 """
 
 import argparse

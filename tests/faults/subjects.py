@@ -51,9 +51,14 @@ def make_subjects(scratch: Path, certified: Path | None = None) -> Subjects:
     subjects = Subjects(certified or scratch / "certified" / "addition", scratch / "reader", scratch / "work")
     subjects.scratch.mkdir()
     if certified is None:
-        train.main(["addition", "--test_lengths", "30", "--test_samples", "20", "--output_dir", str(subjects.certified)])
+        train_certified(subjects.certified)
     make_encoder(subjects.reader)
     return subjects
+
+
+def train_certified(folder: Path) -> Path:
+    train.main(["addition", "--test_lengths", "30", "--test_samples", "20", "--output_dir", str(folder)])
+    return folder
 
 
 def make_encoder(folder: Path) -> None:

@@ -114,4 +114,4 @@ def run_certificate(subjects: Subjects, given: Input) -> Outcome:
     return written
 
 
-KINDS = {"certificate": Kind(make_certificate, run_certificate, 3)}
+KINDS = {"certificate": Kind(make_certificate, run_certificate, 1)}
