@@ -67,7 +67,7 @@ def small_encoder(tmp_path_factory) -> Path:
     from longhand.hub_cards.runs.results import write_results
     from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
-    folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition(field_width=5)
+    folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition()
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)

@@ -63,7 +63,7 @@ def train_certified(folder: Path) -> Path:
 
 def make_encoder(folder: Path) -> None:
     """Write an encoder that has learned nothing."""
-    task = EncoderAddition(field_width=5)
+    task = EncoderAddition()
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)

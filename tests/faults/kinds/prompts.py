@@ -101,23 +101,32 @@ def run_prompt(subjects: Subjects, given: Input) -> Outcome:
     return outcome
 
 
+def encoder_texts(given: Input) -> list[str]:
+    """Rows of `A+B` without leading zeros, in fields of one width if they are padded."""
+    texts = []
+    for text, *_ in make_problems(given):
+        numbers = [str(int(number)) for number in text.split("+")]
+        width = 0 if given["damage"] == "unpadded" else max(map(len, numbers))
+        texts.append("+".join(number.rjust(width, "_") for number in numbers))
+    return texts
+
+
 def run_encoder_prompt(subjects: Subjects, given: Input) -> Outcome:
     """What an encoder says of a row does not depend on the other rows, nor on the padding."""
     checkpoint, damage = subjects.checkpoint("reader"), given["damage"]
-    texts = [question for question, *_ in make_problems(given)]
+    texts = encoder_texts(given)
     inputs = dict(checkpoint.tokenizer(texts, return_tensors="pt", padding=True, padding_side="right"))
     if damage.startswith(NO_ENCODER):
         damage = "none"
     # 21 is a letter.
     if damage == "id_too_large":
         damage = "id_huge"
-    with torch.inference_mode():
-        alone = [checkpoint.model(**checkpoint.tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
     options = damaged_inputs(inputs, damage, given["place"])
 
     def work():
         with torch.inference_mode():
             logits = checkpoint.model(**inputs, **options).logits
+            alone = [checkpoint.model(**checkpoint.tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
         return all(torch.allclose(row[: len(own)], own, atol=1e-3) for row, own in zip(logits, alone, strict=True))
 
     outcome = attempt(work)
