@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 from faults.attempts import Finding, Outcome, attempt_in_child, check_answer, check_named
-from faults.inputs import ODD, Input, Kind, choose, draw_seed
+from faults.inputs import ODD, Input, Kind, choose
 from faults.subjects import Subjects
 
 from longhand import eval as evaluation
@@ -14,34 +14,34 @@ PLUGINS = sorted((Path(__file__).parents[2] / "plugins").glob("*.py"))
 
 
 def make_plugin(generator: np.random.Generator) -> Input:
-    changes = ("line", "line", "character", "cut", "added", "added", "none", "name", "bytes")
-    return {"file": choose(generator, *PLUGINS).name, "change": choose(generator, *changes), "seed": draw_seed(generator)}
+    """Which file is changed, how, and where: as a share of its lines or characters."""
+    change = choose(generator, "line", "line", "character", "cut", "added", "added", "none", "name", "bytes")
+    given: Input = {"file": choose(generator, *PLUGINS).name, "change": change, "place": float(generator.random())}
+    lists = {"character": "inserted", "added": "code", "name": "plugin_names"}
+    return given | ({"text": choose(generator, *ODD[lists[change]])} if change in lists else {})
 
 
-def change_code(code: str, change: str, generator: np.random.Generator) -> bytes:
+def change_code(code: str, given: Input) -> bytes:
     """The code with a line or a character gone or changed, cut off, or with a line more."""
-    lines = code.splitlines(keepends=True)
-    place, character = int(generator.integers(len(lines))), int(generator.integers(len(code)))
+    lines, change = code.splitlines(keepends=True), given["change"]
+    place, character = int(given["place"] * len(lines)), int(given["place"] * len(code))
     if change == "line":
         del lines[place]
     elif change == "added":
-        lines.insert(place, f"{choose(generator, *ODD['code'])}\n")
-    elif change == "character":
-        return (code[:character] + choose(generator, *ODD["inserted"]) + code[character:]).encode(errors="surrogatepass")
-    elif change == "bytes":
-        return code[:character].encode() + bytes(generator.integers(0, 256, size=4, dtype=np.uint8))
-    elif change == "cut":
-        return code[:character].encode()
+        lines.insert(place, f"{given['text']}\n")
+    elif change in ("character", "cut", "bytes"):
+        more = code[character:] if change == "character" else ""
+        end = b"\xff\x00\x1a" if change == "bytes" else b""
+        return (code[:character] + given.get("text", "") + more).encode(errors="surrogatepass") + end
     return "".join(lines).encode()
 
 
 def run_plugin(subjects: Subjects, given: Input) -> Outcome:
     """A plugin is loaded or refused by its name. Refused, it leaves nothing registered. Either way the adder stays right."""
-    generator = np.random.default_rng(given["seed"])
     (source,) = [file for file in PLUGINS if file.name == given["file"]]
-    name = choose(generator, *ODD["plugin_names"]) if given["change"] == "name" else "fuzzed.py"
+    name = given["text"] if given["change"] == "name" else "fuzzed.py"
     file = subjects.scratch / name
-    file.write_bytes(change_code(source.read_text(), given["change"], generator))
+    file.write_bytes(change_code(source.read_text(), given))
 
     def load():
         before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}

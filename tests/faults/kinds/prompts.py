@@ -41,7 +41,8 @@ def make_problems(given: Input) -> list[tuple[str, str, str]]:
         more = "7" * given["longer"] if row == 0 else ""
         first, second = first + more, second + more
         if model == "multiplication-compact":
-            second = second[:2].zfill(2)
+            # Its format pads the second number only.
+            first, second = str(int(first) or 1), second[:2].zfill(2)
             answer, sign, width = int(first) * int(second), "*", len(first) + 2
             numbers = [first, second]
         elif model == "multi-operand-addition":
