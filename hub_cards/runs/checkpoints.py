@@ -141,8 +141,10 @@ def _loading(source: str, files: str) -> Iterator[None]:
     """Raise ValueError that names the checkpoint and these files if they cannot be loaded."""
     try:
         yield
-    # Libraries raise whatever their code meets in a damaged file; tokenizers raises a bare Exception.
-    except Exception as error:
+    # Libraries raise whatever their code meets in a damaged file; tokenizers also panics, which is no Exception.
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise ValueError(f"{source} cannot be loaded: {one_line(error)} ({files})") from error
 
 

@@ -130,7 +130,9 @@ def attempt(work: Callable[[], Any], seconds: float = SECONDS) -> Outcome:
                 refusal, place = _refusal_of_command(stop, errors.getvalue()), place_of(stop.__cause__ or stop)
         except Hang as error:
             raise Finding(f"a hang, {place_of(error)}") from error
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise Finding(f"{type(error).__name__}, {place_of(error)}") from error
     words = "".join((errors.getvalue(), logged.getvalue(), *(str(warning.message) for warning in warned)))
     return Outcome(value, refusal, place, printed.getvalue(), words)

@@ -43,7 +43,14 @@ def run_side_file(subjects: Subjects, given: Input) -> Outcome:
         asked = attempt(lambda: evaluation.main([str(folder), "--ask", QUESTION]))
         check_answer(asked, asked.printed.strip(), SUM, f", {file.name} {given.get('name', '')}".rstrip())
         # A file may be refused for what another one says, but then that one is named.
-        named = *ODD["side_files"], ".safetensors", "--task", "plugin", *words_of(field, given.get("value", ""))
+        named = (
+            *ODD["side_files"],
+            ".safetensors",
+            "--task",
+            "plugin",
+            "generation_config",
+            *words_of(field, given.get("value", "")),
+        )
         check_named(asked, *named)
         wrong = asked.refusal is not None or asked.printed.strip() != SUM
         written = attempt(lambda: write_card(folder))
