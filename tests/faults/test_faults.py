@@ -28,7 +28,7 @@ def as_parameter(case: dict):
     return pytest.param(case, marks=marks, id=f"{case['kind']}: {case['fault'][:60]}")
 
 
-@pytest.mark.parametrize("case", map(as_parameter, CASES))
+@pytest.mark.parametrize("case", [as_parameter(case) for case in CASES])
 def test_a_fault_that_was_found_is_gone(case, subjects):
     assert fuzz.fault(case["kind"], subjects, case["input"]) is None
 
