@@ -120,10 +120,11 @@ def _run(plugin: Plugin, file: Path) -> None:
         # `inspect.getsource` reads this. An entry without a time of change stays, even if the file changes.
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
         exec(compile(plugin.code, path, "exec"), module.__dict__)
-    except Exception as error:
+    # A script ends with SystemExit, and would end the command with it.
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         place = f" at line {lines[-1]}" if lines else ""
-        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"plugin {file} fails{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def plugin_hashes(defined: type) -> list[str]:

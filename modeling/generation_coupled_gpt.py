@@ -61,6 +61,8 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             )
         if kwargs.get("assistant_model") is not None or kwargs.get("prompt_lookup_num_tokens") is not None:
             raise ValueError("assisted decoding is not supported: it does not crop coupled position ids")
+        if kwargs.get("pair_map") is not None:
+            raise ValueError("pair_map is for forward(): generate() derives relations from position ids, token by token")
         if kwargs.get("guidance_scale") not in (None, 1.0):
             raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]

@@ -87,12 +87,11 @@ def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
         raise ValueError(f"logits_to_keep must be 0..{tokens}, or indices of the {tokens} tokens, got {logits_to_keep!r}")
 
 
-def check_pair_map(pair_map: Any, batch: int, queries: int, keys: int, relations: tuple[int, int] | None) -> None:
-    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations.
-
-    Args:
-        relations: smallest and largest relation; None if every integer is one.
-    """
+def check_pair_map(pair_map: Any, batch: int, queries: int, keys: int, encoding: Any) -> None:
+    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations that a position encoding reads."""
+    if not encoding.uses_pair_map:
+        raise ValueError(f"pair_map is for encodings that read relations, not for {encoding.config.position_encoding!r}")
+    relations = encoding.relation_limits
     shape = tuple(pair_map.shape)
     if shape[1:] != (queries, keys) or shape[0] not in (1, batch):
         raise ValueError(f"pair_map must be ({batch} or 1, {queries}, {keys}), got {shape}")

@@ -319,7 +319,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         )
         if pair_map is not None:
             batch, tokens = (inputs.hidden_states if inputs.row_index is None else inputs.row_index).shape[:2]
-            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding.relation_limits)
+            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding)
             inputs.pair_map = pair_map[:, inputs.queries]
         elif neighbours is not None:
             inputs.neighbours = neighbours.select(inputs.queries)

@@ -101,10 +101,12 @@ def model_blocks() -> dict[str, str]:
 
 
 def measurement_blocks() -> dict[str, str]:
-    """Return the tables of speed, cost, very long problems, the ablation, and the ceiling."""
+    """Return the tables of speed, cost, faults, very long problems, the ablation, and the ceiling."""
     return {
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
+        "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
+        "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
         "ablation": tables.ablation_table(read_rows("ablation"), read_rows("ablation", CERTIFICATES_FILE)),
         "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),

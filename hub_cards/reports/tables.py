@@ -131,6 +131,19 @@ def generation_table(rows: list[Row]) -> str:
     return fill_table(rows, {"task of the recipe": "`{recipe}`", **rates}, f"{rows[0]['hardware']}.")
 
 
+def fuzz_table(rows: list[Row]) -> str:
+    """Return a line for each kind of input of the fuzzer, and how the inputs ended."""
+    numbers = {name: f"{{{name}:,}}" for name in ("inputs", "answered", "warned", "refused", "faults")}
+    return fill_table(rows, {"kind": "{kind}", **numbers}, "Seed {seed}, {minutes:g} minutes, {hardware}.".format(**rows[0]))
+
+
+def kills_table(rows: list[Row]) -> str:
+    """Return a line for each job, and how often it was disturbed in which way."""
+    columns = {"job": "{job}", "killed": "{kill:,}", "killed and damaged": "{damage:,}", "started twice": "{twice:,}"}
+    note = "Seed {seed}, {minutes:g} minutes, {hardware}.".format(**rows[0])
+    return fill_table(rows, {**columns, "faults": "{faults:,}"}, note)
+
+
 def certificate_table(rows: list[Row]) -> str:
     """Return a line for each run: the result of the check of all its neighbourhoods."""
     lines = [

@@ -194,8 +194,10 @@ def loading(source: str, files: str) -> Iterator[None]:
     """Raise ValueError that names the checkpoint and these files if they cannot be loaded."""
     try:
         yield
-    # Libraries raise whatever their code meets in a damaged file; tokenizers raises a bare Exception.
-    except Exception as error:
+    # Libraries raise whatever their code meets in a damaged file; tokenizers also panics, which is no Exception.
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         # transformers calls a file missing whose download was cut off.
         chain: list[BaseException] = [error]
         while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.studies import list_studies, load_study
 
 STUDIES = ("complexity", "constructions", "nope_ceiling", "ring")
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
             problem = f"study {name!r} is unknown" if name else "no study is named"
             raise ValueError(f"{problem}: choose from {', '.join(names)}")
         study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.training")
-        parser = argparse.ArgumentParser(
+        parser = OneLineParser(
             prog=f"python -m longhand.hub_cards.studies {name}",
             description=study.__doc__,
             formatter_class=argparse.RawTextHelpFormatter,

@@ -1,17 +1,16 @@
-"""Kills at random moments: of training, evaluation, certification, dataset building and pushes.
+"""Kills at random moments: of training, evaluation, certification, dataset building and pushes; and two jobs at once.
 
-    python tests/faults/kills.py --minutes 60 --seed 7
+    python tests/faults/kills.py --minutes 60 --seed 7 --output hub_cards/results/faults/kills.jsonl
 
-A job runs once undisturbed. Then it is started again and again. Each time SIGKILL, SIGTERM or SIGINT cuts it off after a
-random share of its time, and it is finished: by `--resume` or by the same command. What it leaves must be what the
-undisturbed one left, to the byte, apart from seconds. A command that hears SIGINT must not end with a traceback.
+A job runs once undisturbed. Then it is disturbed again and again. SIGKILL, SIGTERM or SIGINT cuts it off after a random
+share of its time; sometimes a file of its newest checkpoint is then damaged; and it is finished, by `--resume` or the same
+command. Or the same job is started twice in one folder: one may be refused, in one line. What is left must be what the
+undisturbed job left, to the byte, apart from seconds. A command that hears SIGINT must not end with a traceback.
 """
 
 import argparse
-import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -20,9 +19,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,107 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from loopback_hub import LoopbackHub
 
+if TYPE_CHECKING:  # Imported when the endpoint of the Hub is known.
+    from faults.jobs import Job
+
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-TINY = [
-    *("addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3"),
-    *("--validation_lengths", "3", "4", "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4"),
-    *("--max_steps", "60", "--eval_steps", "10", "--until_certified", "False"),
-]
-SECONDS_OF_ROWS = re.compile(rb'"(run_)?seconds": [0-9.]+')
+STATES = ("optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "model.safetensors", "config.json")
 LIMIT = 60
 """Seconds after which a job hangs."""
-
-
-def files_below(folder: Path) -> dict[str, str]:
-    """The hash of every file, without seconds; files that a kill may leave under a temporary name are left out."""
-    hashes = {}
-    for file in sorted(folder.rglob("*")):
-        # Pictures and cards show seconds or dates in more than one form.
-        if file.is_file() and file.suffix not in (".partial", ".png", ".lock") and file.name != "README.md":
-            content = SECONDS_OF_ROWS.sub(b"", file.read_bytes())
-            hashes[str(file.relative_to(folder))] = hashlib.sha256(content).hexdigest()
-    return hashes
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job that leaves something in a folder.
-
-    Attributes:
-        start: runs it.
-        finish: runs what a user would run after a kill.
-        left: what it left, to be compared.
-        is_command: whether it ends with one line on SIGINT, as commands do.
-    """
-
-    start: Callable[[Path], Any]
-    finish: Callable[[Path], Any]
-    left: Callable[[Path], Any] = files_below
-    is_command: bool = True
-
-
-def train_job(folder: Path) -> None:
-    from longhand import train
-
-    train.main([*TINY, "--output_dir", str(folder / "run")])
-
-
-def resume_job(folder: Path) -> None:
-    """Resume; a folder in which no run was begun is not resumed but run again, and a finished one is left as it is."""
-    from longhand import train
-
-    if not (folder / "run" / "recipe.yaml").exists():
-        return train_job(folder)
-    if (folder / "run" / "README.md").exists() and not (folder / "run" / "checkpoints").exists():
-        return None
-    return train.main([*TINY, "--resume", "--output_dir", str(folder / "run")])
-
-
-def make_jobs(certified: Path, hub: LoopbackHub) -> dict[str, Job]:
-    def evaluate(folder: Path) -> None:
-        from longhand import eval as evaluation
-
-        options = ["--lengths", "3,30,60", "--num_samples", "300", "--output_dir", str(folder / "out")]
-        evaluation.main([str(certified), *options])
-
-    def certify(folder: Path) -> None:
-        from longhand import eval as evaluation
-
-        copy = folder / "addition"
-        if not (copy / "README.md").exists():
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(certified, copy, ignore=shutil.ignore_patterns("README.md", "certificate.json"))
-            shutil.copy(certified / "README.md", copy)
-        evaluation.main([str(copy), "--certify", "--output_dir", str(folder / "out")])
-
-    def build(folder: Path) -> None:
-        from longhand.data import load_task_dataset
-
-        rows = load_task_dataset("addition", max_length=6, num_samples=150_000, seed=3, cache_dir=str(folder / "cache"))
-        text = f"{rows.num_rows} {rows[:500]} {rows[-500:]}"
-        (folder / "rows.sha256").write_text(hashlib.sha256(text.encode()).hexdigest())
-
-    def push(folder: Path) -> None:
-        from longhand.hub_cards import push as command
-
-        command.main(["model", str(certified), f"user/{folder.name}", "--yes"])
-
-    def pushed(folder: Path) -> dict[str, str]:
-        repository = hub.repositories["model", f"user/{folder.name}"]
-        name = folder.name.encode()
-        return {
-            path: hashlib.sha256(content.replace(name, b"NAME")).hexdigest()
-            for path, content in repository.head.files.items()
-            if not path.endswith(".png")
-        }
-
-    return {
-        "training": Job(train_job, resume_job),
-        "evaluation": Job(evaluate, evaluate),
-        "certification": Job(certify, certify),
-        "dataset": Job(build, build, lambda folder: (folder / "rows.sha256").read_text(), is_command=False),
-        "push": Job(push, push, pushed),
-    }
 
 
 def fork(work: Callable[[Path], Any], folder: Path, log: Path) -> int:
@@ -173,77 +77,138 @@ def last_line(log: Path) -> str:
     return (log.read_text().strip().splitlines() or [""])[-1][:160]
 
 
-def undisturbed(job: Job, folder: Path) -> tuple[float, Any]:
+def undisturbed(job: "Job", folder: Path) -> tuple[float, Any]:
     """Run a job; return its seconds and what it left."""
     folder.mkdir()
+    job.prepare(folder)
     began = time.monotonic()
-    status = wait(fork(job.start, folder, folder.with_suffix(".log")))
-    if status != 0:
-        raise RuntimeError(f"the undisturbed job ended with {status}: {last_line(folder.with_suffix('.log'))}")
+    log = folder.with_suffix(".log")
+    if (status := wait(fork(job.start, folder, log))) != 0:
+        raise RuntimeError(f"the undisturbed job ended with {status}: {last_line(log)}")
     return time.monotonic() - began, job.left(folder)
 
 
-def kill_once(job: Job, folder: Path, number: signal.Signals, delay: float, reference: Any) -> str | None:
-    """Cut a job off and finish it; return what is wrong then."""
-    folder.mkdir()
-    log = folder.with_suffix(".log")
+def kill(job: "Job", folder: Path, case: dict[str, Any]) -> str | None:
+    """Cut a job off, damage its newest checkpoint if the case says so, and finish it; return what is wrong then."""
+    log, number = folder.with_suffix(".log"), signal.Signals[case["signal"]]
     child = fork(job.start, folder, log)
-    time.sleep(delay)
+    time.sleep(case["delay"])
     os.kill(child, number)
-    status = wait(child)
-    if status is None:
+    if wait(child) is None:
         return f"a hang after {number.name}"
     if number == signal.SIGINT and job.is_command and "Traceback" in log.read_text():
         return f"a traceback after SIGINT: {last_line(log)}"
-    status = wait(fork(job.finish, folder, log))
-    if status != 0:
-        return f"cannot be finished (exit status {status}): {last_line(log)}".replace(str(folder), "FOLDER")
+    if case.get("damage"):
+        damage(folder, case["damage"], case["truncate"])
+    if (status := wait(fork(job.finish, folder, log))) != 0:
+        return f"cannot be finished (exit status {status}): {last_line(log)}"
+    return None
+
+
+def damage(folder: Path, name: str, truncate: bool) -> None:
+    """Remove or halve a file of the newest checkpoint below a folder, if there is one."""
+    checkpoints = sorted(folder.rglob("checkpoint-*"), key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]))
+    if not checkpoints or not (file := checkpoints[-1] / name).exists():
+        return
+    content = file.read_bytes()
+    file.unlink()
+    if truncate:
+        file.write_bytes(content[: len(content) // 2])
+
+
+def start_twice(job: "Job", folder: Path, case: dict[str, Any]) -> str | None:
+    """Start a job twice; return what is wrong. One or both end well; the other one is refused in one line."""
+    logs = [folder.with_suffix(".log"), folder.with_suffix(".second.log")]
+    first = fork(job.start, folder, logs[0])
+    time.sleep(case["delay"])
+    statuses = [wait(first_or_second) for first_or_second in (first, fork(job.start, folder, logs[1]))]
+    for status, log in zip(statuses, logs, strict=True):
+        if status != 0 and (status != 2 or "Traceback" in log.read_text() or not last_line(log).startswith("error: ")):
+            return f"two at once: one ends with {status}: {last_line(log)}"
+    return None if 0 in statuses else f"two at once: both are refused: {last_line(logs[0])}"
+
+
+def disturb(job: "Job", folder: Path, case: dict[str, Any], reference: Any) -> str | None:
+    """Disturb a job as a case says; return what is wrong in the end."""
+    folder.mkdir()
+    job.prepare(folder)
+    wrong = (start_twice if case["how"] == "twice" else kill)(job, folder, case)
+    if wrong is not None:
+        return wrong.replace(str(folder), "FOLDER")
     left = job.left(folder)
     if left == reference:
         return None
+    after = "two at once" if case["how"] == "twice" else "a kill"
     if not isinstance(left, dict):
-        return "leaves other data"
+        return f"{after} leaves other data"
     different = sorted(name for name in {*left, *reference} if left.get(name) != reference.get(name))
-    return f"leaves other files: {', '.join(different)[:200]}"
+    return f"{after} leaves other files: {', '.join(different)[:200]}"
 
 
-def main() -> None:
+def make_case(generator: np.random.Generator, seconds: float, trains: bool) -> dict[str, Any]:
+    """How a job of so many seconds is disturbed: killed, killed and damaged, or started twice."""
+    how = str(generator.choice(["kill", "kill", "damage" if trains else "kill", "twice"]))
+    share = generator.random() * (0.5 if how == "twice" else 1)
+    case = {"how": how, "delay": round(float(share * seconds), 3)}
+    if how != "twice":
+        case["signal"] = SIGNALS[int(generator.integers(len(SIGNALS)))].name
+    if how == "damage":
+        case |= {"damage": str(generator.choice(STATES)), "truncate": bool(generator.random() < 0.5)}
+    return case
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--kills", type=int, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", nargs="+", help="names of jobs; by default all")
-    parser.add_argument("--certified", type=Path, required=True, help="folder of a certified adder")
-    options = parser.parse_args()
+    parser.add_argument("--certified", type=Path, help="folder of a certified adder; by default one is trained")
+    parser.add_argument("--output", type=Path, help="results file to write")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_arguments()
     generator = np.random.default_rng(options.seed)
-    end = time.monotonic() + 60 * options.minutes
+    counts: Counter[tuple[str, str]] = Counter()
+    found: Counter[str] = Counter()
     with LoopbackHub() as hub, tempfile.TemporaryDirectory() as place:
         os.environ.update(hub.environment(Path(place, "home"), hub.add_token("secret", "user")))
         # Imported now, when the endpoint is known, and before the processes are forked.
-        import longhand.eval
-        import longhand.hub_cards.push
-        import longhand.train
+        import torch
+        from faults.jobs import make_jobs
+        from faults.subjects import train_certified
 
-        assert longhand.eval and longhand.train and longhand.hub_cards.push
-        jobs = make_jobs(options.certified.resolve(), hub)
+        from longhand.hub_cards.runs.evaluation import hardware
+        from longhand.hub_cards.runs.results import write_results
+
+        certified = (options.certified or train_certified(Path(place, "addition"))).resolve()
+        jobs = make_jobs(certified, hub)
         jobs = {name: jobs[name] for name in options.jobs or jobs}
-        references = {name: undisturbed(job, Path(place, f"{name}-0")) for name, job in jobs.items()}
-        found: Counter[str] = Counter()
-        killed = 0
-        while time.monotonic() < end and killed != options.kills:
-            name = list(jobs)[killed % len(jobs)]
-            number = SIGNALS[int(generator.integers(len(SIGNALS)))]
+        references = {name: undisturbed(job, Path(place, f"{name.replace(' ', '-')}-0")) for name, job in jobs.items()}
+        end, tried = time.monotonic() + 60 * options.minutes, 0
+        while time.monotonic() < end and tried != options.kills:
+            name = list(jobs)[tried % len(jobs)]
             seconds, reference = references[name]
-            delay = float(generator.random() * seconds)
-            killed += 1
-            folder = Path(place, f"{name}-{killed}")
-            if (wrong := kill_once(jobs[name], folder, number, delay, reference)) is not None:
+            case, tried = make_case(generator, seconds, "training" in name), tried + 1
+            folder = Path(place, f"{name.replace(' ', '-')}-{tried}")
+            counts[name, case["how"]] += 1
+            if (wrong := disturb(jobs[name], folder, case, reference)) is not None:
+                counts[name, "faults"] += 1
                 if not found[f"{name}: {wrong}"]:
-                    case = {"job": name, "signal": number.name, "delay": round(delay, 3), "fault": wrong}
-                    print(json.dumps(case), flush=True)
+                    print(json.dumps({"job": name, **case, "fault": wrong}), flush=True)
                 found[f"{name}: {wrong}"] += 1
             shutil.rmtree(folder)
-    print(f"{killed} kills of {', '.join(f'{name} ({seconds:.1f} s)' for name, (seconds, _) in references.items())}")
+        more = {"seed": options.seed, "minutes": options.minutes, "hardware": hardware(torch.device("cpu"))}
+        hows = ("kill", "damage", "twice", "faults")
+        rows = [{"job": name, **{how: counts[name, how] for how in hows}, **more} for name in jobs]
+        if options.output:
+            write_results(rows, options.output)
+    print(f"{'job':<20}  seconds  killed  killed and damaged  started twice  faults")
+    for row in rows:
+        seconds, _ = references[row["job"]]
+        print("{job:<20} {:8.1f} {kill:7,} {damage:19,} {twice:14,} {faults:7,}".format(seconds, **row))
     for wrong, count in found.most_common():
         print(f"{count:6d}  {wrong}")
     sys.exit(bool(found))
