@@ -110,9 +110,9 @@ TRAINING = ["addition", "--until_certified", "False", "--output_dir"]
     [
         (["--max_length", "100000"], "make batch_size or max_length smaller"),
         (["--batch_size", str(10**9)], "make batch_size or max_length smaller"),
-        (["--num_train_samples", str(10**13)], "make num_train_samples or max_length smaller"),
-        (["--validation_samples", str(10**12)], "make validation_samples or validation_lengths smaller"),
-        (["--test_samples", str(10**12)], "make test_samples or test_lengths smaller"),
+        (["--num_train_samples", str(10**11)], "make num_train_samples or max_length smaller"),
+        (["--validation_samples", str(10**11)], "make validation_samples or validation_lengths smaller"),
+        (["--test_samples", str(10**11)], "make test_samples or test_lengths smaller"),
         (["--hidden_size", str(10**7)], "make hidden_size or the model's other sizes smaller"),
         (["--num_hidden_layers", str(10**9)], "make hidden_size or the model's other sizes smaller"),
         (["--test_lengths", str(10**9)], "test_lengths must be an integer from 1 to 1,000,000"),

@@ -18,7 +18,7 @@ from longhand.hub_cards import cards, push
 from longhand.hub_cards.publishing.card_updates import PushedResults, update_card
 from longhand.hub_cards.publishing.commits import commit_files
 from longhand.hub_cards.publishing.push import model_files, model_publication, push_model
-from longhand.hub_cards.runs.checkpoints import _loading
+from longhand.hub_cards.runs.checkpoints import loading
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.studies.constructions.study import run as construct
@@ -108,7 +108,9 @@ def test_a_damaged_file_is_named_in_one_line(built, tmp_path, capsys, name, comm
             "push": (push.main, ["model", folder, "user/adder"]),
             "ask": (evaluation.main, [folder, "--ask", "12+34"]),
         }[command]
-        if damage in LEGAL[name]:
+        # A question needs no recipe that says anything: config.json names the task.
+        told = command == "ask" and name == "recipe.yaml" and damage == "an empty object"
+        if damage in LEGAL[name] or told:
             try:
                 main(list(map(str, words)))
             except SystemExit:
@@ -320,7 +322,7 @@ def test_an_answer_of_half_a_body_is_asked_for_again(hub, api, waits, folder):
 def test_a_download_that_is_cut_off_is_called_so():
     with (
         pytest.raises(ValueError, match=r"user/adder cannot be loaded: the download was cut off, try again: peer closed"),
-        _loading("user/adder", "the weights"),
+        loading("user/adder", "the weights"),
     ):
         try:
             raise HTTPError("peer closed connection")

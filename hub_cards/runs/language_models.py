@@ -83,7 +83,8 @@ def is_language_model(source: str, revision: str | None = None) -> bool:
         if not Path(source).is_dir():
             check_repo_id(source)
         model_type = PreTrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
-    except (OSError, ValueError):
+    # transformers raises whatever its code meets in a damaged file.
+    except Exception:
         return False
     classes: list[Any] = [family.model_class for family in FAMILIES.values()]
     own = {model_class.config_class.model_type for model_class in classes}

@@ -53,19 +53,17 @@ def read_results(file: Path) -> list[Row]:
             evaluation or contradicts an earlier one.
     """
     rows: list[Row] = []
-    measured: dict[tuple[Any, ...], tuple[int, list[Any]]] = {}
+    measured: dict[tuple[Any, ...], tuple[int, Row]] = {}
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         try:
             rows.append(row := _read_row(line))
             if file.name == RESULTS_FILE:
                 _check_result(row)
-                accuracies = [row.get(name) for name in ACCURACIES]
                 what = tuple(item for item in sorted(row.items()) if item[0] in (*TEXTS, *WHOLE_NUMBERS))
-                first, before = measured.setdefault(what, (number, accuracies))
-                if before != accuracies:
-                    raise ValueError(
-                        f"{', '.join(ACCURACIES)} of the very problems of line {first} are others: {accuracies}"
-                    )
+                first, before = measured.setdefault(what, (number, row))
+                if different := [name for name in ACCURACIES if row.get(name) != before.get(name)]:
+                    found = ", ".join(f"{name} is {row.get(name)}, was {before.get(name)}" for name in different)
+                    raise ValueError(f"{found} on the very problems of line {first}")
         except ValueError as error:
             raise ValueError(f"{file}, line {number}: {error}") from error
     return rows
