@@ -180,4 +180,4 @@ def test_split_depends_on_every_digit_and_on_order_of_operands():
 @pytest.mark.parametrize(("lengths", "assigned"), [((9, 9), True), ((17, 1), True), ((10, 9), False), ((18, 1), False)])
 def test_only_problems_of_few_digits_are_assigned_to_a_split(lengths, assigned):
     rows = np.tile(lengths, (50, 1))
-    assert ((split_of(uniform_digits(make_generator(0), rows), rows) >= 0) == assigned).all()
+    assert ((split_of(problem_keys(uniform_digits(make_generator(0), rows), rows)) >= 0) == assigned).all()
