@@ -98,8 +98,8 @@ def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """
     if not {"input_ids", "labels"} <= rows[0].keys():
         raise ValueError(
-            f"rows must have the columns input_ids and labels, got {', '.join(rows[0])}; rows made before version 0.2.0 have "
-            "tokens instead: make the dataset again"
+            f"rows must have the columns input_ids and labels, got {', '.join(rows[0])}: make datasets of versions before "
+            "0.2.0, whose rows have tokens, again"
         )
     padding = {"input_ids": PAD, "labels": IGNORED, "position_ids": 0}
     batch = {

@@ -65,8 +65,8 @@ def preprocess_logits(logits: Any, labels: torch.Tensor) -> torch.Tensor:
         return label_matches(logits, labels)
     if logits.shape[2] < len(TOKENS):
         raise ValueError(
-            f"logits must be of the {len(LABELS)} classes of an encoder or of a vocabulary of at least {len(TOKENS)} tokens, "
-            f"got {logits.shape[2]}"
+            f"logits must be of an encoder's {len(LABELS)} classes or of a vocabulary of at least {len(TOKENS)} tokens, got "
+            f"{logits.shape[2]}"
         )
     return response_matches(logits, labels)
 

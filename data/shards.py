@@ -91,9 +91,7 @@ class Shards:
                 kept = row[layout.rows] >= 0
                 group = layout.task, int(layout.task.group(layout.lengths[:1])[0])
                 parts[group].append((layout.digits[kept], layout.lengths[kept], row[layout.rows][kept]))
-        merged = [
-            Layout(task, *(np.concatenate(arrays) for arrays in zip(*same, strict=True))) for (task, _), same in parts.items()
-        ]
+        merged = [Layout(task, *map(np.concatenate, zip(*same, strict=True))) for (task, _), same in parts.items()]
         return [layout for layout in merged if len(layout.rows)], generator, known
 
     def _draw_any(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, list[Layout]]:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from transformers import Trainer, TrainingArguments
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 import longhand
 from longhand.data import load_task_dataset
@@ -29,7 +29,8 @@ def small_model(task):
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     if task == "addition":
         return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=task, **sizes))
-    return PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes))
 
 
 def some_rows(task, count, **options):
@@ -55,17 +56,18 @@ def answered_by(model, rows, right):
     return datasets.Dataset.from_list(answered)
 
 
-def make_trainer(model, folder, train_dataset=None, eval_dataset=None, kind=Trainer, collator=None, options=None, **arguments):
+def make_trainer(model, folder, train_dataset=None, eval_dataset=None, kind=Trainer, collator=None, **arguments):
     """The Trainer that README.md shows, with no more than a test changes."""
     settings = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 3, "learning_rate": 1e-2}
-    settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "output_dir": str(folder), "save_strategy": "no"}
+    settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "output_dir": str(folder)}
+    options = Seq2SeqTrainingArguments if kind is Seq2SeqTrainer else TrainingArguments
     scores = {
         "compute_metrics": longhand.compute_metrics,
         "preprocess_logits_for_metrics": longhand.preprocess_logits,
     }
     return kind(
         model,
-        (options or TrainingArguments)(**settings | arguments),
+        options(**settings | {"save_strategy": "no"} | arguments),
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         data_collator=collator or longhand.collate_rows,

@@ -40,7 +40,7 @@ from longhand.modeling import (
     PairwiseBertConfig,
     PairwiseBertForTokenClassification,
 )
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, HINTS, LABELS, PAD, decode
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, HINTS, LABELS, decode
 
 FORMATS = [
     *(task() for task in TASKS.values() if issubclass(task, DecoderTask)),

@@ -66,7 +66,7 @@ class Encoder(Family):
         )
 
     def columns(self, task, digits, lengths, position_id_type, generator):
-        """`labels` are the class of each token, -100 if the token is not supervised, and `completion` the text of the others."""
+        """Labels are the class of each token; the completion is their text."""
         _, field_width = task.field_widths(int(lengths[:, 0].max()))
         examples = task.write(digits, field_width, generator)
         tokens, labels = examples.tokens, examples.labels
