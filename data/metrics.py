@@ -82,14 +82,16 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         ValueError: the predictions are neither.
     """
     matches = prediction.predictions
-    if not (isinstance(matches, np.ndarray) and matches.ndim == 2 and matches.shape[1] == 3):
-        if isinstance(matches, np.ndarray) and matches.ndim == 2:
-            raise ValueError(
-                f"predictions must be (count, 3), as preprocess_logits gives them, or logits, got {matches.shape}: pass "
-                "preprocess_logits_for_metrics=longhand.preprocess_logits"
-            )
-        logits = matches[0] if isinstance(matches, tuple) else matches
-        matches = preprocess_logits(torch.from_numpy(logits), torch.from_numpy(prediction.label_ids)).numpy()
+    if isinstance(matches, tuple):
+        matches = matches[0]
+    if isinstance(matches, np.ndarray) and matches.ndim == 3:
+        matches = preprocess_logits(torch.from_numpy(matches), torch.from_numpy(prediction.label_ids)).numpy()
+    if not isinstance(matches, np.ndarray) or matches.shape[1:] != (3,):
+        kind = matches.shape if isinstance(matches, np.ndarray) else type(matches).__name__
+        raise ValueError(
+            f"predictions must be an array (count, 3), as preprocess_logits gives them, or logits, got {kind}: pass "
+            "preprocess_logits_for_metrics=longhand.preprocess_logits"
+        )
     exact, right, supervised = matches.sum(axis=0, dtype=np.int64).tolist()
     if supervised == 0:
         raise ValueError("labels must have tokens that are supervised (not -100), got none")

@@ -361,7 +361,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             check_query_padding(input_ids, attention_mask)
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        every_token |= bool(self.embed_tokens._forward_hooks)
+        every_token = every_token or bool(self.embed_tokens._forward_hooks)
         if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
         else:

@@ -4,11 +4,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
 from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
 from transformers import (
+    DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
     DataCollatorWithFlattening,
@@ -84,6 +86,30 @@ def test_collators_of_transformers_give_the_same_loss(task, kind, tmp_path):
         metrics = make_trainer(model, tmp_path, eval_dataset=rows, collator=collator).evaluate()
         losses.append((metrics["eval_loss"], metrics["eval_token_accuracy"]))
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_language_modelling_learns_the_whole_row(tmp_path):
+    rows = some_rows("addition", 8, cache_dir=str(tmp_path / "cache")).select_columns("input_ids")
+    model, tokenizer = small_model("addition"), tokenizer_of("addition")
+    # On the left, the first token would be learned after padding.
+    tokenizer.padding_side = "right"
+    own = datasets.Dataset.from_list([{"input_ids": row, "labels": [-100, *row[1:]]} for row in rows["input_ids"]])
+    losses = [
+        make_trainer(model, tmp_path, eval_dataset=evaluated, collator=collator).evaluate()["eval_loss"]
+        for evaluated, collator in (
+            (rows, DataCollatorForLanguageModeling(tokenizer, mlm=False)),
+            (own, collate_rows),
+        )
+    ]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+@every_family
+def test_flags_that_are_none_are_not_given(task):
+    """PEFT passes all of them."""
+    model, batch = small_model(task), collate_rows(list(some_rows(task, 4, streaming=True)))
+    flags = dict.fromkeys(("output_hidden_states", "output_attentions"))
+    torch.testing.assert_close(model(**batch, **flags).loss, model(**batch).loss)
 
 
 @every_family
