@@ -67,6 +67,8 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         check_integer("min_length", self.min_length, 1)
         check_integer("max_length", self.max_length, self.min_length, task.most_digits)
         check_integer("seed", self.seed, 0)
+        if not isinstance(self.messages, bool):
+            raise ValueError(f"messages must be True or False, got {self.messages!r}")
         self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
             raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")

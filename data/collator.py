@@ -86,6 +86,9 @@ class CouplingCollator:
 def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
 
+    Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
+    default Accelerate makes all batches on one process and joins them.
+
     Args:
         rows: rows of a dataset, see `example_columns`. A column `position_ids` is passed on to the model.
 

@@ -79,7 +79,7 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
     Without `preprocess_logits` it takes the logits themselves, of which Trainer then keeps those of all examples.
 
     Raises:
-        ValueError: the predictions are neither.
+        ValueError: the predictions are neither, or an example has no supervised token.
     """
     matches = prediction.predictions
     if isinstance(matches, tuple):
@@ -92,9 +92,9 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
             f"predictions must be an array (count, 3), as preprocess_logits gives them, or logits, got {kind}: pass "
             "preprocess_logits_for_metrics=longhand.preprocess_logits"
         )
+    if (empty := np.flatnonzero(matches[:, 2] == 0)).size:
+        raise ValueError(f"labels must have tokens that are supervised (not -100), got none in example {empty[0]}")
     exact, right, supervised = matches.sum(axis=0, dtype=np.int64).tolist()
-    if supervised == 0:
-        raise ValueError("labels must have tokens that are supervised (not -100), got none")
     return {"exact_match": exact / len(matches), "token_accuracy": right / supervised}
 
 

@@ -471,6 +471,7 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"min_length": 4, "max_length": 3}, "max_length must be an integer from 4 to 1,000,000, got 3"),
         ({"max_length": "30"}, "max_length must be an integer from 3 to 1,000,000, got '30'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"messages": "yes"}, "messages must be True or False, got 'yes'"),
         ({"num_proc": 0}, "num_proc must be an integer of at least 1, got 0"),
         ({"num_proc": 2}, "num_proc is for datasets on disk"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
