@@ -41,7 +41,7 @@ class Shards:
         split: name of the split.
         num_rows: rows of the split.
         shard_rows: rows of a shard; the last one may have fewer.
-        lengths: smallest and largest `min_length` and `max_length` of `Task.sample_lengths`.
+        lengths: `min_length` and `max_length` of `Task.sample_lengths`.
         seed: seed of everything that is drawn.
     """
 
@@ -62,13 +62,12 @@ class Shards:
         drawn, known = self._drawn
         if not first < drawn <= shard:
             drawn, known = first, np.empty(0, np.uint64)
-        for earlier in range(drawn, shard):
-            known = self._draw(earlier, known)[2]
-            if len(known) == 0:
-                # Short problems are too rare to meet.
-                break
-        layouts, generator, known = self._draw(shard, known)
-        self._drawn = shard + 1, known
+        # If the first shard holds no short problem, they are too rare to meet, and shards need not know of each other.
+        while drawn < shard and (drawn == first or len(known)):
+            known = self._draw(drawn, known)[2]
+            drawn += 1
+        layouts, generator, with_own = self._draw(shard, known)
+        self._drawn = shard + 1, with_own if shard == first or len(known) else known
         return layouts, generator
 
     def _draw(self, shard: int, known: np.ndarray) -> tuple[list[Layout], np.random.Generator, np.ndarray]:

@@ -287,9 +287,17 @@ def test_a_split_of_fewer_problems_than_rows_holds_each_of_them(small_shards):
     assert {row["prompt"] for row in rows} == every - held[0] - held[1] and len(rows) == 300
 
 
-def test_a_shard_is_the_same_whichever_came_before(small_shards, monkeypatch):
+@pytest.mark.parametrize("rare", [False, True])
+def test_a_shard_is_the_same_whichever_came_before(rare, small_shards, monkeypatch):
     monkeypatch.setattr("longhand.data.shards.DISTINCT_SHARDS", 4)
-    options = {"task": "addition", "max_length": 3, "num_samples": {"train": 600}}
+    if rare:
+
+        def keys(self, digits, lengths):
+            """One problem in a hundred is short, and all of these are the same one."""
+            return 2 * (digits[:, :, 0] == 9).all(axis=1).astype(np.uint64)
+
+        monkeypatch.setattr(Addition, "problem_keys", keys)
+    options = {"task": "addition", "max_length": 3, "num_samples": {"train": 600}, "seed": 8}
     tables = [table for _, table in TaskDatasetBuilder(**options)._generate_tables("train", list(range(10)))]
     shuffled = TaskDatasetBuilder(**options)
     for shard in (7, 2, 3, 9, 0, 5):
