@@ -494,5 +494,6 @@ def test_practised_sums_are_none_of_the_held_out_splits():
         lengths = np.where(digits > 0, np.arange(1, width + 1), 1).max(axis=2)
         # A sum is written like this in a split if the longer operand has no leading zero.
         written = lengths.max(axis=1) == width
-        held_out += (Addition().split_of(np.ascontiguousarray(digits[written]), lengths[written]) != SPLITS.index("train")).sum()
+        splits = Addition().split_of(np.ascontiguousarray(digits[written]), lengths[written])
+        held_out += (splits != SPLITS.index("train")).sum()
     assert held_out == 0
