@@ -4,4 +4,15 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 
 __version__ = "0.1.0"
 
-__all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__"]
+_FOR_TRAINER = ("collate_rows", "compute_metrics", "preprocess_logits")
+
+__all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__", *_FOR_TRAINER]
+
+
+def __getattr__(name: str):
+    """What Trainer needs, imported when it is asked for: it imports `datasets`, which takes long."""
+    if name not in _FOR_TRAINER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from longhand import data
+
+    return getattr(data, name)

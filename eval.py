@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import CannotCertify, covering, hash_weights
+from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
@@ -49,6 +50,7 @@ from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
+    LARGEST,
     RESULTS_FILE,
     Row,
     format_places,
@@ -159,8 +161,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {pairs:,}")
         if len(options.checkpoints) > 1:
             raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
-    if options.num_samples < 1:
-        raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+    check_integer("--num_samples", options.num_samples, 1)
+    check_integer("--seed", options.seed, 0, LARGEST)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.dataset is not None:

@@ -3,11 +3,13 @@
 from longhand.data.batches import EvaluationBatches as EvaluationBatches
 from longhand.data.batches import FixedBatches as FixedBatches
 from longhand.data.batches import FreshBatches as FreshBatches
-from longhand.data.builder import collate_rows as collate_rows
 from longhand.data.builder import load_task_dataset as load_task_dataset
 from longhand.data.collator import CouplingCollator as CouplingCollator
+from longhand.data.collator import collate_rows as collate_rows
 from longhand.data.formatting import Examples as Examples
 from longhand.data.formatting import LabelledTokens as LabelledTokens
+from longhand.data.metrics import compute_metrics as compute_metrics
+from longhand.data.metrics import preprocess_logits as preprocess_logits
 from longhand.data.splits import SPLITS as SPLITS
 from longhand.data.splits import make_generator as make_generator
 from longhand.data.tasks import *  # noqa: F403

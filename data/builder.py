@@ -17,16 +17,15 @@ import torch
 from datasets.builder import Key
 
 from longhand.data.checks import check_integer
-from longhand.data.collator import IGNORED
-from longhand.data.columns import example_columns, reorder
+from longhand.data.columns import as_messages, example_columns, reorder
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.plugins import load_plugin, plugin_hashes
+from longhand.data.shards import Layout, Shards
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.data.tasks.task import Task
-from longhand.modeling.vocabulary import PAD
 
-VERSION = "1.0.0"
+VERSION = "2.0.0"
 """Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""
 
 MOST_SHARDS = 2**20
@@ -48,6 +47,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         num_samples: rows of each split.
         min_length: digits of the shortest operand.
         seed: seed of everything that is drawn.
+        messages: whether rows have a conversation in place of `prompt` and `completion`.
 
     Raises:
         ValueError: an argument is not legal.
@@ -59,6 +59,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     num_samples: Mapping[str, int] = field(default_factory=dict)
     min_length: int = 1
     seed: int = 0
+    messages: bool = False
 
     def __post_init__(self):
         default, task = build_task(self.task), build_task(self.task, **self.task_fields)
@@ -69,6 +70,8 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         check_integer("min_length", self.min_length, 1)
         check_integer("max_length", self.max_length, self.min_length, task.most_digits)
         check_integer("seed", self.seed, 0)
+        if not isinstance(self.messages, bool):
+            raise ValueError(f"messages must be True or False, got {self.messages!r}")
         self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
             raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")
@@ -80,7 +83,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
 
     def create_config_id(self, config_kwargs, custom_features=None):
         """The name of the cache's folder. It covers every argument, given or not."""
-        made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed]
+        made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed, self.messages]
         made_of += plugin_hashes(TASKS[self.task])
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
@@ -108,9 +111,9 @@ def _largest(task: Task, max_length: int) -> tuple[pa.Table, int, np.dtype]:
     digits = task.draw_operands(generator, lengths)
     wide, narrow = np.dtype(np.int32), np.dtype(np.int16)
     columns = example_columns(task, digits, lengths, wide, generator)
-    ids = [pc.max(columns[name].chunk(0).values).as_py() for name in columns.column_names if name.startswith("position_ids")]
+    ids = [pc.max(columns[name].chunk(0).values).as_py() for name in columns.column_names if "position_ids" in name]
     position_id_type = wide if max(ids, default=0) > np.iinfo(narrow).max else narrow
-    most_tokens = len(columns["tokens"][0]) + task.most_text
+    most_tokens = len(columns["input_ids"][0]) + task.most_text
     return example_columns(task, digits, lengths, position_id_type, generator), most_tokens, position_id_type
 
 
@@ -127,15 +130,21 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        row, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
+        rows, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
+        schema = as_messages(rows.slice(0, 0)).schema if config.messages else rows.schema
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
-        self.row_bytes, self.problem_bytes = row.nbytes / 2, most_tokens * PROBLEM_BYTES
+        self.row_bytes, self.problem_bytes = rows.nbytes / 2, most_tokens * PROBLEM_BYTES
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
+        tasks = {split: self.task if split == "train" else self.task.for_evaluation for split in config.num_samples}
+        self.shards = {
+            split: Shards(tasks[split], split, count, self.shard_rows, (config.min_length, config.max_length), config.seed)
+            for split, count in config.num_samples.items()
+        }
         return datasets.DatasetInfo(
             description=f"{type(self.task).__doc__}\nFormat: {json.dumps(config.task_fields)}. "
             f"Lengths: {config.min_length} to {config.max_length}. Seed: {config.seed}.",
-            features=datasets.Features.from_arrow_schema(row.schema),
+            features=datasets.Features.from_arrow_schema(schema),
             license="apache-2.0",
         )
 
@@ -163,7 +172,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return [
             datasets.SplitGenerator(
                 name=split,
-                gen_kwargs={"split": split, "shards": list(range(-(-self.config.num_samples[split] // self.shard_rows)))},
+                gen_kwargs={"split": split, "shards": list(range(len(self.shards[split])))},
             )
             for split in SPLITS
             if split in self.config.num_samples
@@ -171,34 +180,30 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
 
     def _generate_tables(self, split: str, shards: list[int]) -> Iterator[tuple[Key, pa.Table]]:
         for place, shard in enumerate(shards):
-            count = min(self.shard_rows, self.config.num_samples[split] - shard * self.shard_rows)
-            generator = make_generator(self.config.seed, split, "dataset", shard)
-            yield Key(place, 0), self._table(generator, count, split)
+            # A forked process must not use the threads of its parent process.
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                table = self._table(*self.shards[split].draw(shard))
+            finally:
+                torch.set_num_threads(threads)
+            yield Key(place, 0), table
 
-    def _table(self, generator: np.random.Generator, count: int, split: str) -> pa.Table:
-        """The rows of a shard, made layout by layout and put back into the order in which their lengths were drawn."""
-        task = self.task if split == "train" else self.task.for_evaluation
-        lengths = task.sample_lengths(generator, count, self.config.min_length, self.config.max_length)
-        layouts = task.layouts(generator, lengths)
-        by_layout = np.concatenate([rows for _, rows in layouts])
-        tables = []
-        # A forked process must not use the threads of its parent process.
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            for member, rows in layouts:
-                digits = member.draw(generator, lengths[rows], split)
-                tables.append(example_columns(member, digits, lengths[rows], self.position_id_type, generator))
-        finally:
-            torch.set_num_threads(threads)
-        place = np.empty_like(by_layout)
-        place[by_layout] = np.arange(count)
-        return pa.table(
+    def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
+        """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
+        tables = [
+            example_columns(part.task, part.digits, part.lengths, self.position_id_type, generator) for part in layouts
+        ]
+        rows = np.concatenate([part.rows for part in layouts])
+        place = np.empty_like(rows)
+        place[rows] = np.arange(len(rows))
+        table = pa.table(
             {
                 name: reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
                 for name in tables[0].column_names
             }
         )
+        return as_messages(table) if self.config.messages else table
 
 
 def load_task_dataset(
@@ -209,6 +214,7 @@ def load_task_dataset(
     num_samples: int | Mapping[str, int],
     min_length: int = 1,
     seed: int = 0,
+    messages: bool = False,
     streaming: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
@@ -217,20 +223,24 @@ def load_task_dataset(
 ) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
     """Problems of a task as a dataset, see `example_columns` for its columns.
 
-    The same arguments give the same rows, with any number of processes, streamed or not. No short problem is in two splits.
-    There are so many longer problems that practically none is in two splits (see `splits.PARTITIONED_DIGITS`).
+    The same arguments give the same rows, with any number of processes, streamed or not. No short problem is in two splits,
+    and none stands twice in the rows of `shards.DISTINCT_SHARDS` shards of a split, unless it holds fewer problems than
+    rows. There are so many longer problems that practically none is drawn twice (see `splits.PARTITIONED_DIGITS`).
 
         load_task_dataset("addition", max_length=30, num_samples=1_000_000, zero_padding=False)
         load_task_dataset("my_task", max_length=30, num_samples=1_000_000, plugin="my_task.py")
 
     Args:
         task: a name of `TASKS`.
-        split: `"train"`, `"validation"` or `"test"`; None for a dictionary of splits.
+        split: `"train"`, `"validation"` or `"test"`, on disk also parts of them such as `"train[:10%]"`; None for a
+            dictionary of splits.
         max_length: digits of the longest operand, at most `Task.most_digits` of the task.
         num_samples: number of rows, at most `MOST_SHARDS` shards. If `split` is None, the rows of each of the three splits,
             or a mapping from splits to their rows.
         min_length: digits of the shortest operand.
         seed: seed of everything that is drawn.
+        messages: give rows a conversation, `messages`, in place of `prompt` and `completion`: the prompt is the user's turn,
+            the completion the assistant's.
         streaming: make rows when they are asked for, and write nothing.
         num_proc: number of processes that make shards of a dataset on disk.
         cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
@@ -247,10 +257,9 @@ def load_task_dataset(
         if streaming:
             raise ValueError(f"num_proc is for datasets on disk, got {num_proc} with streaming=True")
     split = None if split is None else str(split)
-    if split is not None and split not in SPLITS:
-        raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
+    names = SPLITS if split is None else _named_splits(split, streaming)
     if not isinstance(num_samples, Mapping):
-        num_samples = dict.fromkeys(SPLITS if split is None else (split,), num_samples)
+        num_samples = dict.fromkeys(names, num_samples)
     elif split is not None:
         raise ValueError(f"num_samples must be an integer with split={split!r}, got {num_samples!r}")
     builder = TaskDatasetBuilder(
@@ -262,6 +271,7 @@ def load_task_dataset(
         num_samples=num_samples,
         min_length=min_length,
         seed=seed,
+        messages=messages,
     )
     if streaming:
         return builder.as_streaming_dataset(split)
@@ -270,43 +280,12 @@ def load_task_dataset(
     return builder.as_dataset(split)
 
 
-def collate_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch for `CoupledGPTForCausalLM` or `PairwiseBertForTokenClassification`, as a `data_collator` of Trainer.
-
-    Trainer needs `remove_unused_columns=False`, so that rows stay whole. Position ids are taken from the columns; for random
-    ids see `CouplingCollator`.
-
-    Args:
-        rows: rows of a dataset, see `example_columns`.
-
-    Returns:
-        `input_ids`, `labels` (-100 if a token is not supervised) and `attention_mask`, (count, columns) each; for a decoder
-        also `position_ids` (count, levels, columns) and `logits_to_keep`. Padding is on the right.
-
-    Raises:
-        ValueError: the rows have neither `labels` nor `query_length`.
-    """
-
-    def pad(name: str, value: int) -> torch.Tensor:
-        values = [torch.as_tensor(row[name]).long() for row in rows]
-        return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=value)
-
-    input_ids = pad("tokens", PAD)
-    attention_mask = (input_ids != PAD).long()
-    if "labels" in rows[0]:
-        return {"input_ids": input_ids, "labels": pad("labels", IGNORED), "attention_mask": attention_mask}
-    if "query_length" not in rows[0]:
-        raise ValueError(f"rows must have the column labels or query_length, got {', '.join(rows[0])}")
-    query_lengths = torch.tensor([row["query_length"] for row in rows])
-    labels = input_ids.masked_fill(torch.arange(input_ids.shape[1]) < query_lengths[:, None], IGNORED)
-    labels = labels.masked_fill(input_ids == PAD, IGNORED)
-    if "supervised" in rows[0]:
-        labels = labels.masked_fill(pad("supervised", 0) == 0, IGNORED)
-    levels = [name for name in rows[0] if name.startswith("position_ids")]
-    return {
-        "input_ids": input_ids,
-        "labels": labels,
-        "position_ids": torch.stack([pad(name, 0) for name in levels], dim=1),
-        "attention_mask": attention_mask,
-        "logits_to_keep": int(input_ids.shape[1] - query_lengths.min()) + 1,
-    }
+def _named_splits(split: str, streaming: bool) -> list[str]:
+    """The names in a text such as `train[:10%]+test`, in the notation of `datasets`."""
+    names = [part.partition("[")[0] for part in split.split("+")]
+    if not set(names) <= set(SPLITS):
+        raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}, or a part such as train[:10%]")
+    datasets.ReadInstruction.from_spec(split)
+    if streaming and split not in SPLITS:
+        raise ValueError(f"parts of splits are for datasets on disk, got split={split!r} with streaming=True")
+    return names

@@ -1,4 +1,4 @@
-"""From formatted examples to the inputs of a model: ids, labels, position ids."""
+"""From formatted examples, or from rows of a dataset, to the inputs of a model: ids, labels, position ids."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,6 +81,38 @@ class CouplingCollator:
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
         return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
+
+
+def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """A batch for a model of either family, as a `data_collator` of Trainer. Models derive position ids by themselves.
+
+    Batches differ in width. So a stream on several processes needs `accelerator_config={"dispatch_batches": False}`: by
+    default Accelerate makes all batches on one process and joins them.
+
+    Args:
+        rows: rows of a dataset, see `example_columns`. A column `position_ids` is passed on to the model.
+
+    Returns:
+        `input_ids`, `labels` (-100 if a token is not supervised), `attention_mask` and, if rows have them, `position_ids`,
+        (count, columns) each. Padding is on the right.
+
+    Raises:
+        ValueError: the rows have no `input_ids` or no `labels`.
+    """
+    if not {"input_ids", "labels"} <= rows[0].keys():
+        raise ValueError(
+            f"rows must have the columns input_ids and labels, got {', '.join(rows[0])}: make datasets of versions before "
+            "0.2.0, whose rows have tokens, again"
+        )
+    padding = {"input_ids": PAD, "labels": IGNORED, "position_ids": 0}
+    batch = {
+        name: torch.nn.utils.rnn.pad_sequence(
+            [torch.as_tensor(row[name]).long() for row in rows], batch_first=True, padding_value=value
+        )
+        for name, value in padding.items()
+        if name in rows[0]
+    }
+    return batch | {"attention_mask": (batch["input_ids"] != PAD).long()}
 
 
 def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:

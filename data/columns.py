@@ -20,9 +20,11 @@ def example_columns(
 ) -> pa.Table:
     """Rows of a dataset, one for each problem of a group.
 
-    Columns of every task: `tokens`, without padding; `prompt`, the text that a model is given, and `answer`, as a person
-    writes it; `operand_lengths`, digits. A family adds columns of its own, see `Decoder.columns` and `Encoder.columns`, and
-    so may a task: sums of two numbers have a `longest_cascade` in columns, see `complexity.cascade_lengths`.
+    Columns of every task: `input_ids`, without padding, and `labels`, as long, -100 for tokens that are not supervised;
+    `prompt`, the text that a model is given, `completion`, the text that a model writes, without its end token, and
+    `answer`, as a person writes it; `operand_lengths`, digits. A family adds columns of its own, see `Decoder.columns` and
+    `Encoder.columns`, and so may a task: sums of two numbers have a `longest_cascade` in columns, see
+    `complexity.cascade_lengths`.
 
     Args:
         digits, lengths: as `Task.draw` returns and takes them.
@@ -31,6 +33,18 @@ def example_columns(
     """
     columns = task.family.columns(task, digits, lengths, position_id_type, generator)
     return pa.table(columns | task.extra_columns(digits))
+
+
+def as_messages(table: pa.Table) -> pa.Table:
+    """The rows with a conversation, `messages`, in place of `prompt` and `completion`."""
+    texts = [table[name].combine_chunks() for name in ("prompt", "completion")]
+    # The chunks' places in turn: the prompt of a row, then its completion.
+    turns = np.arange(2 * len(table)).reshape(2, -1).T.reshape(-1)
+    roles = pa.array(["user", "assistant"]).take(pa.array(np.arange(2 * len(table)) % 2))
+    message = pa.StructArray.from_arrays([roles, pa.concat_arrays(texts).take(pa.array(turns))], ["role", "content"])
+    offsets = np.arange(0, 2 * len(table) + 1, 2, dtype=np.int32)
+    messages = pa.ListArray.from_arrays(pa.array(offsets), message)
+    return table.drop_columns(["prompt", "completion"]).append_column("messages", messages)
 
 
 def character_table(tokens: tuple[str, ...]) -> np.ndarray:

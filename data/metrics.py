@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from transformers import EvalPrediction
 
 from longhand.data.collator import IGNORED
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.vocabulary import PAD
+from longhand.modeling.vocabulary import LABELS, PAD, TOKENS
 
 
 def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
@@ -36,6 +38,64 @@ def response_tokens(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.T
     labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
     supervised = labels != IGNORED
     return (logits[:, :-1].argmax(-1) == labels) & supervised, supervised
+
+
+def preprocess_logits(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+    """`preprocess_logits_for_metrics` of a Trainer for models of both families, for `compute_metrics`.
+
+    Args:
+        logits: (count, tokens, vocabulary) of a decoder or (count, tokens, classes) of an encoder; of several outputs, the
+            first.
+        labels: (count, tokens), -100 if a token is not supervised.
+
+    Returns:
+        (count, 3) int64, see `response_matches`.
+
+    Raises:
+        ValueError: there are other numbers of tokens or of classes.
+    """
+    if isinstance(logits, tuple):
+        logits = logits[0]
+    if logits.ndim != 3 or logits.shape[:2] != labels.shape:
+        raise ValueError(
+            f"logits must be (count, tokens, classes) with labels (count, tokens), got {tuple(logits.shape)} and "
+            f"{tuple(labels.shape)}: give the model no logits_to_keep"
+        )
+    if logits.shape[2] == len(LABELS):
+        return label_matches(logits, labels)
+    if logits.shape[2] < len(TOKENS):
+        raise ValueError(
+            f"logits must be of an encoder's {len(LABELS)} classes or of a vocabulary of at least {len(TOKENS)} tokens, got "
+            f"{logits.shape[2]}"
+        )
+    return response_matches(logits, labels)
+
+
+def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    """`exact_match` and `token_accuracy` of whole responses, for a Trainer.
+
+        Trainer(..., compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits)
+
+    Without `preprocess_logits` it takes the logits themselves, of which Trainer then keeps those of all examples.
+
+    Raises:
+        ValueError: the predictions are neither, or an example has no supervised token.
+    """
+    matches = prediction.predictions
+    if isinstance(matches, tuple):
+        matches = matches[0]
+    if isinstance(matches, np.ndarray) and matches.ndim == 3:
+        matches = preprocess_logits(torch.from_numpy(matches), torch.from_numpy(prediction.label_ids)).numpy()
+    if not isinstance(matches, np.ndarray) or matches.shape[1:] != (3,):
+        kind = matches.shape if isinstance(matches, np.ndarray) else type(matches).__name__
+        raise ValueError(
+            f"predictions must be an array (count, 3), as preprocess_logits gives them, or logits, got {kind}: pass "
+            "preprocess_logits_for_metrics=longhand.preprocess_logits"
+        )
+    if (empty := np.flatnonzero(matches[:, 2] == 0)).size:
+        raise ValueError(f"labels must have tokens that are supervised (not -100), got none in example {empty[0]}")
+    exact, right, supervised = matches.sum(axis=0, dtype=np.int64).tolist()
+    return {"exact_match": exact / len(matches), "token_accuracy": right / supervised}
 
 
 def label_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:

@@ -25,36 +25,45 @@ def make_generator(*key: int | str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def split_of(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | None = PARTITIONED_DIGITS) -> np.ndarray:
-    """The split of each short problem. It is the same for every seed and format.
+def problem_keys(digits: np.ndarray, lengths: np.ndarray, partitioned_digits: int | None = PARTITIONED_DIGITS) -> np.ndarray:
+    """A hash of each short problem. It is the same for every seed and format.
 
     Args:
         digits: (count, operands, width) uint8.
         lengths: (count, operands) digits.
-        partitioned_digits: most digits of a problem, all operands together, that is assigned to a split; None assigns all.
+        partitioned_digits: most digits of a short problem, all operands together; None if all are short.
 
     Returns:
-        (count,) index into `SPLITS`, or -1 for longer problems, which may be drawn in any.
+        (count,) uint64; 0 for longer problems.
     """
-    split = np.full(len(digits), -1, dtype=np.int8)
+    keys = np.zeros(len(digits), dtype=np.uint64)
     if partitioned_digits is None:
         partitioned_digits = int(lengths.sum(axis=1).max(initial=0))
     short = np.flatnonzero(lengths.sum(axis=1) <= partitioned_digits)
     if len(short) == 0:
-        return split
+        return keys
     operands = digits.shape[1]
-    key = np.concatenate(
+    parts = np.concatenate(
         [lengths[short].astype(np.uint64), digits[short, :, :partitioned_digits].reshape(len(short), -1)], axis=1
     )
-    columns = np.arange(key.shape[1])
+    columns = np.arange(parts.shape[1])
     # A digit's multiplier must depend on its place alone, not on how wide the array happens to be.
     width = min(digits.shape[2], partitioned_digits)
     offset = columns - operands
     place = np.where(columns < operands, columns, operands + offset % width * operands + offset // width)
-    hashed = (key * _mix(place.astype(np.uint64))).sum(axis=1, dtype=np.uint64)
-    part = _mix(hashed) % np.uint64(_HELD_OUT_PART)
-    split[short] = np.select([part == 0, part == 1], [SPLITS.index("test"), SPLITS.index("validation")], 0)
-    return split
+    keys[short] = _mix((parts * _mix(place.astype(np.uint64))).sum(axis=1, dtype=np.uint64))
+    return keys
+
+
+def split_of(keys: np.ndarray) -> np.ndarray:
+    """The split of each problem by its key, see `problem_keys`.
+
+    Returns:
+        (count,) index into `SPLITS`, or -1 for longer problems, which may be drawn in any.
+    """
+    part = keys % np.uint64(_HELD_OUT_PART)
+    held_out = [keys == 0, part == 0, part == 1]
+    return np.select(held_out, [-1, SPLITS.index("test"), SPLITS.index("validation")], 0).astype(np.int8)
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

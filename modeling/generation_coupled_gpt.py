@@ -48,6 +48,12 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; the plan covers only
                 the prompt; or the way of decoding cannot have coupled ids.
         """
+        if kwargs.get("labels") is not None:
+            raise ValueError(
+                "generate() takes prompts, not rows with labels: leave out predict_with_generate, exact match under teacher "
+                "forcing is that of greedy decoding (compute_metrics=longhand.compute_metrics, "
+                "preprocess_logits_for_metrics=longhand.preprocess_logits)"
+            )
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         position_ids = kwargs.get("position_ids")
         if prompt is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .vocabulary import EQUALS, PAD, TOKENS, UNKNOWN, decode
+from .vocabulary import BOS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
 
 
 def of_values(check: Callable[..., None]) -> Callable[..., None]:
@@ -86,6 +86,18 @@ def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
             row, column = wrong.nonzero()[0].tolist()
             reason = "pass the tokenizer's attention_mask" if token == PAD else "the vocabulary lacks this character"
             raise ValueError(f"{TOKENS[token]} at column {column} of row {row} is not hidden: {reason}")
+
+
+@of_values
+def check_unpacked(input_ids: Tensor) -> None:
+    """Raise ValueError if a row (batch, tokens) holds a second example: `$` after an end token."""
+    first, second = input_ids[:, :-1], input_ids[:, 1:]
+    if (packed := (second == BOS) & ((first == BOS) | (first == SEPARATE_EOS))).any():
+        row, column = packed.nonzero()[0].tolist()
+        raise ValueError(
+            f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: pad examples, for "
+            "instance by longhand.collate_rows, and do not pack or flatten them"
+        )
 
 
 @of_values

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
@@ -20,7 +21,14 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
 from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
-from .input_checks import check_input_ids, check_logits_to_keep, check_mask, check_pair_map, check_query_padding
+from .input_checks import (
+    check_input_ids,
+    check_logits_to_keep,
+    check_mask,
+    check_pair_map,
+    check_query_padding,
+    check_unpacked,
+)
 from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .packing import distinct_rows
 from .pair_maps import Neighbours, with_levels
@@ -359,6 +367,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         # A traced graph cannot hold a number of rows that depends on values.
         every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
+        # A hook, such as that of NEFTune, may change each token's embedding on its own.
+        every_token = every_token or bool(self.embed_tokens._forward_hooks)
         if inputs_embeds is None and past_length == 0 and not every_token:
             hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
         else:
@@ -574,8 +584,11 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not
                 of the rule's form or of `config.prompt_format`, or the mask hides other tokens than padding; an id is
-                outside the learned table; ids, pair map or neighbours are missing beside a cache.
+                outside the learned table; ids, pair map or neighbours are missing beside a cache; a row that is to be
+                learned holds several examples.
         """
+        if input_ids is not None and (labels is not None or self.training):
+            check_unpacked(input_ids)
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -600,3 +613,5 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
 CoupledGPTModel.register_for_auto_class("AutoModel")
 CoupledGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+# By these names Trainer knows whose labels to shift when it smooths them.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[CoupledGPTConfig.model_type] = CoupledGPTForCausalLM.__name__

@@ -16,7 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
-from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
+from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
 from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
@@ -243,6 +243,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if input_ids is not None and (self.training or (pair_map is None and position_ids is None)):
             # In training one row tells whether the data are of the model's format, at no cost.
             check_prompts(self.config, input_ids[:1] if self.training else input_ids)
+        if position_ids is not None and input_ids is not None:
+            check_indices(position_ids, input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
         # A traced graph cannot depend on values, so it always has the mask.
         shows_all = attention_mask is None or (not torch.compiler.is_compiling() and attention_mask.all())
@@ -282,10 +284,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if input_ids is None:
             raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
         indices = virtual_indices(input_ids) if position_ids is None else position_ids
-        if indices.shape[-1] != tokens or indices.ndim != 2:
-            raise ValueError(f"position_ids must be (batch or 1, {tokens} tokens), got {tuple(indices.shape)}")
-        if not 0 <= int(indices.min()) <= int(indices.max()) < 2**31:
-            raise ValueError(f"position_ids must be in 0..2**31-1, got {int(indices.min())}..{int(indices.max())}")
         indices, config = indices.expand(len(input_ids), -1), self.config
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}

@@ -40,7 +40,7 @@ from longhand.modeling import (
     PairwiseBertConfig,
     PairwiseBertForTokenClassification,
 )
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, HINTS, LABELS, PAD, decode
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, HINTS, LABELS, decode
 
 FORMATS = [
     *(task() for task in TASKS.values() if issubclass(task, DecoderTask)),
@@ -100,11 +100,13 @@ def test_columns_are_what_the_collator_gives(task):
     digits, lengths = one_group(task)
     examples = task.format(digits, lengths)
     expected = CouplingCollator(task.coupling, 10**6)(examples)
-    batch = collate_rows(example_columns(task, digits, lengths, np.dtype(np.int16)).to_pylist())
+    rows = example_columns(task, digits, lengths, np.dtype(np.int16)).to_pylist()
+    batch = collate_rows(rows)
     assert (batch["input_ids"] == expected["input_ids"]).all() and (batch["labels"] == expected["labels"]).all()
-    planned = expected["position_ids"].expand(len(lengths), -1, -1)
-    assert (batch["position_ids"] == planned.masked_fill((batch["input_ids"] == PAD)[:, None], 0)).all()
-    assert batch["logits_to_keep"] == expected["logits_to_keep"]
+    planned = expected["position_ids"].expand(len(lengths), -1, -1).numpy()
+    for row, ids in zip(rows, planned, strict=True):
+        levels = [own for name, own in row.items() if name.startswith("coupled_position_ids")]
+        assert levels == ids[:, : len(row["input_ids"])].tolist()
     assert (batch["attention_mask"] == expected.get("attention_mask", torch.ones_like(batch["input_ids"]))).all()
 
 
@@ -112,9 +114,10 @@ def test_columns_are_what_the_collator_gives(task):
 def test_texts_are_those_of_the_tokens(task):
     digits, lengths = one_group(task)
     for row, own in zip(example_columns(task, digits, lengths, np.dtype(np.int16)).to_pylist(), lengths, strict=True):
-        text = decode(row["tokens"])
+        text = decode(row["input_ids"])
         assert text[: row["query_length"]] == f"${row['prompt']}" and text[row["query_length"] - 1] == "="
-        assert row["answer"] == task.reader.read(decode(row["tokens"][row["query_length"] : -1]))
+        assert row["completion"] == decode(row["input_ids"][row["query_length"] : -1])
+        assert row["answer"] == task.reader.read(row["completion"])
         assert row["operand_lengths"] == own[own > 0].tolist()
 
 
@@ -146,17 +149,18 @@ def test_answers_are_those_of_python_integers(task):
 def test_rows_of_encoder_tasks_are_problems_with_their_labels(task, split):
     sign = ENCODER_TOKENS[task.operator]
     for row in load_format(task, split=split, num_samples=200):
-        assert row["prompt"] == "".join(ENCODER_TOKENS[token] for token in row["tokens"])
-        assert len(row["tokens"]) == len(row["labels"])
+        assert row["prompt"] == "".join(ENCODER_TOKENS[token] for token in row["input_ids"])
+        assert len(row["input_ids"]) == len(row["labels"])
         first, second = re.fullmatch(rf"[a-z]*_*([0-9]+)[a-z]*\{sign}_*([0-9]+)[a-z]*", row["prompt"]).groups()
         right = int(first) + int(second) if sign == "+" else int(first) * int(second)
         assert row["answer"] == str(right)
         assert row["operand_lengths"] == [len(first), len(second)]
-        numbers = [place for place, token in enumerate(row["tokens"]) if token < FIRST_TEXT]
+        numbers = [place for place, token in enumerate(row["input_ids"]) if token < FIRST_TEXT]
         supervised = [place for place, label in enumerate(row["labels"]) if label >= 0]
         # The labels are those of the last of the numbers' tokens, the answer on the right.
         assert supervised == numbers[-len(supervised) :]
-        assert "".join(LABELS[row["labels"][place]] for place in supervised) == row["answer"].rjust(len(supervised), "_")
+        assert "".join(LABELS[row["labels"][place]] for place in supervised) == row["completion"]
+        assert row["completion"] == row["answer"].rjust(len(supervised), "_")
 
 
 def fields(rows):
@@ -194,22 +198,6 @@ def test_training_rows_are_sampled_as_asked_and_test_rows_as_they_are_evaluated(
     assert set(cascades("no_carries", "train")) == {0}
 
 
-@every_encoder_format
-def test_batches_of_encoder_rows_are_padded_and_labelled_as_the_task_s_own(task):
-    rows = list(load_format(task, num_samples=20))
-    batch = collate_rows(rows)
-    width = max(len(row["tokens"]) for row in rows)
-    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape == (20, width)
-    for row, tokens, labels, mask in zip(
-        rows, *(batch[name] for name in ("input_ids", "labels", "attention_mask")), strict=True
-    ):
-        own = len(row["tokens"])
-        assert tokens[:own].tolist() == row["tokens"] and labels[:own].tolist() == row["labels"]
-        assert (tokens[own:] == PAD).all() and (labels[own:] == -100).all()
-        assert mask.tolist() == [1] * own + [0] * (width - own)
-    assert batch.keys() == {"input_ids", "labels", "attention_mask"}
-
-
 def test_numbers_and_strings_whose_zeros_are_special():
     zeros = np.zeros((1, 2, 3), dtype=np.uint8)
     lengths = np.full((1, 2), 3)
@@ -229,13 +217,14 @@ def test_longest_cascade_is_that_of_the_carries():
 
 
 @every_format
-def test_rows_stand_in_the_order_in_which_their_lengths_were_drawn(task):
+def test_rows_stand_in_the_order_in_which_their_lengths_were_drawn(task, monkeypatch):
+    # Rows in place of repeated ones follow the others.
+    monkeypatch.setattr("longhand.data.shards._is_new", lambda keys, known: np.ones(len(keys), dtype=bool))
     rows = load_format(task, num_samples=300, seed=5)
     drawn = task.sample_lengths(make_generator(5, "train", "dataset", 0), 300, 3, 6)
     for row, lengths in zip(rows, drawn, strict=True):
         assert row["operand_lengths"] == lengths[lengths > 0].tolist()
-        assert len(row["tokens"]) == len(row["position_ids" if "position_ids" in row else "position_ids_0"])
-        assert decode(row["tokens"]).startswith(f"${row['prompt']}")
+        assert decode(row["input_ids"]).startswith(f"${row['prompt']}")
 
 
 @pytest.fixture
@@ -268,14 +257,82 @@ def test_a_larger_dataset_begins_with_the_same_shards(small_shards):
 
 
 def test_a_shard_of_long_problems_has_fewer_rows():
-    shards = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).shard_rows for length in (30, 10_000)]
-    assert shards[0] == 2**16 and 1000 < shards[1] < 2000
+    shards = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).shards["train"] for length in (30, 10_000)]
+    assert shards[0].shard_rows == 2**16 and 1000 < shards[1].shard_rows < 2000
 
 
 def test_splits_share_no_problem():
     splits = {split: {row["prompt"] for row in load(split=split, min_length=1, max_length=2, num_samples=3000)}
               for split in ("train", "validation", "test")}  # fmt: skip
     assert all(splits.values()) and all(not first & second for first, second in combinations(splits.values(), 2))
+
+
+def repeated(rows):
+    prompts = [row["prompt"] for row in rows]
+    return len(prompts) - len(set(prompts))
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("task", ["addition", "multiplication", "minesweeper", "addition_scratchpad", "encoder_addition"])
+def test_no_row_stands_twice_in_a_split(task, streaming, small_shards, tmp_path):
+    lengths = {"min_length": 3 if task == "minesweeper" else 1, "max_length": 3 if task == "encoder_addition" else 5}
+    for split in ("train", "test"):
+        assert not repeated(load(task, split=split, num_samples=600, streaming=streaming, cache_dir=tmp_path, **lengths))
+
+
+def test_a_split_of_fewer_problems_than_rows_holds_each_of_them(small_shards):
+    rows = list(load(min_length=1, max_length=1, num_samples=300))
+    every = {f"{first}+{second}=" for first in range(10) for second in range(10)}
+    held = [{row["prompt"] for row in load(split=split, min_length=1, max_length=1)} for split in ("validation", "test")]
+    assert {row["prompt"] for row in rows} == every - held[0] - held[1] and len(rows) == 300
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_a_shard_is_the_same_whichever_came_before(rare, small_shards, monkeypatch):
+    monkeypatch.setattr("longhand.data.shards.DISTINCT_SHARDS", 4)
+    if rare:
+
+        def keys(self, digits, lengths):
+            """One problem in a hundred is short, and all of these are the same one."""
+            return 2 * (digits[:, :, 0] == 9).all(axis=1).astype(np.uint64)
+
+        monkeypatch.setattr(Addition, "problem_keys", keys)
+    options = {"task": "addition", "max_length": 3, "num_samples": {"train": 600}, "seed": 8}
+    tables = [table for _, table in TaskDatasetBuilder(**options)._generate_tables("train", list(range(10)))]
+    shuffled = TaskDatasetBuilder(**options)
+    for shard in (7, 2, 3, 9, 0, 5):
+        ((_, table),) = shuffled._generate_tables("train", [shard])
+        assert table == tables[shard]
+
+
+def test_a_stream_that_is_resumed_goes_on_with_the_same_rows(small_shards):
+    stream = load(num_samples=300, min_length=1)
+    seen = []
+    for row in stream:
+        seen.append(row)
+        if len(seen) == 150:
+            state = stream.state_dict()
+    resumed = load(num_samples=300, min_length=1)
+    resumed.load_state_dict(state)
+    assert list(resumed) == seen[150:]
+
+
+def test_a_part_of_a_split_can_be_loaded(tmp_path):
+    rows = load(streaming=False, cache_dir=tmp_path)
+    part = load(split="train[:10%]", streaming=False, cache_dir=tmp_path)
+    assert list(part) == list(rows)[:5]
+    both = load(split="train[:2]+test[-1:]", streaming=False, cache_dir=tmp_path)
+    assert list(both) == [*list(rows)[:2], list(load(split="test"))[-1]]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_messages_are_prompt_and_completion(streaming, tmp_path):
+    texts = load(num_samples=20)
+    rows = load(num_samples=20, messages=True, streaming=streaming, cache_dir=tmp_path)
+    for row, text in zip(rows, texts, strict=True):
+        turns = {"user": text.pop("prompt"), "assistant": text.pop("completion")}
+        assert row.pop("messages") == [{"role": role, "content": content} for role, content in turns.items()]
+        assert row == text
 
 
 def test_all_splits_at_once_are_the_single_ones(tmp_path):
@@ -303,8 +360,8 @@ def test_splits_may_be_named_by_the_constants_of_datasets():
 
 def test_ids_are_16_bits_wide_unless_they_need_more():
     features = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).info.features for length in (30, 33_000)]
-    assert [feature["position_ids"].feature.dtype for feature in features] == ["int16", "int32"]
-    assert features[0]["tokens"].feature.dtype == "uint8"
+    assert [feature["coupled_position_ids"].feature.dtype for feature in features] == ["int16", "int32"]
+    assert [features[0][name].feature.dtype for name in ("input_ids", "labels")] == ["uint8", "int8"]
 
 
 def test_the_cache_knows_every_argument(tmp_path):
@@ -316,7 +373,7 @@ def test_the_cache_knows_every_argument(tmp_path):
     assert folder() == folder(seed=np.int64(0), num_samples={"train": np.int64(5)})
     assert folder().endswith(builder.VERSION)
     others = [{"seed": 1}, {"min_length": 2}, {"max_length": 7}, {"num_samples": {"test": 5}}, {"num_samples": {"train": 6}},
-              {"task": "copy", "num_samples": {"train": 5}}, {"task_fields": {"zero_padding": False}}]  # fmt: skip
+              {"messages": True}, {"task": "copy"}, {"task_fields": {"zero_padding": False}}]  # fmt: skip
     assert len({folder(), *(folder(**other) for other in others)}) == len(others) + 1
 
 
@@ -327,38 +384,38 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-HASHED_VERSION = "1.0.0"
+HASHED_VERSION = "2.0.0"
 HASHES = {
-    "addition,False,True,response_reversed": "ef8156a8a4f481d5",
-    "addition_scratchpad,False,10,partially_uniform": "0d1be0846dd3377f",
-    "multiplication,False,2": "4f274aae16139db5",
-    "index_hinted_addition,False,response_reversed,True": "d496f2dc34346e9d",
-    "minesweeper,False,0.1,0.25": "2dc650735cb34dfa",
-    "multi_operand_addition,3,False": "9ef347266ab959a3",
-    "multiplication_scratchpad,False": "5baeb1229f868ea9",
-    "copy,False": "b177e846728dbace",
-    "reverse,False": "01dca1fd62b5bbe2",
-    "parity,False,True": "4590973590426b0e",
-    "subtraction,False": "c1dd26d8272d5599",
-    "addition,False,False,response_reversed": "bcdc65800c27ec53",
-    "addition,True,False,plain": "6dc37f0b92188f98",
-    "addition,False,True,all_reversed": "897c11795a954d81",
-    "index_hinted_addition,False,plain,False": "bce9ea626d5f6878",
-    "multi_operand_addition,5,False": "f77187c203f5a541",
-    "multiplication,False,1": "203953c3dc8b375f",
-    "parity,False,False": "7dc90c5e249b4119",
-    "addition_scratchpad,False,4,uniform_values": "acfe3ff53f48ba14",
-    "encoder_addition,None,False,0,uniform": "d41d721ff9d30259",
-    "encoder_multiplication,None,False,0,1,False,uniform": "994d1f52d9cd374f",
-    "encoder_addition,9,True,0,shifted": "6ff458c1903f9700",
-    "encoder_addition,None,False,3,uniform_complexity": "6f2b260f3f00f1f9",
-    "encoder_addition,8,False,0,mixed": "99e23f111f7c8ed4",
-    "encoder_addition,None,False,0,no_carries": "697d1bb5c942d936",
-    "encoder_addition,None,False,0,cascades": "52da8352d9af2aab",
-    "encoder_addition,None,False,0,carry_runs": "6966ab32255a2aaa",
-    "encoder_multiplication,None,False,2,3,True,uniform": "cc547570751b4fd7",
-    "encoder_multiplication,9,True,0,1,False,shifted": "a97c358a51637fdb",
-    "encoder_multiplication,None,False,0,3,False,sparse": "1032d2fbfbc47645",
+    "addition,False,True,response_reversed": "a7b00233d41a0712",
+    "addition_scratchpad,False,10,partially_uniform": "c84c7cfae32d93c9",
+    "multiplication,False,2": "4d0272d0f1b658d0",
+    "index_hinted_addition,False,response_reversed,True": "56b1186d51e76a0c",
+    "minesweeper,False,0.1,0.25": "a68ffea29dfdb50e",
+    "multi_operand_addition,3,False": "04785d8000c74569",
+    "multiplication_scratchpad,False": "a4636772db80bff1",
+    "copy,False": "d481a33b9a8e5225",
+    "reverse,False": "fcc928479318c3ba",
+    "parity,False,True": "ee3c0f3e6eb095c4",
+    "subtraction,False": "2205d17879caaecd",
+    "addition,False,False,response_reversed": "c16857a1fd4cd928",
+    "addition,True,False,plain": "3a39a7e8e5032fb2",
+    "addition,False,True,all_reversed": "88c923bab59e308d",
+    "index_hinted_addition,False,plain,False": "d8ce0fea12c1da75",
+    "multi_operand_addition,5,False": "8b0e9b39534e4bb9",
+    "multiplication,False,1": "22ddf276b2aba51a",
+    "parity,False,False": "dd6603ea65b66532",
+    "addition_scratchpad,False,4,uniform_values": "176e8733dbdc829d",
+    "encoder_addition,None,False,0,uniform": "e212a06ea03ed420",
+    "encoder_multiplication,None,False,0,1,False,uniform": "2d81212336abd58c",
+    "encoder_addition,9,True,0,shifted": "649f5d364430b27c",
+    "encoder_addition,None,False,3,uniform_complexity": "83c43aeb9781d616",
+    "encoder_addition,8,False,0,mixed": "e53f55f969b788df",
+    "encoder_addition,None,False,0,no_carries": "9a98b1e3255762dc",
+    "encoder_addition,None,False,0,cascades": "60cfccef5579b983",
+    "encoder_addition,None,False,0,carry_runs": "c76b059f7f64d9b7",
+    "encoder_multiplication,None,False,2,3,True,uniform": "73f5544742fe7775",
+    "encoder_multiplication,9,True,0,1,False,shifted": "dff74a6fd315cf3c",
+    "encoder_multiplication,None,False,0,3,False,sparse": "993f138531e64c53",
 }
 
 
@@ -390,7 +447,6 @@ def test_trainer_takes_the_rows(arguments, tmp_path):
         output_dir=tmp_path / "run",
         max_steps=2,
         per_device_train_batch_size=16,
-        remove_unused_columns=False,
         report_to="none",
         use_cpu=True,
         disable_tqdm=True,
@@ -423,6 +479,7 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"min_length": 4, "max_length": 3}, "max_length must be an integer from 4 to 1,000,000, got 3"),
         ({"max_length": "30"}, "max_length must be an integer from 3 to 1,000,000, got '30'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"messages": "yes"}, "messages must be True or False, got 'yes'"),
         ({"num_proc": 0}, "num_proc must be an integer of at least 1, got 0"),
         ({"num_proc": 2}, "num_proc is for datasets on disk"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
@@ -431,6 +488,9 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"task": "encoder_multiplication", "sampling": "cascades"}, "sampling 'cascades' is unknown"),
         ({"task": ["addition"]}, "task .'addition'. is unknown"),
         ({"split": datasets.Split.ALL}, "split 'all' is unknown"),
+        ({"split": "train[:10%]"}, "parts of splits are for datasets on disk"),
+        ({"split": "train[:200%]", "streaming": False}, "Percent slice boundaries"),
+        ({"split": "train[x]", "streaming": False}, "Unrecognized instruction format"),
         ({"max_length": 10**9}, "max_length must be an integer from 3 to 1,000,000, got 1,000,000,000"),
         ({"task": "minesweeper", "max_length": 10**5}, "max_length must be an integer from 3 to 2,000, got 100,000"),
         ({"num_samples": 10**13}, "num_samples must be an integer from 1 to 68,719,476,736, got 10,000,000,000,000"),
@@ -445,8 +505,3 @@ def test_bad_arguments_are_named_before_anything_is_made(arguments, message, tmp
     with pytest.raises(ValueError, match=message):
         load(**arguments, cache_dir=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_rows_of_an_unknown_family_are_not_taken_for_a_decoders():
-    with pytest.raises(ValueError, match="rows must have the column labels or query_length, got tokens, answer"):
-        collate_rows([{"tokens": [1, 2], "answer": "3"}])

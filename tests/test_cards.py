@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets import DatasetInfo, Features, Value
 from huggingface_hub import HfApi, ModelCard
 
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
@@ -309,10 +310,14 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
     assert not re.search(r"\n\n\n|  \w| \n", head.partition("    tokens")[0].partition("# baseline")[2])
 
 
+def info_of(**columns) -> DatasetInfo:
+    return DatasetInfo(features=Features({name: Value(kind) for name, kind in columns.items()}))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_card_of_every_dataset_has_no_holes(name):
     card = render_dataset_card(
-        name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"short": {"tokens": "list"}}, 0
+        name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"short": info_of(input_ids="uint8")}, 0
     )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
@@ -322,8 +327,8 @@ def test_the_card_of_every_dataset_has_no_holes(name):
 
 
 def dataset_card(task, configurations, num_samples, columns=None) -> str:
-    columns = columns or {name: {"tokens": "list"} for name in configurations}
-    return render_dataset_card(task, "user/sums", configurations, num_samples, columns, 0)
+    infos = {name: info_of(**(columns or {}).get(name, {"input_ids": "uint8"})) for name in configurations}
+    return render_dataset_card(task, "user/sums", configurations, num_samples, infos, 0)
 
 
 def test_the_card_of_a_dataset_without_training_problems_loads_what_there_is():
@@ -337,12 +342,13 @@ def test_the_card_of_a_dataset_without_training_problems_loads_what_there_is():
 def test_the_card_of_a_dataset_says_which_configuration_has_what():
     configurations = {"short": {"max_length": 4}, "plain": {"max_length": 9, "order": "plain"}}
     columns = {
-        "short": {"tokens": "List(uint8)", "ids": "int16"},
-        "plain": {"tokens": "List(uint8)", "ids": "int32", "new": "x"},
+        "short": {"prompt": "string", "coupled_position_ids": "int16"},
+        "plain": {"prompt": "string", "coupled_position_ids": "int32", "new": "string"},
     }
     card = dataset_card("addition", configurations, {"train": 5}, columns)
-    assert "| `tokens` | `List(uint8)` |\n" in card
-    assert "| `ids` | `int16` in `short`; `int32` in `plain` |\n" in card and "| `new` | `x` in `plain` |" in card
+    assert "| `prompt` | `Value('string')` | the text that a model is given |\n" in card
+    assert "| `coupled_position_ids` | `Value('int16')` in `short`; `Value('int32')` in `plain` | position ids; " in card
+    assert "| `new` | `Value('string')` in `plain` |  |" in card
     assert "rule `addition` in `short`; `addition_plain` in `plain`. They are the smallest" in card
 
 

@@ -413,7 +413,7 @@ def test_ask_prints_a_board_in_rows(tmp_path, capsys):
     [
         (["--lengths", "ten"], "lengths 'ten'"),
         (["--lengths", "3", "--lengths_b", "x"], "lengths 'x'"),
-        (["--num_samples", "0"], "--num_samples must be at least 1, got 0"),
+        (["--num_samples", "0"], "--num_samples must be an integer of at least 1, got 0"),
         (["--certify", "--ask", "1+1"], "ask one at a time"),
         (["--dataset", "user/sums"], "is for --update_card"),
         (["--update_card", "--sampling", "cascades"], "leave out --sampling"),

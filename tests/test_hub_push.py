@@ -10,6 +10,7 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
+from datasets.distributed import split_dataset_by_node
 from huggingface_hub import HfApi, constants
 from loopback_hub import LARGE_SUFFIXES, port_of_nobody
 from safetensors.torch import load_file, save_file
@@ -598,6 +599,25 @@ def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, t
     read = datasets.load_dataset("parquet", data_files=[str(tmp_path / Path(part).name) for part in parts], split="train")
     made = load_task_dataset("addition", split="train", num_samples=40, seed=3, max_length=6, streaming=True)
     assert list(read) == list(made)
+
+
+def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hub, api, monkeypatch, tmp_path):
+    monkeypatch.setattr(push, "FEWEST_ROWS", 10)
+    push_sums(api)
+    for path, content in held(hub, "user/sums", "dataset").items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    for name, arguments in CONFIGURATIONS.items():
+        info = datasets.load_dataset_builder(str(tmp_path), name, cache_dir=str(tmp_path / "cache")).info
+        assert info.features == load_task_dataset("addition", num_samples=1, streaming=True, **arguments).features
+        assert {split: own.num_examples for split, own in info.splits.items()} == NUM_SAMPLES
+        assert info.download_size == sum(file.stat().st_size for file in (tmp_path / name).glob("*.parquet"))
+    stream = datasets.load_dataset(str(tmp_path), "short", split="train", streaming=True)
+    nodes = [list(split_dataset_by_node(stream, rank, 2)) for rank in range(2)]
+    assert stream.num_shards == 4
+    assert sorted(row["prompt"] for node in nodes for row in node) == sorted(row["prompt"] for row in stream)
+    part = datasets.load_dataset(str(tmp_path), "short", split="train[:10%]", cache_dir=str(tmp_path / "cache"))
+    assert list(part) == list(stream)[:4]
 
 
 @pytest.mark.parametrize(

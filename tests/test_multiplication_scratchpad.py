@@ -7,7 +7,7 @@ import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiplicationScratchpad, make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.splits import split_of
+from longhand.data.splits import problem_keys, split_of
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import PAD, SEPARATE_EOS, decode
@@ -105,7 +105,7 @@ def test_one_length_or_two_stand_for_the_sizes_of_a_problem():
 def test_short_draws_belong_to_the_asked_split(split, lengths):
     lengths = np.tile(lengths, (300, 1))
     digits = MultiplicationScratchpad().draw(make_generator(0), lengths, split)
-    assert (split_of(digits, lengths) == SPLITS.index(split)).all()
+    assert (split_of(problem_keys(digits, lengths)) == SPLITS.index(split)).all()
 
 
 def test_evaluation_batches_supervise_the_whole_scratchpad():

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from transformers import AutoModelForCausalLM
 
-from longhand.data.collator import CouplingCollator
+from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.columns import character_table, list_column, text_column
 from longhand.data.families.family import Family, register_family
 from longhand.data.formatting import Examples
@@ -143,10 +143,10 @@ class Decoder(Family):
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
     def columns(self, task, digits, lengths, position_id_type, generator):
-        """Its own columns are `query_length`, the position ids, and `supervised` if not all tokens of the response count.
+        """Its own columns are `query_length`, the number of tokens of the query, and the position ids.
 
-        `query_length` is the number of tokens of the query. Position ids follow from the task's coupling rule. They are one
-        column `position_ids`, or `position_ids_0`, `position_ids_1`, ... for a rule of several levels.
+        Position ids follow from the task's coupling rule. They are one column `coupled_position_ids`, or
+        `coupled_position_ids_0`, `coupled_position_ids_1`, ... for a rule of several levels. A model derives them by itself.
         """
         examples = task.format(digits, lengths)
         tokens, query_lengths = examples.tokens, examples.query_lengths
@@ -156,21 +156,27 @@ class Decoder(Family):
         present = tokens[masked] != PAD
         ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
         columns = {
-            "tokens": list_column(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
+            "input_ids": list_column(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
+            "labels": list_column(self._labels(task, examples), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        if examples.supervised is not None:
-            columns["supervised"] = list_column(np.broadcast_to(examples.supervised, tokens.shape), present)
         position_ids = planned_position_ids(task.coupling, examples, lengths).astype(position_id_type)
         levels = position_ids.shape[1]
         for level in range(levels):
-            name = f"position_ids_{level}" if levels > 1 else "position_ids"
+            name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"
             columns[name] = list_column(np.broadcast_to(position_ids[:, level], tokens.shape), present)
         columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), _CHARACTERS)
-        response = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), _CHARACTERS)
-        columns["answer"] = task.reader.read_column(response)
+        columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), _CHARACTERS)
+        columns["answer"] = task.reader.read_column(columns["completion"])
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
+
+    def _labels(self, task, examples: Examples) -> np.ndarray:
+        """Labels (count, columns) as `CouplingCollator` gives them; at padding they may be anything."""
+        kind = np.min_scalar_type(-max(task.vocab_size, -IGNORED))
+        query = np.arange(examples.tokens.shape[1]) < examples.query_lengths[: 1 if examples.same_layout else None, None]
+        ignored = query if examples.supervised is None else query | ~examples.supervised
+        return np.where(ignored, kind.type(IGNORED), examples.tokens.astype(kind))
 
     def collator(self, config):
         return CouplingCollator.for_evaluation(config)

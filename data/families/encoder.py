@@ -66,17 +66,19 @@ class Encoder(Family):
         )
 
     def columns(self, task, digits, lengths, position_id_type, generator):
-        """Its own column is `labels`: the class of each token, -100 if the token is not supervised."""
+        """Labels are the class of each token; the completion is their text."""
         _, field_width = task.field_widths(int(lengths[:, 0].max()))
         examples = task.write(digits, field_width, generator)
         tokens, labels = examples.tokens, examples.labels
         present = tokens != PAD
         written = number_lengths(digits).astype(np.int32)
+        completion = text_column(list_column(labels, labels != IGNORED), _LABEL_CHARACTERS)
         return {
-            "tokens": list_column(tokens, present),
+            "input_ids": list_column(tokens, present),
             "labels": list_column(labels, present),
             "prompt": text_column(list_column(tokens, present), _CHARACTERS),
-            "answer": task.reader.read_column(text_column(list_column(labels, labels != IGNORED), _LABEL_CHARACTERS)),
+            "completion": completion,
+            "answer": task.reader.read_column(completion),
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
         }
 

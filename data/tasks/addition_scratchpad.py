@@ -10,7 +10,7 @@ from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeig
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
-from longhand.data.splits import split_of
+from longhand.data.splits import problem_keys
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import ONES_FIRST
@@ -129,15 +129,15 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
         return lengths
 
-    def split_of(self, digits, lengths):
-        split = np.full(len(digits), -1, dtype=np.int8)
+    def problem_keys(self, digits, lengths):
+        keys = np.zeros(len(digits), dtype=np.uint64)
         most = self.partitioned_digits
         short = np.flatnonzero(lengths.sum(axis=1) <= most)
-        # Always pad to the most operands of a short problem: its split must not depend on the width of this array.
+        # Always pad to the most operands of a short problem: its key must not depend on the width of this array.
         room = (0, max(0, most - digits.shape[1]))
         short_digits = np.pad(digits[short, :most, :most], ((0, 0), room, (0, 0)))
-        split[short] = split_of(short_digits, np.pad(lengths[short, :most], ((0, 0), room)), most)
-        return split
+        keys[short] = problem_keys(short_digits, np.pad(lengths[short, :most], ((0, 0), room)), most)
+        return keys
 
     def format(self, digits, lengths):
         """Cost is linear in the number of tokens."""

@@ -11,7 +11,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
-from longhand.data.splits import make_generator, split_of
+from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
@@ -75,8 +75,8 @@ class EncoderTask(Task):
     def longest_lengths(self, max_length):
         return self.sample_lengths(make_generator("longest"), 1, 1, max_length)
 
-    def split_of(self, digits, lengths):
-        return split_of(digits, number_lengths(digits), self.partitioned_digits)
+    def problem_keys(self, digits, lengths):
+        return problem_keys(digits, number_lengths(digits), self.partitioned_digits)
 
     @property
     def for_evaluation(self):

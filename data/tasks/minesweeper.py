@@ -103,13 +103,13 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         most = np.floor(np.round(self.max_mine_ratio * cells, 6)).astype(np.int64)
         return np.minimum(fewest, most), most
 
-    def split_of(self, digits, lengths):
+    def problem_keys(self, digits, lengths):
         """A hash decides for boards of every size: there are not many boards with few mines, even if they are large."""
         cells = lengths.sum(axis=1)
         longest = int(cells.max(initial=0))
         in_row = np.zeros((len(digits), 1, longest), dtype=np.uint8)
         in_row[np.arange(longest) < cells[:, None, None]] = digits[np.arange(digits.shape[2]) < lengths[:, :, None]]
-        return super().split_of(in_row, cells[:, None])
+        return super().problem_keys(in_row, cells[:, None])
 
     def format(self, digits, lengths):
         width, height = self.one_size(lengths)

@@ -15,7 +15,7 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, Co
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
-from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, split_of
+from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.pair_maps import Window
@@ -100,7 +100,11 @@ class Task(Lengths, ABC):
 
     def split_of(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The split of each problem, see `splits.split_of`."""
-        return split_of(digits, lengths, self.partitioned_digits)
+        return split_of(self.problem_keys(digits, lengths))
+
+    def problem_keys(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """A hash of each problem that belongs to one split, else 0; see `splits.problem_keys`."""
+        return problem_keys(digits, lengths, self.partitioned_digits)
 
     def draw(self, generator: np.random.Generator, lengths: np.ndarray, split: str) -> np.ndarray:
         """Operands (count, operands, width) of these lengths that belong to a split.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from datasets import DatasetInfo
+from datasets.info import DatasetInfosDict
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from longhand.data import Task, build_task
@@ -10,13 +12,27 @@ from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.wording import by_configuration, format_fields
 
+COLUMNS = {
+    "input_ids": "the tokens of the whole problem, with its answer, without padding",
+    "labels": "what a model learns at these tokens, -100 where nothing",
+    "prompt": "the text that a model is given",
+    "completion": "the text that a model writes, in its own format, without the end token",
+    "messages": "prompt and completion as a conversation",
+    "answer": "the answer as a person writes it; no model writes it",
+    "operand_lengths": "the size of each operand",
+    "query_length": "tokens of the prompt, with the first `$`",
+    "coupled_position_ids": "position ids; models derive them, so training needs no such column",
+    "longest_cascade": "most columns that one carry passes through",
+}
+"""What a column holds; those of several levels of position ids have their number at the end."""
+
 
 def render_dataset_card(
     task: str,
     repo_id: str,
     configurations: dict[str, dict[str, Any]],
     num_samples: dict[str, int],
-    columns: dict[str, dict[str, Any]],
+    infos: dict[str, DatasetInfo],
     seed: int,
 ) -> str:
     """The card of a generated dataset.
@@ -24,8 +40,9 @@ def render_dataset_card(
     Args:
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
         num_samples: examples of each split.
-        columns: the types of a configuration's columns, by its name.
+        infos: the types of a configuration's columns and the sizes of its splits, by its name.
     """
+    columns = {name: info.features for name, info in infos.items()}
     tasks = {name: _task_of(task, arguments) for name, arguments in configurations.items()}
     (default, arguments), *_ = configurations.items()
     first = tasks[default]
@@ -44,6 +61,7 @@ def render_dataset_card(
             for name in configurations
         ],
     )
+    DatasetInfosDict(infos).to_dataset_card_data(data)
     given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": seed}.items())
     split, count = next(iter(num_samples.items()))
     card = DatasetCard.from_template(
@@ -61,6 +79,7 @@ def render_dataset_card(
             column: by_configuration({name: f"`{own[column]}`" for name, own in columns.items() if column in own}, columns)
             for column in dict.fromkeys(column for own in columns.values() for column in own)
         },
+        meanings=COLUMNS,
         split=split,
         added_columns=family.dataset_columns(first),
         note=family.dataset_note(tasks),
@@ -72,9 +91,9 @@ def render_dataset_card(
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:
-    """The task in a configuration's format. All arguments of a configuration except the lengths are fields of the format."""
-    lengths = ("min_length", "max_length")
-    return build_task(name, **{field: value for field, value in arguments.items() if field not in lengths})
+    """The task in a configuration's format. All arguments of a configuration except three are fields of the format."""
+    others = ("min_length", "max_length", "messages")
+    return build_task(name, **{field: value for field, value in arguments.items() if field not in others})
 
 
 def _size_category(count: int) -> str:

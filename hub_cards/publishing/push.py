@@ -47,6 +47,8 @@ DATASET_FILE = rf"[^/]+/({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.parquet"
 """Paths of a dataset's files, as a regular expression."""
 
 ROWS_PER_FILE = 500_000
+FEWEST_FILES, FEWEST_ROWS = 8, 1000
+"""A split has this many files, so that several nodes read different ones, if each then has this many rows."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
 
@@ -320,19 +322,21 @@ def dataset_publication(
 
     def make_files(place: Path, pushed: PushedResults) -> Files:
         files: Files = {}
-        columns = {}
+        infos = {}
         for name, arguments in configurations.items():
             options = {"num_samples": num_samples, "seed": seed, "cache_dir": str(place / "cache"), **arguments}
             made = load_task_dataset(task, split=None, **options)
-            columns[name] = next(iter(made.values())).features
+            infos[name] = info = next(iter(made.values())).info.copy()
+            info.download_size = 0
             for split, dataset in made.items():
-                parts = -(-len(dataset) // ROWS_PER_FILE)
+                parts = max(1, -(-len(dataset) // ROWS_PER_FILE), min(FEWEST_FILES, len(dataset) // FEWEST_ROWS))
                 for part in range(parts):
                     path = f"{name}/{split}-{part:05d}-of-{parts:05d}.parquet"
                     (place / path).parent.mkdir(parents=True, exist_ok=True)
                     dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
                     files[path] = place / path
-        card = render_dataset_card(task, repo_id, configurations, num_samples, columns, seed)
+                    info.download_size += (place / path).stat().st_size
+        card = render_dataset_card(task, repo_id, configurations, num_samples, infos, seed)
         return files | {CARD_FILE: card.encode()}
 
     return Publication(repo_id, "dataset", f"{task}, seed {seed}", is_dataset_file, make_files)

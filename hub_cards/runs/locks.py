@@ -37,6 +37,8 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
     Raises:
         ValueError: another process holds the folder, it is a file, or it cannot be written.
     """
+    if "\0" in str(folder):
+        raise ValueError(f"{str(folder)!r} is no name of a folder")
     made: list[Path] = []
     try:
         if folder.exists() and not folder.is_dir():

@@ -12,6 +12,9 @@ from .counting import summarize
 IGNORED = -100
 """Reference tokens with this id do not count."""
 
+_NOT_GIVEN = -1
+"""The length of a problem whose length is not given."""
+
 _DESCRIPTION = """
 The share of sequences that are predicted without a single wrong token, in all and by the length of the
 problem, with 95% intervals (Wilson, 1927). The predictions may come from correct prefixes, in one forward pass: they have
@@ -22,7 +25,8 @@ _INPUTS_DESCRIPTION = """
 Args:
     predictions (`list` of `list` of `int`): predicted token ids of each sequence.
     references (`list` of `list` of `int`): right token ids, each list as long as its prediction; -100 does not count.
-    lengths (`list` of `int`): length of each problem, such as the digits of its operands.
+    lengths (`list` of `int`, optional): length of each problem, such as the digits of its operands; by default the number of
+        its tokens that count.
 
 Returns:
     `dict` of `exact_match` and `token_accuracy` (0 to 1; `None` if there are no sequences), the number `count` of
@@ -55,6 +59,21 @@ class ExactMatchByLength(evaluate.Metric):
             features=datasets.Features({"predictions": tokens, "references": tokens, "lengths": datasets.Value("int64")}),
         )
 
+    def compute(self, *, predictions=None, references=None, lengths=None, **options):
+        """The results of these sequences, or of all that were added."""
+        if references is not None and lengths is None:
+            lengths = [_NOT_GIVEN] * len(references)
+        return super().compute(predictions=predictions, references=references, lengths=lengths, **options)
+
+    def add_batch(self, *, predictions=None, references=None, lengths=None):
+        """Add sequences, whose lengths may be left out."""
+        lengths = [_NOT_GIVEN] * len(references) if lengths is None else lengths
+        super().add_batch(predictions=predictions, references=references, lengths=lengths)
+
+    def add(self, **example):
+        """Add one sequence, whose length may be left out."""
+        super().add(**({"lengths": _NOT_GIVEN} | example))
+
     def _compute(self, predictions, references, lengths) -> dict[str, Any]:
         sizes, predicted_sizes = (np.fromiter(map(len, rows), np.int64) for rows in (references, predictions))
         if (different := np.flatnonzero(sizes != predicted_sizes)).size:
@@ -70,4 +89,5 @@ class ExactMatchByLength(evaluate.Metric):
         if (nothing := np.flatnonzero(tokens == 0)).size:
             raise ValueError(f"references must have tokens that count (not {IGNORED}), got none in sequence {nothing[0]}")
         wrong = np.bincount(row[counted & (predicted != right)], minlength=len(sizes))
-        return summarize(wrong == 0, tokens - wrong, tokens, np.asarray(lengths))
+        lengths = np.asarray(lengths)
+        return summarize(wrong == 0, tokens - wrong, tokens, np.where(lengths == _NOT_GIVEN, tokens, lengths))

@@ -1,0 +1,220 @@
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorForTokenClassification,
+    DataCollatorWithFlattening,
+    EvalPrediction,
+    Seq2SeqTrainer,
+    default_data_collator,
+)
+from transformers.integrations import neftune
+
+import longhand
+from longhand.data import build_task, collate_rows
+from longhand.modeling.vocabulary import PAD
+
+every_family = pytest.mark.parametrize("task", TASKS)
+
+
+def tokenizer_of(task):
+    task = build_task(task)
+    return task.family.tokenizer(task)
+
+
+def count_exact(prediction):
+    """What one writes without knowing this package; right for causal models in general."""
+    predicted, labels = prediction.predictions[:, :-1].argmax(-1), prediction.label_ids[:, 1:]
+    return {"exact_match": ((predicted == labels) | (labels == -100)).all(axis=1).mean()}
+
+
+@every_family
+def test_scores_are_right_for_several_lengths_with_and_without_the_helpers(task, tmp_path):
+    model = small_model(task)
+    rows = answered_by(model, some_rows(task, 20, streaming=True), right=15)
+    assert len({len(row["input_ids"]) for row in rows}) > 3
+    trainer = make_trainer(model, tmp_path, eval_dataset=rows)
+    expected = trainer.evaluate()["eval_exact_match"], trainer.evaluate()["eval_token_accuracy"]
+    tokens = sum(label >= 0 for row in rows for label in row["labels"])
+    assert expected == (0.75, pytest.approx((tokens - 5) / tokens))
+    trainer.preprocess_logits_for_metrics = None
+    assert trainer.evaluate()["eval_exact_match"] == expected[0]
+    if task == "addition":
+        trainer.compute_metrics = count_exact
+        assert trainer.evaluate()["eval_exact_match"] == expected[0]
+    trainer.compute_metrics = longhand.compute_metrics
+    trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
+    with pytest.raises(ValueError, match="pass preprocess_logits_for_metrics="):
+        trainer.evaluate()
+
+
+def test_scores_of_fewer_logits_than_labels_are_refused():
+    for logits in (torch.zeros(2, 3, 22), torch.zeros(2, 5, 15)):
+        with pytest.raises(ValueError, match="logits must be"):
+            longhand.preprocess_logits(logits, torch.zeros(2, 5).long())
+    with pytest.raises(ValueError, match="got none in example 1"):
+        longhand.compute_metrics(EvalPrediction(np.array([[1, 5, 5], [1, 0, 0]]), np.full((2, 9), -100)))
+
+
+@every_family
+def test_the_best_model_is_chosen_by_exact_match_with_default_columns(task, tmp_path):
+    """Most columns are not the model's, and `remove_unused_columns` is True by default."""
+    rows = some_rows(task, 32, cache_dir=str(tmp_path / "cache"))
+    options = {"max_steps": 4, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2, "save_steps": 2}
+    options |= {"load_best_model_at_end": True, "metric_for_best_model": "exact_match"}
+    trainer = make_trainer(small_model(task), tmp_path, rows, rows, **options)
+    trainer.train()
+    assert trainer.state.best_metric == 0.0 and trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+
+
+@every_family
+@pytest.mark.parametrize("kind", [DataCollatorForTokenClassification, DataCollatorForSeq2Seq])
+def test_collators_of_transformers_give_the_same_loss(task, kind, tmp_path):
+    rows = some_rows(task, 16, cache_dir=str(tmp_path / "cache"))
+    model, losses = small_model(task), []
+    for collator in (collate_rows, kind(tokenizer_of(task))):
+        metrics = make_trainer(model, tmp_path, eval_dataset=rows, collator=collator).evaluate()
+        losses.append((metrics["eval_loss"], metrics["eval_token_accuracy"]))
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_language_modelling_learns_the_whole_row(tmp_path):
+    rows = some_rows("addition", 8, cache_dir=str(tmp_path / "cache")).select_columns("input_ids")
+    model, tokenizer = small_model("addition"), tokenizer_of("addition")
+    # On the left, the first token would be learned after padding.
+    tokenizer.padding_side = "right"
+    own = datasets.Dataset.from_list([{"input_ids": row, "labels": [-100, *row[1:]]} for row in rows["input_ids"]])
+    losses = [
+        make_trainer(model, tmp_path, eval_dataset=evaluated, collator=collator).evaluate()["eval_loss"]
+        for evaluated, collator in (
+            (rows, DataCollatorForLanguageModeling(tokenizer, mlm=False)),
+            (own, collate_rows),
+        )
+    ]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+@every_family
+def test_flags_that_are_none_are_not_given(task):
+    """PEFT passes all of them."""
+    model, batch = small_model(task), collate_rows(list(some_rows(task, 4, streaming=True)))
+    flags = dict.fromkeys(("output_hidden_states", "output_attentions"))
+    torch.testing.assert_close(model(**batch, **flags).loss, model(**batch).loss)
+
+
+@every_family
+def test_rows_of_one_length_need_no_collator(task, tmp_path):
+    rows = some_rows(task, 16, streaming=True, **({"min_length": 6} if task == "addition" else {"text_tokens": 0}))
+    rows = [{name: row[name] for name in ("input_ids", "labels")} for row in rows]
+    assert default_data_collator(rows)["labels"].equal(collate_rows(rows)["labels"])
+    trainer = make_trainer(small_model(task), tmp_path, rows, max_steps=1, collator=default_data_collator)
+    assert np.isfinite(trainer.train().training_loss)
+
+
+@every_family
+def test_batches_hold_tensors_with_a_row_for_each_example(task):
+    rows = list(some_rows(task, 10, streaming=True))
+    batch = collate_rows(rows)
+    width = max(len(row["input_ids"]) for row in rows)
+    assert list(batch) == ["input_ids", "labels", "attention_mask"]
+    assert all(value.shape == (10, width) and value.dtype == torch.int64 for value in batch.values())
+    assert torch.equal(batch["attention_mask"], (batch["input_ids"] != PAD).long())
+    for row, tokens, labels in zip(rows, batch["input_ids"], batch["labels"], strict=True):
+        rest = width - len(row["input_ids"])
+        assert tokens.tolist() == row["input_ids"] + [PAD] * rest and labels.tolist() == row["labels"] + [-100] * rest
+
+
+def test_ids_of_a_row_are_passed_on_if_they_are_named_for_it():
+    rows = [row | {"position_ids": row["coupled_position_ids"]} for row in some_rows("addition", 6, streaming=True)]
+    model, batch = small_model("addition"), collate_rows(rows)
+    derived = {name: value for name, value in batch.items() if name != "position_ids"}
+    torch.testing.assert_close(model(**batch).loss, model(**derived).loss)
+
+
+def test_rows_of_earlier_versions_are_refused_with_the_new_names():
+    with pytest.raises(ValueError, match="columns input_ids and labels, got tokens, query_length: make datasets of"):
+        collate_rows([{"tokens": [1, 2], "query_length": 1}])
+
+
+@every_family
+def test_smoothed_labels_are_compared_with_the_tokens_that_predict_them(task, tmp_path):
+    rows = some_rows(task, 16, cache_dir=str(tmp_path / "cache"))
+    model = small_model(task)
+    plain, smoothed = (
+        make_trainer(model, tmp_path, eval_dataset=rows, label_smoothing_factor=factor).evaluate()["eval_loss"]
+        for factor in (0.0, 1e-9)
+    )
+    assert smoothed == pytest.approx(plain, rel=1e-4)
+
+
+@every_family
+def test_neftune_disturbs_every_token_on_its_own(task, tmp_path, monkeypatch):
+    shapes, disturb = [], neftune.neftune_post_forward_hook
+
+    def record(module, given, output):
+        shapes.append(tuple(output.shape))
+        return disturb(module, given, output)
+
+    monkeypatch.setattr(neftune, "neftune_post_forward_hook", record)
+    rows = some_rows(task, 4, cache_dir=str(tmp_path / "cache"))
+    trainer = make_trainer(small_model(task), tmp_path, rows, max_steps=1, neftune_noise_alpha=5.0)
+    assert np.isfinite(trainer.train().training_loss)
+    assert shapes == [(4, max(map(len, rows["input_ids"])), 16)]
+
+
+@every_family
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_rows_that_are_flattened_into_one_are_refused(task, smoothing, tmp_path):
+    rows = some_rows(task, 8, cache_dir=str(tmp_path / "cache"))
+    options = {"collator": DataCollatorWithFlattening(), "max_steps": 1, "label_smoothing_factor": smoothing}
+    with pytest.raises(ValueError, match="do not pack or flatten them"):
+        make_trainer(small_model(task), tmp_path, rows, **options).train()
+
+
+def test_prediction_with_generate_is_refused_by_name(tmp_path):
+    rows = some_rows("addition", 4, cache_dir=str(tmp_path / "cache"))
+    options = {"kind": Seq2SeqTrainer, "predict_with_generate": True}
+    with pytest.raises(ValueError, match="leave out predict_with_generate"):
+        make_trainer(small_model("addition"), tmp_path, eval_dataset=rows, **options).evaluate()
+
+
+def written_by_trl(rows, tmp_path):
+    """Loss and trained tokens of the supervised fine-tuning of TRL on these rows."""
+    from trl import SFTConfig, SFTTrainer
+
+    arguments = SFTConfig(
+        output_dir=str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, bf16=False,
+        per_device_train_batch_size=16, max_steps=1, save_strategy="no",
+    )  # fmt: skip
+    trainer = SFTTrainer(small_model("addition"), arguments, train_dataset=rows, processing_class=tokenizer_of("addition"))
+    return trainer.train().training_loss, [list(row) for row in trainer.train_dataset["labels"]]
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
+def test_text_and_tokens_are_the_same_to_trl(tmp_path):
+    rows = some_rows("addition", 16, cache_dir=str(tmp_path / "cache"))
+    written = written_by_trl(rows.select_columns(["prompt", "completion"]), tmp_path)
+    labels = [list(row) for row in rows["labels"]]
+    assert written[1] == written_by_trl(rows, tmp_path)[1] == labels
+    metrics = make_trainer(small_model("addition"), tmp_path, eval_dataset=rows, per_device_eval_batch_size=16).evaluate()
+    assert written[0] == pytest.approx(metrics["eval_loss"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_score_resume_and_shard_as_one(tmp_path):
+    tests = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [str(tests / "fine_tuning.py"), str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
