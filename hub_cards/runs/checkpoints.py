@@ -137,7 +137,7 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         )
     check_loaded(source, model, report)
     if unexpected := sorted(report["unexpected_keys"]):
-        raise ValueError(f"{source} is damaged: it holds weights that its model has not ({', '.join(unexpected)})")
+        raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({', '.join(unexpected)})")
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         model.config.update(task.family.format_options(task))
@@ -151,9 +151,9 @@ def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any]) ->
         report: the loading info of `from_pretrained`.
     """
     if missing := sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"]))):
-        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
+        raise ValueError(f"{source} is damaged: its weights files lack what config.json names ({', '.join(missing)})")
     if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
-        raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
+        raise ValueError(f"{source} is damaged: weights in .safetensors files are NaN or infinite ({', '.join(broken)})")
 
 
 def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
