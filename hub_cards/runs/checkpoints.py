@@ -137,7 +137,8 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         )
     check_loaded(source, model, report)
     if unexpected := sorted(report["unexpected_keys"]):
-        raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({', '.join(unexpected)})")
+        listed = ", ".join(unexpected)
+        raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({listed})")
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         model.config.update(task.family.format_options(task))
