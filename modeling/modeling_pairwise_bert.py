@@ -246,9 +246,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if position_ids is not None and input_ids is not None:
             check_indices(position_ids, input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
-        # A traced graph cannot depend on values, so it always has the mask.
-        shows_all = attention_mask is None or (not torch.compiler.is_compiling() and attention_mask.all())
-        hidden = None if shows_all else ~attention_mask.bool()
+        # A traced graph cannot depend on values, so it keeps every mask.
+        hidden = None if attention_mask is None else ~attention_mask.bool()
+        if hidden is not None and not torch.compiler.is_compiling() and not hidden.any():
+            hidden = None
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
         attention = self._attention_arguments(pair_maps, hidden, recorded, embeddings.dtype)
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))

@@ -18,7 +18,6 @@ from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
 from longhand.hub_cards.runs.sizes import check_model, check_training
 
-
 _OPTIMIZATION = ("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps")
 
 
@@ -202,7 +201,8 @@ def make_trainer(run: Run) -> BatchTrainer:
         trainer.create_optimizer_and_scheduler(training.max_steps)
     # Libraries raise whatever arguments that do not fit run into.
     except Exception as error:
-        chosen = ", ".join(f"{name} {getattr(training, name)!r}" for name in _OPTIMIZATION)
+        given = {name: getattr(training, name) for name in _OPTIMIZATION}
+        chosen = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
         raise ValueError(f"optimizer or schedule cannot be made ({chosen}): {one_line(error)}") from error
     return trainer
 
