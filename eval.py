@@ -205,7 +205,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
 def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
     """Load a checkpoint of this package, and check what is asked of it."""
     checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
-    warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
+    if not options.certify:
+        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
     if options.sampling is not None:
         checkpoint = resample(checkpoint, options.sampling)
     if options.position_maps:

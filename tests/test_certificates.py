@@ -523,6 +523,20 @@ def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_
     refuses_certificate(adder, "tokenizer.json")
 
 
+def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):
+    before = (adder / "certificate.json").read_bytes()
+    code = adder / "modeling_coupled_gpt.py"
+    code.write_text(code.read_text().replace("self.lm_head(", "-self.lm_head("))
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "did not write for this model" in line and ": modeling_coupled_gpt.py;" in line
+    assert (adder / "certificate.json").read_bytes() == before
+    load(adder).save_pretrained(adder)
+    evaluation.main([str(adder), "--certify", "--output_dir", str(adder.parent / "out")])
+    assert "Certified" in render_model_card(adder)
+
+
 def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
     """A word of each file: the recipe's format, and a certificate that names another one."""
     task = Addition(zero_padding=False).describe()
