@@ -537,6 +537,17 @@ def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_agai
     assert "Certified" in render_model_card(adder)
 
 
+def test_a_card_that_still_says_certified_is_named_when_the_model_is_not(adder, damaged, tmp_path, capsys):
+    slightly_wrong(damaged).save_pretrained(adder)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+    change_json(adder / "generation_config.json", max_new_tokens=3)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+
+
 def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
     """A word of each file: the recipe's format, and a certificate that names another one."""
     task = Addition(zero_padding=False).describe()
