@@ -17,6 +17,7 @@ from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
+from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
@@ -207,7 +208,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
 def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
     """Load a checkpoint of this package, and check what is asked of it."""
     checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
-    warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
+    if not options.certify:
+        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
     if options.sampling is not None:
         checkpoint = resample(checkpoint, options.sampling)
     if options.position_maps:
@@ -285,6 +287,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         rows.append(
             certify_checkpoint(checkpoint, place / CERTIFICATE_FILE if place else elsewhere, place, show_proof=single)
         )
+        if not rows[-1]["certified"] and (stale := stale_card(place)):
+            print(f"warning{stale}", file=sys.stderr)
     write_results(rows, folder / CERTIFICATES_FILE)
     if not all(row["certified"] for row in rows):
         raise SystemExit(1)
@@ -295,7 +299,14 @@ def remove_certificate(folder: Path | None) -> str:
     if folder is None or not (folder / CERTIFICATE_FILE).is_file():
         return ""
     (folder / CERTIFICATE_FILE).unlink()
-    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed"
+    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed{stale_card(folder)}"
+
+
+def stale_card(folder: Path | None) -> str:
+    """Return what to say if the card in a folder calls a model certified that is not; nothing if it does not."""
+    if folder is None or not (card := folder / CARD_FILE).is_file() or b"**Certified.**" not in card.read_bytes():
+        return ""
+    return f": {card} still says Certified, python -m longhand.hub_cards.cards {folder} writes it anew"
 
 
 def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

@@ -103,7 +103,7 @@ class PromptFormat:
     def mend(self, text: str) -> str | None:
         """Return the legal prompt with the numbers of this text, padded or stripped; None if none is found."""
         if self.response is not None:
-            text = text.removeprefix("$").partition("=")[0] + "="
+            text = text.lstrip("$").partition("=")[0] + "="
         return next((prompt for prompt in self._rewritten(text) if self.prompt_fault(prompt) is None), None)
 
     def _rewritten(self, prompt: str) -> Iterator[str]:

@@ -374,7 +374,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
 
     Args:
-        name: how its results refer to it, if that is known; by default the folder's own name.
+        name: how its results refer to it, if that is known; by default the name that they give these weights, since a
+            folder may be renamed, else the folder's own name.
 
     Raises:
         ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
@@ -392,8 +393,9 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
     task = _read_task(recipe, folder / RECIPE_FILE)
     model = _load_published(folder, task)
-    name = name or folder.resolve().name
-    weights = {name: hash_weights(model)}
+    own = hash_weights(model)
+    name = name or _measured_name(folder, own) or folder.resolve().name
+    weights = {name: own}
     if (best := folder / BEST_FOLDER).is_dir():
         check_side_files(best)
         weights[f"{name}/{BEST_FOLDER}"] = hash_weights(best_model := _load_published(best, task))
@@ -413,6 +415,14 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         weights=weights,
         has_plot=(folder / PLOT_FILE).is_file(),
     )
+
+
+def _measured_name(folder: Path, weights: str) -> str | None:
+    """Return how the results in a folder refer to these weights, those of its last checkpoint; None if they do not."""
+    file = folder / RESULTS_FILE
+    rows = read_results(file) if file.is_file() else []
+    named = [row["model"] for row in rows if row.get("weights") == weights]
+    return next((name for name in named if not name.endswith(f"/{BEST_FOLDER}")), None)
 
 
 def _load_published(folder: Path, task: Task) -> PreTrainedModel:
