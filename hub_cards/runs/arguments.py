@@ -256,6 +256,10 @@ class Parser(HfArgumentParser):
             return self.parse_dict(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
+        except ValueError as error:
+            # The choices of an enumeration come without the argument's name.
+            named = [name for name, value in given.items() if str(error).startswith(f"{value} is not a valid ")]
+            raise ValueError(": ".join([*named[:1], str(error)])) from error
 
 
 @dataclass(frozen=True)
