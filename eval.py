@@ -67,6 +67,12 @@ MOST_LENGTHS = 10_000
 MOST_MAPS = 100
 """Most problems over which attention maps are averaged."""
 
+MEASURING = (
+    *("lengths", "lengths_b", "num_samples", "seed", "sampling", "decode", "output_places", "attentions", "position_maps"),
+    *("update_card", "prompt", "shots"),
+)
+"""Options that only an evaluation takes, not a question or a certificate."""
+
 EXAMPLES = """examples
   python eval.py outputs/addition --lengths 10:200:10
   python eval.py user/name --ask "653+49"
@@ -166,16 +172,18 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--seed", options.seed, 0, LARGEST)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
+    if options.certify or options.ask is not None:
+        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
+        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
+            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
     if options.dataset is not None:
         if not options.update_card:
             raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
         check_repo_id(options.dataset)
     if options.shots is not None and options.prompt != "few_shot":
         raise ValueError(f"--shots {options.shots} is for --prompt few_shot, got --prompt {options.prompt or 'plain'}")
-    if options.update_card:
-        given = {"--ask": options.ask is not None, "--certify": options.certify, "--sampling": options.sampling is not None}
-        if conflicts := [option for option, is_given in given.items() if is_given]:
-            raise ValueError(f"--update_card adds accuracy on the task's own problems to a card: leave out {conflicts[0]}")
+    if options.update_card and options.sampling is not None:
+        raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
     check_output(options)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .prompt_formats import PromptFormat
+from .prompt_formats import read_format
 
 
 @strict
@@ -26,12 +26,8 @@ class TaskConfig(PreTrainedConfig):
 
     def validate_prompt_format(self):
         """Check `prompt_format`; `@strict` calls this method."""
-        if self.prompt_format is None:
-            return
-        try:
-            PromptFormat(**self.prompt_format)
-        except TypeError as error:
-            raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {self.prompt_format}") from error
+        if self.prompt_format is not None:
+            read_format(self.prompt_format)
 
 
 def check_at_least_one(config: PreTrainedConfig, names: Iterable[str]) -> None:

@@ -176,7 +176,10 @@ class CoupledGPTConfig(TaskConfig):
             )
         levels = COUPLING_RULES[self.coupling].levels
         if self.position_levels != levels:
-            raise ValueError(f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}")
+            raise ValueError(
+                f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}: "
+                "a saved model keeps its number of levels"
+            )
 
     def _check_relation_range(self):
         levels, bounds = self.position_levels, self.relation_range

@@ -287,6 +287,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
 
     def __init__(self, config: CoupledGPTConfig):
         super().__init__(config)
+        # `from_pretrained` changes fields after the configuration was checked.
+        config.validate_architecture()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_encoding = POSITION_ENCODINGS[config.position_encoding](config)
         self.layers = nn.ModuleList(CoupledGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers))

@@ -126,6 +126,18 @@ class PromptFormat:
                 yield _join(around, kept, example, fill, self.ones_first)
 
 
+def read_format(values: dict) -> PromptFormat:
+    """Return the format that a configuration holds as a mapping.
+
+    Raises:
+        ValueError: a field is missing or unknown, or its value is not legal.
+    """
+    try:
+        return PromptFormat(**values)
+    except TypeError as error:
+        raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {values}") from error
+
+
 def _type_name(kind) -> str:
     return {bool: "True or False", int: "an integer"}.get(kind, "text")
 
@@ -153,7 +165,7 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
     """
     if config.prompt_format is None:
         return
-    prompt_format = PromptFormat(**config.prompt_format)
+    prompt_format = read_format(config.prompt_format)
     is_encoder = prompt_format.response is None
     characters = _ENCODER_CHARACTERS if is_encoder else _DECODER_CHARACTERS
     end = characters[config.eos_token_id] if whole and not is_encoder else ""

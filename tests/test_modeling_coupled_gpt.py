@@ -297,3 +297,9 @@ def test_trainer_keeps_the_columns_that_forward_reads(model_class, config, tmp_p
     arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
     next(iter(Trainer(model_class(config), arguments, data_collator=collate, train_dataset=rows).get_train_dataloader()))
     assert columns <= kept and "operands" not in kept
+
+
+def test_a_saved_model_cannot_be_loaded_with_a_rule_of_another_number_of_levels(tmp_path):
+    CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="coupling 'subtraction' has 2 level"):
+        CoupledGPTForCausalLM.from_pretrained(tmp_path, coupling="subtraction")

@@ -368,3 +368,10 @@ def test_the_certified_adder_refuses_what_it_would_answer_wrongly(main_job):
     for text in ("653+49=", "007+1=", "1+4= ", "1+4=="):
         with pytest.raises(ValueError, match="write '"):
             checkpoint.model.generate(**checkpoint.tokenizer(text, return_tensors="pt"))
+
+
+def test_a_format_that_is_damaged_after_loading_is_refused_by_name():
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16))
+    model.config.prompt_format = {"pattern": "[0-9]+=", "sample": "1="}
+    with pytest.raises(ValueError, match="prompt_format must hold the fields of a PromptFormat"):
+        model.generate(torch.tensor([[10, 1, 11, 1, 12]]))

@@ -440,7 +440,7 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
     if training.eval_steps != int(training.eval_steps or 0):
         raise ValueError(f"eval_steps must be a whole number, got {training.eval_steps}")
     if training.fp16 and training.device.type == "cpu":
-        raise ValueError("fp16 needs a GPU: use bf16, with use_cpu, on a CPU")
+        raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
     if training.torch_compile:
         _check_compilation(training)
     if training.until_certified and data.num_train_samples is not None:

@@ -105,7 +105,7 @@ def is_finished(one: StudyRun, folder: Path) -> bool:
 
 
 def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None]) -> list[str]:
-    """Train runs, some at a time, with a line at the begin and at the end of each. Return the names of those that failed."""
+    """Train runs, some at a time, and say when each begins and how it ends. Return the names of those that failed."""
     failed, lock = [], threading.Lock()
 
     def train_one(one: StudyRun) -> None:
