@@ -230,6 +230,8 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 class CoupledGPTPreTrainedModel(PreTrainedModel):
     config: CoupledGPTConfig
     base_model_prefix = "model"
+    # Tags of the cards that Trainer and `push_to_hub` write.
+    model_tags = ["longhand"]  # noqa: RUF012
     supports_gradient_checkpointing = True
     _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012

@@ -172,6 +172,8 @@ class PairwiseBertModelOutput(BaseModelOutput):
 class PairwiseBertPreTrainedModel(PreTrainedModel):
     config: PairwiseBertConfig
     base_model_prefix = "model"
+    # Tags of the cards that Trainer and `push_to_hub` write.
+    model_tags = ["longhand"]  # noqa: RUF012
     supports_gradient_checkpointing = True
     _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
     _supports_sdpa = True
