@@ -130,7 +130,7 @@ def assert_measured(files, name, steps):
     assert {result.dataset_type for result in card.data.eval_results} == {"user/sums"}
     assert {result.dataset_config for result in card.data.eval_results} == {"length_3", "length_5"}
     assert (recipe["task"], recipe["max_steps"], recipe["batch_size"], recipe["learning_rate"]) == (name, 4, 4, 0.01)
-    assert {"tokenizer.json", "results.jsonl", "accuracy.png", "coupling.py"} <= files.keys()
+    assert {"tokenizer.json", "results.jsonl", "accuracy.png", "vocabulary.py"} <= files.keys()
 
 
 @every_family

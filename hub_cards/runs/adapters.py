@@ -45,7 +45,8 @@ class Adapter:
         if not isinstance(adapted.base_model, BaseTuner):
             raise ValueError(f"an adapter of the kind {config.peft_type.value} cannot be merged into weights")
         weights = load_file(self.folder / ADAPTER_WEIGHTS)
-        if model.config.tie_word_embeddings and any("embed_tokens" in name or "lm_head" in name for name in weights):
+        tied = getattr(model.config, "tie_word_embeddings", False)
+        if tied and any("embed_tokens" in name or "lm_head" in name for name in weights):
             raise ValueError("it changes embeddings that are tied to the output matrix, so it cannot be merged into weights")
         missing = sorted(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False).keys() - weights.keys())
         unexpected = sorted(peft.set_peft_model_state_dict(adapted, weights).unexpected_keys)
