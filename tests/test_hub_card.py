@@ -79,7 +79,7 @@ def test_a_folder_that_trainer_left_is_evaluated_and_pushed(name, hub, api, tmp_
     evaluation.main(["model", "--lengths", "3", "--num_samples", "4"])
     card_command.main(["model"])
     card = (folder / "README.md").read_text()
-    assert "Not known: there is no `recipe.yaml`" in card and "built" not in card and "recipe.yaml</code>" not in card
+    assert "Not known: no `recipe.yaml` says how." in card and "built" not in card and "recipe.yaml</code>" not in card
     assert "## Reproduce" not in card
     command.main(["model", "model", "user/model"])
     shown = capsys.readouterr().out
