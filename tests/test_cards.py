@@ -144,6 +144,18 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
     assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
 
 
+def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypatch):
+    shutil.copytree(folder, folder / "best", ignore=shutil.ignore_patterns("results.jsonl"))
+    model = CoupledGPTForCausalLM.from_pretrained(folder)
+    model.lm_head.weight.data *= 2
+    model.save_pretrained(folder / "best")
+    write_results([*ROWS, row(5, 0.625, model="adder/best")], folder / "results.jsonl")
+    assert "| 5 | 0.6250 |" in render_model_card(folder)
+    certify_by_hand(folder, monkeypatch)
+    card = render_model_card(folder)
+    assert "0.6250" not in card and "are left out: the last checkpoint is proved right at every length." in card
+
+
 def test_without_results_nothing_is_claimed(folder):
     (folder / "results.jsonl").unlink()
     card = render_model_card(folder)
