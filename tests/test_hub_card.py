@@ -27,28 +27,29 @@ OWN = {name: build_task(name, **({} if name == "addition" else {"text_tokens": 3
 every_family = pytest.mark.parametrize("name", NAMES)
 
 PUSHES = """
+import sys
+
 import longhand
 from fine_tuning import make_trainer, some_rows
 from longhand import eval as evaluation
 from longhand.data import TASKS
 
-for name in ("addition", "encoder_addition"):
+names, places = (word.split(",") for word in sys.argv[1:])
+for name in names:
     rows, family = some_rows(name, 32, cache_dir="cache"), TASKS[name].family
     base = f"user/{name}"
-    plain = make_trainer(
-        family.auto_class.from_pretrained(base), f"{name}-plain", rows, max_steps=2, hub_model_id=f"{base}-plain"
-    )
-    plain.processing_class = family.tokenizer(TASKS[name]())
-    plain.train()
-    plain.push_to_hub()
-    evaluation.main([f"{base}-plain", "--lengths", "3", "--num_samples", "4", "--output_dir", f"{name}-out"])
-    for place, how in (("end", {}), ("every", {"push_to_hub": True, "save_strategy": "steps", "save_steps": 2})):
-        options = {"max_steps": 4, "hub_model_id": f"{base}-{place}", **how}
+    for place in places:
+        options = {"max_steps": 4, "hub_model_id": f"{base}-{place}", "hub_always_push": True}
+        if place == "every":
+            options |= {"push_to_hub": True, "save_strategy": "steps", "save_steps": 2}
         trainer = make_trainer(family.auto_class.from_pretrained(base), f"{name}-{place}", rows, **options)
-        trainer.add_callback(longhand.HubCard(trainer, [3, 5], num_samples=8, dataset="user/sums"))
+        if place != "plain":
+            trainer.add_callback(longhand.HubCard(trainer, [3, 5], num_samples=8, dataset="user/sums"))
         trainer.train()
-        if place == "end":
+        if place != "every":
             trainer.push_to_hub()
+    if "plain" in places:
+        evaluation.main([f"{base}-plain", "--lengths", "3", "--num_samples", "4", "--output_dir", f"{name}-out"])
 """
 
 
@@ -97,23 +98,33 @@ def test_a_model_that_names_no_task_is_refused(tmp_path):
         push_model(folder, "user/model")
 
 
-@pytest.mark.slow
-def test_trainer_pushes_the_card_with_what_was_measured(hub, api, tmp_path):
-    for name in NAMES:
-        folder, task = tmp_path / name, OWN[name]
+def push_by_trainer(hub, api, place, names, places, launcher=()):
+    """Push a base for every name, and what Trainer makes of it in each way, from a process of its own."""
+    for name in names:
+        folder, task = place / name, OWN[name]
         labelled_model(name).save_pretrained(folder)
         task.family.tokenizer(task).save_pretrained(folder)
         write_recipe(task.describe(), folder / "recipe.yaml")
         push_model(folder, f"user/{name}", api=api)
     tests = Path(__file__).parent
-    environment = os.environ | hub.environment(tmp_path / "home", token="secret")
+    environment = os.environ | hub.environment(place / "home", token="secret")
     environment["PYTHONPATH"] = os.pathsep.join([str(tests), *filter(None, sys.path)])
-    run = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
-    done = subprocess.run([sys.executable, "-c", PUSHES], **run)
+    (place / "pushes.py").write_text(PUSHES)
+    command = [sys.executable, *launcher, "pushes.py", ",".join(names), ",".join(places)]
+    done = subprocess.run(command, env=environment, cwd=place, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+def test_trainer_pushes_the_card_with_what_was_measured(hub, api, tmp_path):
+    push_by_trainer(hub, api, tmp_path, NAMES, ["plain", "end", "every"])
     for name in NAMES:
         # Trainer's own card has the tag by which a push knows its repositories.
-        push_model(tmp_path / f"{name}-plain", f"user/{name}-plain", api=api)
+        folder = tmp_path / f"{name}-plain"
+        with pytest.raises(ValueError, match=r"it lacks tokenizer\.json"):
+            push_model(folder, f"user/{name}-plain", api=api)
+        OWN[name].family.tokenizer(OWN[name]).save_pretrained(folder)
+        push_model(folder, f"user/{name}-plain", api=api)
         for place in ("end", "every"):
             repository = hub.repositories["model", f"user/{name}-{place}"]
             assert_measured(repository.head.files, name, steps=4)
@@ -123,13 +134,26 @@ def test_trainer_pushes_the_card_with_what_was_measured(hub, api, tmp_path):
             assert_measured(commit.files, name, steps=int(commit.title.rpartition(" ")[2]))
 
 
-def assert_measured(files, name, steps):
+@pytest.mark.slow
+def test_two_processes_push_what_one_of_them_measured(hub, api, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    push_by_trainer(hub, api, tmp_path, ["addition"], ["end", "every"], launcher)
+    for place in ("end", "every"):
+        assert_measured(hub.repositories["model", f"user/addition-{place}"].head.files, "addition", steps=4, batch_size=8)
+
+
+def assert_measured(files, name, steps, batch_size=4):
     card, recipe = ModelCard(files["README.md"].decode()), yaml.safe_load(files["recipe.yaml"])
     assert "## Accuracy by length" in card.text and "| 5 | " in card.text and f"pushed at step {steps}." in card.text
     assert (card.data.base_model, card.data.datasets) == (f"user/{name}", ["user/sums"])
     assert {result.dataset_type for result in card.data.eval_results} == {"user/sums"}
     assert {result.dataset_config for result in card.data.eval_results} == {"length_3", "length_5"}
-    assert (recipe["task"], recipe["max_steps"], recipe["batch_size"], recipe["learning_rate"]) == (name, 4, 4, 0.01)
+    assert (recipe["task"], recipe["max_steps"], recipe["batch_size"], recipe["learning_rate"]) == (
+        name,
+        4,
+        batch_size,
+        0.01,
+    )
     assert {"tokenizer.json", "results.jsonl", "accuracy.png", "vocabulary.py"} <= files.keys()
 
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HFValidationError, HTTPError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from longhand.hub_cards.runs.files import read_object
+from longhand.hub_cards.runs.hub import find_file
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -61,27 +60,16 @@ def find_adapter(source: str, revision: str | None = None) -> Adapter | None:
     Raises:
         ValueError: it is damaged, its weights are not safetensors, a checkpoint is beside it, or PEFT is not installed.
     """
-    if (config := _fetch(source, ADAPTER_CONFIG, revision)) is None:
+    if (config := find_file(source, ADAPTER_CONFIG, revision)) is None:
         return None
     base, base_revision = (read_object(config).get(name) for name in ("base_model_name_or_path", "revision"))
     if not isinstance(base, str) or not base:
         raise ValueError(f"{source}, {ADAPTER_CONFIG}: base_model_name_or_path must be a folder or USER/NAME, got {base!r}")
-    if _fetch(source, "config.json", revision) is not None:
+    if find_file(source, "config.json", revision) is not None:
         raise ValueError(f"{source} holds a checkpoint and an adapter (config.json, {ADAPTER_CONFIG}): keep one of them")
-    if _fetch(source, ADAPTER_WEIGHTS, revision) is None:
+    if find_file(source, ADAPTER_WEIGHTS, revision) is None:
         raise ValueError(f"{source} is an adapter without {ADAPTER_WEIGHTS}: other formats of weights are not read")
     if find_spec("peft") is None:
         raise ValueError(f"{source} is an adapter of PEFT, which is not installed: pip install peft")
-    _fetch(source, RECIPE_FILE, revision)
+    find_file(source, RECIPE_FILE, revision)
     return Adapter(config.parent, base, base_revision)
-
-
-def _fetch(source: str, name: str, revision: str | None) -> Path | None:
-    """Return a file of a folder, or of a repository after its download; None if it is not there."""
-    if (folder := Path(source)).is_dir():
-        return folder / name if (folder / name).is_file() else None
-    try:
-        return Path(hf_hub_download(source, name, revision=revision))
-    # What is no repository, and a Hub that does not answer, are refused where checkpoints are loaded.
-    except (HFValidationError, HTTPError, OSError):
-        return None

@@ -28,7 +28,7 @@ from longhand.hub_cards.runs.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Ad
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_certificate
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.files import read_object
-from longhand.hub_cards.runs.hub import check_repo_id, is_passing
+from longhand.hub_cards.runs.hub import check_repo_id, find_file, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
@@ -191,11 +191,13 @@ def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any] | N
 
 
 def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a task from a folder or a Hub repository.
+    """Load the tokenizer of a task from a folder or a Hub repository; without one there, it is the task's own.
 
     Raises:
         ValueError: it is damaged, or made for another task.
     """
+    if not Path(source, "tokenizer.json").exists() and find_file(source, "tokenizer.json", revision) is None:
+        return task.family.tokenizer(task)
     with loading(source, "tokenizer.json or tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         _check_tokenizer(tokenizer, task)
