@@ -9,7 +9,6 @@ from transformers import PreTrainedModel
 
 from longhand.hub_cards.runs.files import read_object
 from longhand.hub_cards.runs.hub import find_file
-from longhand.hub_cards.runs.recipes import RECIPE_FILE
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -20,7 +19,7 @@ class Adapter:
     """An adapter's files and its base.
 
     Attributes:
-        folder: where its configuration and its weights are, and its recipe if it has one.
+        folder: where its configuration and its weights are.
         base: folder or Hub id of the checkpoint that it was made for.
         base_revision: branch, tag or commit of the base on the Hub.
     """
@@ -71,5 +70,4 @@ def find_adapter(source: str, revision: str | None = None) -> Adapter | None:
         raise ValueError(f"{source} is an adapter without {ADAPTER_WEIGHTS}: other formats of weights are not read")
     if find_spec("peft") is None:
         raise ValueError(f"{source} is an adapter of PEFT, which is not installed: pip install peft")
-    find_file(source, RECIPE_FILE, revision)
     return Adapter(config.parent, base, base_revision)

@@ -86,9 +86,9 @@ def load_checkpoint(
     Raises:
         ValueError: `source` is neither, is damaged, its task is unknown, or it needs a plugin that is not loaded.
     """
-    if (adapter := find_adapter(source, revision)) is not None:
-        return _load_adapted(source, adapter, task, trust_remote_code)
     recipe = find_recipe(source, revision)
+    if (adapter := find_adapter(source, revision)) is not None:
+        return _load_adapted(source, adapter, recipe, task, trust_remote_code)
     _load_plugins(recipe, source, revision, trust_remote_code)
     described, file = describe_task(recipe, source, revision)
     if task is not None and described.get("task", task) != task:
@@ -115,9 +115,14 @@ def load_checkpoint(
     )
 
 
-def _load_adapted(source: str, adapter: Adapter, task: str | None, trust_remote_code: bool) -> Checkpoint:
-    """Load the base of an adapter and merge the adapter into it. The task is the base's."""
-    own = read_recipe(adapter.folder / RECIPE_FILE) if (adapter.folder / RECIPE_FILE).is_file() else {}
+def _load_adapted(
+    source: str, adapter: Adapter, own: dict[str, Any], task: str | None, trust_remote_code: bool
+) -> Checkpoint:
+    """Load the base of an adapter and merge the adapter into it. The task is the base's.
+
+    Args:
+        own: the adapter's recipe; empty if it has none.
+    """
     try:
         if (adapter_of_adapter := find_adapter(adapter.base, adapter.base_revision)) is not None:
             raise ValueError(f"that is an adapter of {adapter_of_adapter.base} itself")
@@ -253,9 +258,10 @@ def find_recipe(source: str, revision: str | None) -> dict[str, Any]:
     if folder.is_dir():
         if revision is not None:
             raise ValueError(f"--revision {revision} is for a repository on the Hub, but {source} is a folder")
-        if not (folder / "config.json").is_file():
+        if (folder / "config.json").is_file():
+            check_weights(folder)
+        elif not (folder / ADAPTER_CONFIG).is_file():
             raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
-        check_weights(folder)
         check_side_files(folder)
         return read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
     check_repository(source, revision)
@@ -306,7 +312,8 @@ def check_repository(source: str, revision: str | None) -> None:
     except (HTTPError, OfflineModeIsEnabled) as error:
         if isinstance(error, HfHubHTTPError) and is_passing(error.response.status_code):
             return
-        if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+        cached = (try_to_load_from_cache(source, name, revision=revision) for name in ("config.json", ADAPTER_CONFIG))
+        if any(isinstance(file, str) for file in cached):
             return
         raise ValueError(
             f"MODEL {source!r}: there is no such folder, and no such repository in the cache; {api.endpoint} cannot be "
