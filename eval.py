@@ -13,9 +13,11 @@ from transformers.utils import logging
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import CannotCertify, covering, hash_weights
+from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
+from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
@@ -49,6 +51,7 @@ from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
+    LARGEST,
     RESULTS_FILE,
     Row,
     format_places,
@@ -159,8 +162,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {pairs:,}")
         if len(options.checkpoints) > 1:
             raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
-    if options.num_samples < 1:
-        raise ValueError(f"--num_samples must be at least 1, got {options.num_samples}")
+    check_integer("--num_samples", options.num_samples, 1)
+    check_integer("--seed", options.seed, 0, LARGEST)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.dataset is not None:
@@ -205,7 +208,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
 def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
     """Load a checkpoint of this package, and check what is asked of it."""
     checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
-    warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
+    if not options.certify:
+        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
     if options.sampling is not None:
         checkpoint = resample(checkpoint, options.sampling)
     if options.position_maps:
@@ -283,6 +287,8 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         rows.append(
             certify_checkpoint(checkpoint, place / CERTIFICATE_FILE if place else elsewhere, place, show_proof=single)
         )
+        if not rows[-1]["certified"] and (stale := stale_card(place)):
+            print(f"warning{stale}", file=sys.stderr)
     write_results(rows, folder / CERTIFICATES_FILE)
     if not all(row["certified"] for row in rows):
         raise SystemExit(1)
@@ -293,7 +299,14 @@ def remove_certificate(folder: Path | None) -> str:
     if folder is None or not (folder / CERTIFICATE_FILE).is_file():
         return ""
     (folder / CERTIFICATE_FILE).unlink()
-    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed"
+    return f"; {folder / CERTIFICATE_FILE} did not hold and was removed{stale_card(folder)}"
+
+
+def stale_card(folder: Path | None) -> str:
+    """Return what to say if the card in a folder calls a model certified that is not; nothing if it does not."""
+    if folder is None or not (card := folder / CARD_FILE).is_file() or b"**Certified.**" not in card.read_bytes():
+        return ""
+    return f": {card} still says Certified, python -m longhand.hub_cards.cards {folder} writes it anew"
 
 
 def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

@@ -32,18 +32,29 @@ def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
         raise ValueError(f"input_ids must be a tensor of integers (batch, tokens), got {kind}")
     if input_ids.ndim != 2 or input_ids.numel() == 0:
         raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
+    _check_vocabulary(input_ids, vocab_size)
+    return input_ids.long()
+
+
+@of_values
+def _check_vocabulary(input_ids: Tensor, vocab_size: int) -> None:
     smallest, largest = (int(extreme) for extreme in input_ids.aminmax())
     if smallest < 0 or largest >= vocab_size:
         outside = smallest if smallest < 0 else largest
         raise ValueError(f"input_ids must be in 0..{vocab_size - 1}, the vocabulary, got {outside}")
-    return input_ids.long()
 
 
 def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
     """Raise ValueError for an attention mask of another shape than (batch, columns); None is legal."""
     if attention_mask is not None and tuple(attention_mask.shape) != (batch, columns):
         raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
-    if attention_mask is not None and not attention_mask.any(1).all():
+    if attention_mask is not None:
+        _check_rows(attention_mask)
+
+
+@of_values
+def _check_rows(attention_mask: Tensor) -> None:
+    if not attention_mask.any(1).all():
         raise ValueError("attention_mask must show a token of every row, got a row of zeros")
 
 
@@ -52,6 +63,7 @@ def hidden_tokens(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     return torch.zeros_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask == 0
 
 
+@of_values
 def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> None:
     """Raise ValueError if a mask (batch, tokens) shows padding on the left, or hides a token up to the first `=`."""
     is_equals = input_ids == EQUALS
@@ -65,6 +77,7 @@ def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> Non
         )
 
 
+@of_values
 def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
     """Raise ValueError if a mask (batch, tokens) shows padding, or a character that the tokenizer did not know."""
     shown = ~hidden_tokens(input_ids, attention_mask)
@@ -75,6 +88,7 @@ def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
             raise ValueError(f"{TOKENS[token]} at column {column} of row {row} is not hidden: {reason}")
 
 
+@of_values
 def check_unpacked(input_ids: Tensor) -> None:
     """Raise ValueError if a row (batch, tokens) holds a second example: `$` after an end token."""
     first, second = input_ids[:, :-1], input_ids[:, 1:]
@@ -86,6 +100,7 @@ def check_unpacked(input_ids: Tensor) -> None:
         )
 
 
+@of_values
 def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
     """Raise ValueError unless this is a number of tokens, or a tensor of the indices of some."""
     if isinstance(logits_to_keep, Tensor):
@@ -98,6 +113,7 @@ def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
         raise ValueError(f"logits_to_keep must be 0..{tokens}, or indices of the {tokens} tokens, got {logits_to_keep!r}")
 
 
+@of_values
 def check_pair_map(pair_map: Any, batch: int, queries: int, keys: int, encoding: Any) -> None:
     """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations that a position encoding reads."""
     if not encoding.uses_pair_map:

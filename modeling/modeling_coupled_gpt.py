@@ -367,6 +367,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             # One row tells whether the data are of the model's format, at no cost.
             check_prompts(self.config, input_ids[:1])
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
+        # A traced graph cannot hold a number of rows that depends on values.
+        every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
         every_token = every_token or bool(self.embed_tokens._forward_hooks)
         if inputs_embeds is None and past_length == 0 and not every_token:

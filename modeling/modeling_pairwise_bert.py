@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
-from .input_checks import check_input_ids, check_mask, check_shown
+from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
@@ -248,7 +248,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if position_ids is not None and input_ids is not None:
             check_indices(position_ids, input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
-        hidden = None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
+        # A traced graph cannot depend on values, so it keeps every mask.
+        hidden = None if attention_mask is None else ~attention_mask.bool()
+        if hidden is not None and not torch.compiler.is_compiling() and not hidden.any():
+            hidden = None
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
         attention = self._attention_arguments(pair_maps, hidden, recorded, embeddings.dtype)
         embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
@@ -267,10 +270,11 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             before, state = state, state + embeddings
             for layer in self.layers:
                 state = layer(state, **kwargs)
-            change = state - before if hidden is None else (state - before)[~hidden]
+            change = state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0)
             if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
                 break
-        return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().mean(), num_loops=loop)
+        shown = change.numel() if hidden is None else (~hidden).sum() * change.shape[-1]
+        return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().sum() / shown, num_loops=loop)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
@@ -293,6 +297,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
         if pair_map.ndim != 3 or pair_map.shape[1:] != (tokens, tokens):
             raise ValueError(f"pair_map must be (batch or 1, {tokens}, {tokens}), got {tuple(pair_map.shape)}")
+        self._check_relations(pair_map, names)
+
+    @of_values
+    def _check_relations(self, pair_map: Tensor, names: list[str]) -> None:
         largest = self.config.num_relations(names[0]) - 1
         if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
             raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
@@ -342,7 +350,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def _num_loops(self, tokens: int) -> int:
         """Return the largest number of loops of this pass, at random in training."""
         most = self.config.num_loops
-        if self.training:
+        if self.training and most > 1:
             return int(torch.randint((most + 1) // 2, most + 1, ()))
         return most if self.config.settle_tolerance is None else tokens + most
 

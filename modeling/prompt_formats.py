@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-import torch
 from torch import Tensor
 
+from .input_checks import of_values
 from .vocabulary import ALL_TOKENS, ENCODER_TOKENS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
 
 _SPECIAL = {SEPARATE_EOS: "\x03", PAD: "\0", UNKNOWN: "\ufffd"}
@@ -103,7 +103,7 @@ class PromptFormat:
     def mend(self, text: str) -> str | None:
         """Return the legal prompt with the numbers of this text, padded or stripped; None if none is found."""
         if self.response is not None:
-            text = text.removeprefix("$").partition("=")[0] + "="
+            text = text.lstrip("$").partition("=")[0] + "="
         return next((prompt for prompt in self._rewritten(text) if self.prompt_fault(prompt) is None), None)
 
     def _rewritten(self, prompt: str) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _join(around: list[str], numbers: list[str], widths: list[int], fill: str, o
     return "".join(part for pair in zip(around, [*padded, ""], strict=True) for part in pair)
 
 
-@torch.compiler.disable
+@of_values
 def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
     """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
 

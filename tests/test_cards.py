@@ -586,6 +586,16 @@ def test_what_was_first_evaluated_on_the_hub_can_be_pushed_after_download(hub, a
     assert push_model(downloaded, f"user/{name}", api=api).changed == []
 
 
+def test_a_folder_that_was_renamed_keeps_its_results(hub, api, folder, tmp_path):
+    """The hash of the weights tells that they are its own; a repository's name may be another one too."""
+    write_results([measured(5, 1.0, "adder", folder)], folder / "results.jsonl")
+    renamed = folder.rename(tmp_path / "renamed")
+    assert "| 5 | 1.0000 |" in render_model_card(renamed)
+    push_model(renamed, "user/other-name", api=api)
+    api.snapshot_download("user/other-name", local_dir=(downloaded := tmp_path / "other-name"))
+    assert push_model(downloaded, "user/other-name", api=api).changed == []
+
+
 def results_of(repository) -> list[tuple[str, int, float]]:
     lines = map(json.loads, repository.head.files["results.jsonl"].splitlines())
     return [(line["model"], line["length"], line["exact_match"]) for line in lines]

@@ -523,6 +523,31 @@ def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_
     refuses_certificate(adder, "tokenizer.json")
 
 
+def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):
+    before = (adder / "certificate.json").read_bytes()
+    code = adder / "modeling_coupled_gpt.py"
+    code.write_text(code.read_text().replace("self.lm_head(", "-self.lm_head("))
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "did not write for this model" in line and ": modeling_coupled_gpt.py;" in line
+    assert (adder / "certificate.json").read_bytes() == before
+    load(adder).save_pretrained(adder)
+    evaluation.main([str(adder), "--certify", "--output_dir", str(adder.parent / "out")])
+    assert "Certified" in render_model_card(adder)
+
+
+def test_a_card_that_still_says_certified_is_named_when_the_model_is_not(adder, damaged, tmp_path, capsys):
+    slightly_wrong(damaged).save_pretrained(adder)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+    change_json(adder / "generation_config.json", max_new_tokens=3)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+
+
 def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
     """A word of each file: the recipe's format, and a certificate that names another one."""
     task = Addition(zero_padding=False).describe()
@@ -595,7 +620,7 @@ def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
         evaluation.main([str(adder), "--certify"])
     assert stop.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "repetition_penalty=5.0" in error and error.endswith(f"{adder}/certificate.json did not hold and was removed")
+    assert "repetition_penalty=5.0" in error and f"{adder}/certificate.json did not hold and was removed" in error
     assert not (adder / "certificate.json").exists()
 
 

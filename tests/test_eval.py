@@ -261,6 +261,16 @@ def test_progress_moves_within_a_length_and_ends_complete(decode, main_job, monk
     assert seen[0] == (1, seen[-1][0]) and len(seen) == seen[-1][1]
 
 
+def test_where_no_bar_is_shown_a_long_evaluation_says_once_how_long_it_takes(main_job, monkeypatch, capsys):
+    model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
+    measure = {"name": "adder", "num_samples": 2, "decode": "generate"}
+    evaluation.evaluate_lengths(model, Addition(), [(5, 5), (20, 20)], **measure)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(measuring, "SECONDS_BEFORE_ESTIMATE", 0)
+    evaluation.evaluate_lengths(model, Addition(), [(5, 5), (20, 20)], **measure)
+    assert capsys.readouterr().err == "evaluating adder: at this rate 1 min more, or longer\n"
+
+
 def test_a_command_that_is_cut_off_says_how_to_go_on(main_job, monkeypatch, capsys):
     def interrupt(options):
         raise KeyboardInterrupt
@@ -413,7 +423,7 @@ def test_ask_prints_a_board_in_rows(tmp_path, capsys):
     [
         (["--lengths", "ten"], "lengths 'ten'"),
         (["--lengths", "3", "--lengths_b", "x"], "lengths 'x'"),
-        (["--num_samples", "0"], "--num_samples must be at least 1, got 0"),
+        (["--num_samples", "0"], "--num_samples must be an integer of at least 1, got 0"),
         (["--certify", "--ask", "1+1"], "ask one at a time"),
         (["--dataset", "user/sums"], "is for --update_card"),
         (["--update_card", "--sampling", "cascades"], "leave out --sampling"),

@@ -447,7 +447,7 @@ DAMAGES = {
     remove_config: "is not a checkpoint: it holds no config.json",
     remove_weights: "is not a checkpoint: it holds no .safetensors",
     cut_weights: "truncated or damaged",
-    drop_a_weight: "is damaged: it lacks weights",
+    drop_a_weight: "is damaged: its weights files lack what config.json names",
     add_pickle: r"holds pickles \(pytorch_model.bin\)",
     add_pickle_of_the_best: r"holds pickles \(best/training_args.pt\)",
     change_architecture: "it is a 'gpt2' model",

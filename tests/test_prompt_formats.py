@@ -202,6 +202,7 @@ def test_numbers_are_padded_or_stripped_to_the_right_prompt(task):
         (Addition(), "007+1=", "007+001="),
         (Addition(), "1+4==", "1+4="),
         (Addition(), "1+4= ", "1+4="),
+        (Addition(), "$653+49=", "653+049="),
         (Addition(order="all_reversed"), "356+94=", "356+940="),
         (Addition(zero_padding=False), "653+049=", "653+49="),
         (MultiOperandAddition(), "653+49+871=", "0653+0049+0871="),

@@ -247,7 +247,7 @@ def test_a_card_of_a_folder_with_an_absolute_path_names_the_folder_alone(folder)
 @pytest.mark.parametrize(
     ("private", "what"),
     [("hf_abcdefghijklmnopqrstuvwxyz", "a token"), ("a token of mine", "a token"), ("{folder}/model", "the path {folder}"),
-     ("{home}/x", "the path {home}")],
+     ("{home}/x", "the path {home}"), ("{folder}", "the path {folder}"), ("{home}", "the path {home}")],
 )  # fmt: skip
 def test_a_file_with_a_token_or_a_path_of_this_machine_is_not_pushed(folder, monkeypatch, private, what):
     monkeypatch.setattr("longhand.hub_cards.publishing.privacy.get_token", lambda: "a token of mine")
@@ -256,6 +256,13 @@ def test_a_file_with_a_token_or_a_path_of_this_machine_is_not_pushed(folder, mon
     file.write_text(json.dumps(json.loads(file.read_text()) | {"made_in": private.format(**places)}, indent=1))
     with pytest.raises(ValueError, match=rf"tokenizer_config.json, line \d+, holds {what.format(**places)} and would be"):
         model_files(folder, "user/adder")
+
+
+def test_an_address_and_another_folder_that_hold_the_name_of_a_home_are_pushed(folder):
+    file = folder / "tokenizer_config.json"
+    made_in = f"https://example.org{Path.home()}/x {Path.home()}less/x"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"made_in": made_in}))
+    model_files(folder, "user/adder")
 
 
 def test_code_that_is_not_ours_needs_consent(hub, api, folder, capsys):

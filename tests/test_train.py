@@ -14,7 +14,7 @@ from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import hash_weights
-from longhand.data.splits import SPLITS, split_of
+from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.runs import trainer
 from longhand.hub_cards.runs.arguments import parse_run
@@ -440,7 +440,7 @@ def covering():
 
 def test_one_batch_in_so_many_is_practice_and_the_others_are_as_before():
     digits, lengths = np.array([[[9, 9, 9], [1, 0, 0]]], dtype=np.uint8), np.array([[3, 1]])
-    assert SPLITS[split_of(digits, lengths)[0]] == "train"
+    assert SPLITS[Addition().split_of(digits, lengths)[0]] == "train"
     text = Addition().format(digits, lengths).tokens.repeat(64, axis=0)
     practised = [np.array_equal(tokens, text) for tokens in tokens_of(practising([(digits, lengths)]))]
     assert practised == [index % PRACTICE_EVERY == 0 for index in range(40)]
@@ -494,5 +494,6 @@ def test_practised_sums_are_none_of_the_held_out_splits():
         lengths = np.where(digits > 0, np.arange(1, width + 1), 1).max(axis=2)
         # A sum is written like this in a split if the longer operand has no leading zero.
         written = lengths.max(axis=1) == width
-        held_out += (split_of(np.ascontiguousarray(digits[written]), lengths[written]) != SPLITS.index("train")).sum()
+        splits = Addition().split_of(np.ascontiguousarray(digits[written]), lengths[written])
+        held_out += (splits != SPLITS.index("train")).sum()
     assert held_out == 0

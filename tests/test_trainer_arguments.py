@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from test_train import SMALL, refusal
 from transformers import TrainingArguments
@@ -84,6 +85,10 @@ def test_every_argument_of_this_version_of_transformers_has_its_place():
     assert {*CHANGES, *SAME, *ELSEWHERE} == SUPPORTED <= {*OF_TRAINER}
 
 
+HOOKED = ("debug", "activation_checkpointing", "gradient_checkpointing")
+"""Arguments that hook the embedding. Every token is then embedded, not only distinct ones, and sums round otherwise."""
+
+
 def value_of(name: str) -> str:
     """A value of the right type."""
     kind = str({option.name: option.type for option in fields(TrainingArguments)}[name])
@@ -114,7 +119,10 @@ def usual(tmp_path_factory):
 @pytest.mark.parametrize("name", sorted({**CHANGES, **SAME}))
 def test_argument_does_what_it_says(name, usual, tmp_path):
     weights = trained(tmp_path / "run", f"--{name}", *{**CHANGES, **SAME}[name].split(" "))
-    assert all(weights[key].equal(usual[key]) for key in usual) == (name in SAME)
+    if name in HOOKED:
+        torch.testing.assert_close(weights, dict(usual), atol=1e-3, rtol=1e-3)
+    else:
+        assert all(weights[key].equal(usual[key]) for key in usual) == (name in SAME)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
 
+_MOST_TOKENS = 1_000_000
+"""Most tokens of a field, or of a text around the numbers."""
+
 
 @dataclass(frozen=True)
 class EncoderTask(Task):
@@ -49,10 +52,10 @@ class EncoderTask(Task):
     def __post_init__(self):
         super().__post_init__()
         if self.field_width is not None:
-            check_integer("field_width", self.field_width, 1)
+            check_integer("field_width", self.field_width, 1, _MOST_TOKENS)
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
-        check_integer("text_tokens", self.text_tokens, 0)
+        check_integer("text_tokens", self.text_tokens, 0, _MOST_TOKENS)
 
     def operand_lengths(self, length, other=None):
         if other is not None:

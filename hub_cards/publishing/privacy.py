@@ -46,7 +46,7 @@ def check_private(files: Mapping[str, Path | bytes], folder: Path) -> None:
     """Raise ValueError if a text file holds a token, or a path in the folder or in the home of the user."""
     places = "|".join(re.escape(str(place)) for place in {folder.resolve(), Path.home()} if place != Path("/"))
     tokens = "|".join([TOKEN.pattern, *(re.escape(token) for token in [get_token()] if token)])
-    private = re.compile(rf"(?P<token>{tokens})|(?:{places})(?=[/\\\\]|\\b)")
+    private = re.compile(rf"(?P<token>{tokens})|(?<![\w.-])(?:{places})(?![\w-])")
     for path, content in files.items():
         if path.endswith(TEXT_SUFFIXES):
             text = content.decode() if isinstance(content, bytes) else content.read_text(encoding="utf-8", errors="replace")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import HfApi
-from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import SPLITS, TASKS, load_task_dataset
 from longhand.hub_cards.publishing.card_updates import (
@@ -31,9 +30,10 @@ from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, che
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, TRAINING_ARGUMENTS, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, TRAINING_ARGUMENTS, read_checkpoint
+from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.plugins import named_plugins, require_plugins
+from longhand.hub_cards.runs.plugins import named_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
 
@@ -225,9 +225,10 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         check_repo_id(name)
     times = _times(published_files(folder))
     checkpoint = read_checkpoint(folder)
-    task, spare = checkpoint.task.name, checkpoint.spare_best
+    task, spare = checkpoint.task, checkpoint.spare_best
     own = checkpoint.without_best() if spare else checkpoint
-    if not with_code and (strange := changed_code(checkpoint)):
+    python_files = [path for path in published_files(folder) if path.endswith(".py")]
+    if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
         raise ValueError(
             f"{folder} holds Python files that this version of longhand did not write for this model: {', '.join(strange)}; "
             "read them, then push them with --with_code, or save the model again"
@@ -247,7 +248,7 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         elif spare:
             files.pop(RESULTS_FILE, None)
         # Results that the folder or the repository lists under a dataset are listed under it again.
-        files |= evaluation_files(added, dataset or listed_datasets(folder).get(task) or pushed.datasets.get(task))
+        files |= evaluation_files(added, dataset or listed_datasets(folder).get(task.name) or pushed.datasets.get(task.name))
         files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
         check_private(files, folder)
         return files
@@ -291,20 +292,6 @@ def _times(files: dict[str, Path]) -> dict[str, tuple[int, int]]:
     """Size and time of the last change of every file, by path."""
     states = {path: file.stat() for path, file in files.items()}
     return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
-
-
-def changed_code(checkpoint: CheckpointFolder) -> list[str]:
-    """The Python files of a checkpoint's folder that this package, with the plugins of its recipe, would not save there."""
-    plugins = require_plugins(checkpoint.recipe, checkpoint.name, str)
-    own = {plugin.name: plugin.code for plugin in plugins}
-    model_class: Any = checkpoint.task.family.model_class
-    with tempfile.TemporaryDirectory() as place:
-        checkpoint.config.save_pretrained(place)
-        if model_class._auto_class is not None:
-            custom_object_save(model_class, place)
-        own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
-    found = {path: file for path, file in published_files(checkpoint.folder).items() if path.endswith(".py")}
-    return [path for path, file in found.items() if file.read_bytes() != own.get(file.name)]
 
 
 def dataset_publication(

@@ -256,6 +256,10 @@ class Parser(HfArgumentParser):
             return self.parse_dict(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"an argument that takes JSON got {error.doc!r}: {error}") from error
+        except ValueError as error:
+            # The choices of an enumeration come without the argument's name.
+            named = [name for name, value in given.items() if str(error).startswith(f"{value} is not a valid ")]
+            raise ValueError(": ".join([*named[:1], str(error)])) from error
 
 
 @dataclass(frozen=True)
@@ -437,6 +441,8 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"eval_steps must be a whole number, got {training.eval_steps}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: use bf16, with use_cpu, on a CPU")
+    if training.torch_compile:
+        _check_compilation(training)
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:
@@ -444,3 +450,15 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {workers}")
     if getattr(task, "varied_field", False) and data.num_train_samples is not None:
         raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
+
+
+def _check_compilation(training: RunArguments) -> None:
+    """Raise ValueError if torch does not know the backend or the mode of `torch_compile`; it would say so in training."""
+    # Imported here, because importing them takes seconds.
+    from torch._dynamo import list_backends
+    from torch._inductor import list_mode_options
+
+    legal = {"torch_compile_backend": list_backends(exclude_tags=()), "torch_compile_mode": list(list_mode_options())}
+    for name, known in legal.items():
+        if (value := getattr(training, name)) not in (None, *known):
+            raise ValueError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")

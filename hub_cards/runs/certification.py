@@ -11,6 +11,7 @@ from longhand.data.certificates import Certificate, Failure, certify
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.runs.certificates import hash_files
 from longhand.hub_cards.runs.checkpoints import Checkpoint
+from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.evaluation import hardware
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.results import Row
@@ -20,10 +21,21 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     """Return the folder that a checkpoint's certificate belongs to.
 
     None if it was loaded from the Hub, or is not asked about the task of a recipe in its folder.
+
+    Raises:
+        ValueError: the folder holds other code than the code that is checked.
     """
     recipe, folder = checkpoint.recipe, Path(source)
-    own = folder.is_dir() and "task" in recipe and task_from_recipe(recipe).for_evaluation == checkpoint.task
-    return folder if own else None
+    if not folder.is_dir() or "task" not in recipe or task_from_recipe(recipe).for_evaluation != checkpoint.task:
+        return None
+    code = [name for name in hash_files(folder) if name.endswith(".py")]
+    if strange := changed_code(folder, code, checkpoint.model.config, checkpoint.task, recipe):
+        raise ValueError(
+            f"{folder} holds Python files that this version of longhand did not write for this model, and a certificate is "
+            f"about the code too: {', '.join(strange)}; remove what is not longhand's, and save the model again "
+            f"({type(checkpoint.model).__name__}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r}))"
+        )
+    return folder
 
 
 def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True) -> Row:

@@ -176,7 +176,8 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         )
     check_loaded(source, model, report)
     if unexpected := sorted(report["unexpected_keys"]):
-        raise ValueError(f"{source} is damaged: it holds weights that its model has not ({', '.join(unexpected)})")
+        listed = ", ".join(unexpected)
+        raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({listed})")
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         model.config.update(task.family.format_options(task))
@@ -190,9 +191,9 @@ def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any] | N
         report: the loading info of `from_pretrained`.
     """
     if report and (missing := sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"])))):
-        raise ValueError(f"{source} is damaged: it lacks weights ({', '.join(missing)})")
+        raise ValueError(f"{source} is damaged: its weights files lack what config.json names ({', '.join(missing)})")
     if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
-        raise ValueError(f"{source} is damaged: weights are NaN or infinite ({', '.join(broken)})")
+        raise ValueError(f"{source} is damaged: weights in .safetensors files are NaN or infinite ({', '.join(broken)})")
 
 
 def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -430,7 +431,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
 
     Args:
-        name: how its results refer to it, if that is known; by default the folder's own name.
+        name: how its results refer to it, if that is known; by default the name that they give these weights, since a
+            folder may be renamed, else the folder's own name.
 
     Raises:
         ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
@@ -457,8 +459,9 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         )
     task = _read_task(described, folder / named_by)
     model = _load_published(folder, task)
-    name = name or folder.resolve().name
-    weights = {name: hash_weights(model)}
+    own = hash_weights(model)
+    name = name or _measured_name(folder, own) or folder.resolve().name
+    weights = {name: own}
     if (best := folder / BEST_FOLDER).is_dir():
         check_side_files(best)
         weights[f"{name}/{BEST_FOLDER}"] = hash_weights(best_model := _load_published(best, task))
@@ -478,6 +481,14 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
         weights=weights,
         has_plot=(folder / PLOT_FILE).is_file(),
     )
+
+
+def _measured_name(folder: Path, weights: str) -> str | None:
+    """Return how the results in a folder refer to these weights, those of its last checkpoint; None if they do not."""
+    file = folder / RESULTS_FILE
+    rows = read_results(file) if file.is_file() else []
+    named = [row["model"] for row in rows if row.get("weights") == weights]
+    return next((name for name in named if not name.endswith(f"/{BEST_FOLDER}")), None)
 
 
 def _load_published(folder: Path, task: Task) -> PreTrainedModel:

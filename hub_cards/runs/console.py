@@ -1,10 +1,12 @@
 """How a command ends that refuses what it was given."""
 
+import _thread
 import argparse
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -33,8 +35,20 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
     """End the program with one line, what to do next, and exit status 130 on Ctrl-C."""
+    before = sys.unraisablehook
+
+    def interrupt_again(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            # Python cannot raise it out of some places, such as the callback of a weak reference: a moment later it can.
+            threading.Timer(0.05, _thread.interrupt_main).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = interrupt_again
     try:
         yield
     except KeyboardInterrupt as error:
         print(f"\ninterrupted: {advice}", file=sys.stderr)
         raise SystemExit(130) from error
+    finally:
+        sys.unraisablehook = before

@@ -1,6 +1,7 @@
 """Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from longhand.modeling.modeling_pairwise_bert import RelationVectors
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
+
+SECONDS_BEFORE_ESTIMATE = 10
+"""After this time, where no progress bar is shown, an evaluation says how long the rest takes."""
 
 
 def check_lengths(
@@ -74,12 +78,24 @@ def _batch_size(one: dict[str, Any], num_samples: int) -> int:
 
 @contextmanager
 def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[tqdm]:
-    """Show, on a terminal, how many tokens the model has predicted; of how many, is read off a prompt if it is not given."""
+    """Show, on a terminal, how many tokens the model has predicted; of how many, is read off a prompt if it is not given.
+
+    Elsewhere, say once on stderr how long it takes, if that is long. Larger problems come later and may take longer.
+    """
+    began, predicted, is_said = time.monotonic(), 0, False
 
     def count(model, arguments, inputs, output) -> None:
+        nonlocal predicted, is_said
         if bar.total is None and hasattr(model.config, "coupling"):
             bar.total = COUPLING_RULES[model.config.coupling].plan(inputs["input_ids"], 1).response_length
-        bar.update(output.logits.shape[:2].numel())
+        new = output.logits.shape[:2].numel()
+        bar.update(new)
+        predicted += new
+        seconds = time.monotonic() - began
+        if bar.disable and bar.total and not is_said and seconds > SECONDS_BEFORE_ESTIMATE:
+            is_said, left = True, seconds * (bar.total - predicted) / predicted
+            if left > 2 * SECONDS_BEFORE_ESTIMATE:
+                print(f"{description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
 
     with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as bar:
         hook = model.register_forward_hook(count, with_kwargs=True)

@@ -2,7 +2,7 @@
 
 A process holds a folder by a lock on a file in it. The system releases the lock when the process ends, however it ends, so a
 file that a kill leaves behind blocks nobody. The lock is of the process: forks, such as workers that load data, do not share
-it, and a block inside a block does not wait for itself. Windows has no such locks: nothing is held there.
+it, and a block inside another of the same folder frees it when it ends. Windows has no such locks: nothing is held there.
 """
 
 import errno
@@ -37,6 +37,8 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
     Raises:
         ValueError: another process holds the folder, it is a file, or it cannot be written.
     """
+    if "\0" in str(folder):
+        raise ValueError(f"{str(folder)!r} is no name of a folder")
     made: list[Path] = []
     try:
         if folder.exists() and not folder.is_dir():

@@ -18,6 +18,8 @@ from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
 from longhand.hub_cards.runs.sizes import check_model, check_training
 
+_OPTIMIZATION = ("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps")
+
 
 class NotFinite(RuntimeError):
     """A loss or a weight is NaN or infinite, so training cannot go on."""
@@ -195,7 +197,13 @@ def make_trainer(run: Run) -> BatchTrainer:
     trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
     if until_certified:
         trainer.add_callback(until_certified)
-    trainer.create_optimizer_and_scheduler(training.max_steps)
+    try:
+        trainer.create_optimizer_and_scheduler(training.max_steps)
+    # Libraries raise whatever arguments that do not fit run into.
+    except Exception as error:
+        given = {name: getattr(training, name) for name in _OPTIMIZATION}
+        chosen = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
+        raise ValueError(f"optimizer or schedule cannot be made ({chosen}): {one_line(error)}") from error
     return trainer
 
 

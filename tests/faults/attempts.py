@@ -178,7 +178,8 @@ def _refusal_of_command(stop: SystemExit, errors: str) -> str:
 
 def check_named(outcome: Outcome, *names: str) -> None:
     """Raise Finding unless a refusal names one of these."""
-    if outcome.refusal is not None and not any(name in outcome.refusal for name in names if name):
+    # An empty word is shown in quotes.
+    if outcome.refusal is not None and not any((name or "''") in outcome.refusal for name in names):
         raise Finding(f"a refusal that does not name what it refuses, {outcome.place}")
 
 

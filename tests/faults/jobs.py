@@ -26,11 +26,13 @@ SECONDS = re.compile(rb'"(run_)?seconds": [0-9.]+')
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """The hash of every file, without seconds and folders; what a kill may leave under a temporary name is left out."""
+    """The hash of every file, without seconds and names; what a kill may leave under a temporary name is left out."""
     hashes = {}
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and file.suffix not in (".partial", ".lock"):
+        is_temporary = any(part.endswith((".partial", ".lock")) for part in file.relative_to(folder).parts)
+        if file.is_file() and not is_temporary:
             content = SECONDS.sub(b"", file.read_bytes()).replace(os.fsencode(folder), b"FOLDER")
+            content = content.replace(os.fsencode(folder.name), b"NAME")
             hashes[str(file.relative_to(folder))] = hashlib.sha256(content).hexdigest()
     return hashes
 

@@ -77,6 +77,12 @@ def last_line(log: Path) -> str:
     return (log.read_text().strip().splitlines() or [""])[-1][:160]
 
 
+def around_traceback(log: Path) -> str:
+    """What a log says in the lines before and after its first traceback."""
+    before, _, after = log.read_text().partition("Traceback")
+    return f"{before[-200:]}Traceback{after[:600]} ... {after[-200:]}"
+
+
 def undisturbed(job: "Job", folder: Path) -> tuple[float, Any]:
     """Run a job; return its seconds and what it left."""
     folder.mkdir()
@@ -97,7 +103,7 @@ def kill(job: "Job", folder: Path, case: dict[str, Any]) -> str | None:
     if wait(child) is None:
         return f"a hang after {number.name}"
     if number == signal.SIGINT and job.is_command and "Traceback" in log.read_text():
-        return f"a traceback after SIGINT: {last_line(log)}"
+        return f"a traceback after SIGINT: {around_traceback(log)}"
     if case.get("damage"):
         damage(folder, case["damage"], case["truncate"])
     if (status := wait(fork(job.finish, folder, log))) != 0:
@@ -149,7 +155,8 @@ def make_case(generator: np.random.Generator, seconds: float, trains: bool) -> d
     """How a job of so many seconds is disturbed: killed, killed and damaged, or started twice."""
     how = str(generator.choice(["kill", "kill", "damage" if trains else "kill", "twice"]))
     share = generator.random() * (0.5 if how == "twice" else 1)
-    case = {"how": how, "delay": round(float(share * seconds), 3)}
+    # Before that, a job may not have come to its command.
+    case = {"how": how, "delay": round(max(0.02, float(share * seconds)), 3)}
     if how != "twice":
         case["signal"] = SIGNALS[int(generator.integers(len(SIGNALS)))].name
     if how == "damage":

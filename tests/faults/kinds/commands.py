@@ -66,6 +66,9 @@ def run_command(subjects: Subjects, given: Input) -> Outcome:
     words = [*given["command"].split()[1:], *given["words"]]
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
+    if given["command"] == "push dataset" and "--num_samples" not in words:
+        # 100,000 boards, the default, take longer than an attempt may.
+        words += ["--num_samples", "300"]
     with contextlib.chdir(subjects.scratch):
         outcome = attempt(lambda: main(words))
     # Arguments that are missing are named by argparse; what is empty has no name.

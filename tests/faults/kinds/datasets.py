@@ -52,9 +52,14 @@ def check_row(row: dict, given: Input) -> None:
         prompt = "+".join(part[::-1] for part in prompt.removesuffix("=").split("+"))
     if row["answer"] != truth.answer(task, prompt):
         raise Finding(f"a row has a wrong answer, {task}")
-    longest = max(row["operand_lengths"])
-    # An encoder's numbers are below a power of ten, a board may have more rows than columns.
-    if task != "minesweeper" and not (longest <= given["max_length"] or "multiplier" in task):
+    legal = [given["max_length"]]
+    if "multiplication" in task:
+        legal.append(given.get("multiplier_length") or 3)
+    if given.get("sampling") == "shifted":
+        # Zeros fill the field.
+        legal.append(given.get("field_width") or 2 * given["max_length"])
+    # A board may have more rows than columns.
+    if task != "minesweeper" and max(row["operand_lengths"]) > max(legal):
         raise Finding(f"a row has other lengths than asked for, {task}")
 
 

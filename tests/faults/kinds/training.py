@@ -92,7 +92,8 @@ def run_training(subjects: Subjects, given: Input) -> Outcome:
 
     outcome = attempt_in_child(work, SECONDS)
     # What a recipe says may not fit another task or family.
-    check_named(outcome, "bf16", "loss", *words_of(*given["words"], *load_recipe(recipe)))
+    own = load_recipe(recipe) if recipe in list_recipes() else ()
+    check_named(outcome, "bf16", "loss", "certified", "Hub", *words_of(*given["words"], *own))
     if outcome.refusal is None and "--help" not in words:
         check_trained(folder)
     return outcome

@@ -1,0 +1,63 @@
+"""`torch.compile` of both families: one graph where no shape depends on values, and the same numbers."""
+
+import pytest
+import torch
+
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data import TASKS, EvaluationBatches
+from longhand.hub_cards.runs.arguments import parse_run
+
+ADDITION = TASKS["addition"]()
+ALL_PAIRS = {
+    "learned": {"position_encoding": "learned", "num_hidden_layers": 2, "attention_scale": "log_length", "qk_norm": True},
+    "pairwise": {"windowed": False, "relation_range": [0, 1]},
+    "rotary": {"position_encoding": "rotary"},
+    "none": {"position_encoding": "none", "coupling": "sequential"},
+    "t5": {"position_encoding": "t5", "coupling": "sequential"},
+    "fire": {"position_encoding": "fire", "coupling": "sequential"},
+}
+ENCODERS = ("encoder-addition", "encoder-addition-relative", "encoder-multiplication-1")
+
+
+@pytest.fixture(autouse=True)
+def forget_graphs():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def assert_one_graph(model, batch):
+    """Compare a model with its graph, in evaluation and in training, with a mask and without."""
+    masked = {**batch, "attention_mask": torch.ones_like(batch["input_ids"])}
+    for mode in (model.eval, model.train):
+        mode()
+        graph = torch.compile(model, fullgraph=True, backend="eager")
+        for inputs in (batch, masked):
+            expected, found = model(**inputs), graph(**inputs)
+            torch.testing.assert_close(found.logits, expected.logits, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(found.loss, expected.loss, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", ALL_PAIRS.values(), ids=ALL_PAIRS)
+def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
+    given = {**ADDITION.family.config_options(ADDITION), "hidden_size": 16, "intermediate_size": 16, **options}
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(**given))
+    batch = EvaluationBatches(ADDITION, (4, 4), 4, 0, "test", 4, collator=ADDITION.family.collator(model.config))[0]
+    assert_one_graph(model, {name: batch[name] for name in ("input_ids", "position_ids", "labels")} | {"use_cache": False})
+
+
+@pytest.mark.parametrize("recipe", ENCODERS)
+def test_an_encoder_is_one_graph_if_its_map_is_given(recipe):
+    run = parse_run([recipe, "--num_loops", "1", "--hidden_dropout_prob", "0", "--attention_probs_dropout_prob", "0"])
+    task = run.task.for_evaluation
+    model = task.family.model_class(run.config)
+    batch = EvaluationBatches(task, task.operand_lengths(3), 4, 0, "test", 4, collator=task.family.collator(run.config))[0]
+    (pair_map,) = model.model._pair_maps(batch["input_ids"], None, None, batch["input_ids"].shape[1]).values() or [None]
+    assert_one_graph(model, {"input_ids": batch["input_ids"], "labels": batch["labels"], "pair_map": pair_map})
+
+
+def test_a_window_compiles_with_breaks_and_the_same_numbers():
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).eval()
+    batch = EvaluationBatches(ADDITION, (4, 4), 4, 0, "test", 4, collator=ADDITION.family.collator(model.config))[0]
+    found = torch.compile(model, backend="eager")(**batch)
+    torch.testing.assert_close(found.logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
