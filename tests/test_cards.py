@@ -153,7 +153,7 @@ def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypa
     assert "| 5 | 0.6250 |" in render_model_card(folder)
     certify_by_hand(folder, monkeypatch)
     card = render_model_card(folder)
-    assert "0.6250" not in card and "are left out: the last checkpoint is proved right at every length." in card
+    assert "0.6250" not in card and "are left out: the last checkpoint is certified." in card
 
 
 def test_without_results_nothing_is_claimed(folder):

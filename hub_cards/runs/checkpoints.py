@@ -414,7 +414,7 @@ class CheckpointFolder:
         if best == [last]:
             return "the last checkpoint has the same weights"
         if best and self.certificate is not None and self.certificate["certified"]:
-            return "the last checkpoint is proved right at every length"
+            return "the last checkpoint is certified"
         return None
 
     def without_best(self) -> "CheckpointFolder":
