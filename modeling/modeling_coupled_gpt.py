@@ -230,14 +230,17 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
 class CoupledGPTPreTrainedModel(PreTrainedModel):
     config: CoupledGPTConfig
     base_model_prefix = "model"
-    # Tags of the cards that Trainer and `push_to_hub` write.
-    model_tags = ["longhand"]  # noqa: RUF012
     supports_gradient_checkpointing = True
     _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
+
+    def __init__(self, config, *inputs, **kwargs):
+        super().__init__(config, *inputs, **kwargs)
+        # Tags of the cards that Trainer and `push_to_hub` write.
+        self.model_tags = ["longhand"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -172,13 +172,16 @@ class PairwiseBertModelOutput(BaseModelOutput):
 class PairwiseBertPreTrainedModel(PreTrainedModel):
     config: PairwiseBertConfig
     base_model_prefix = "model"
-    # Tags of the cards that Trainer and `push_to_hub` write.
-    model_tags = ["longhand"]  # noqa: RUF012
     supports_gradient_checkpointing = True
     _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": PairwiseBertLayer, "attentions": PairwiseBertAttention}  # noqa: RUF012
+
+    def __init__(self, config, *inputs, **kwargs):
+        super().__init__(config, *inputs, **kwargs)
+        # Tags of the cards that Trainer and `push_to_hub` write.
+        self.model_tags = ["longhand"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -90,6 +90,13 @@ def test_a_folder_that_trainer_left_is_evaluated_and_pushed(name, hub, api, tmp_
     assert {"model.safetensors", "README.md"} <= held.keys() and not any("training_args" in path for path in held)
 
 
+@every_family
+def test_every_model_has_tags_of_its_own_for_the_cards_of_trainer(name):
+    model = small_model(name)
+    model.add_model_tags("mine")
+    assert (model.model_tags, small_model(name).model_tags) == (["longhand", "mine"], ["longhand"])
+
+
 def test_a_model_that_names_no_task_is_refused(tmp_path):
     folder = Path(trained("addition", tmp_path).args.output_dir)
     config = (folder / "config.json").read_text()
