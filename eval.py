@@ -115,7 +115,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
     )
-    described = "folder of a run, Hub id USER/NAME, or any causal language model; several of our own are seeds of one model"
+    described = (
+        "folder or Hub id of a run or adapter, or of any causal language model; several of our own are seeds of one model"
+    )
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     flag: dict[str, Any] = {"action": "store_true"}
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument

@@ -66,7 +66,8 @@ def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
 def add_model(content) -> None:
     """Push a checkpoint's folder with a card for the repository.
 
-    Training states are left out. Results that were added on the Hub to the same weights are kept.
+    Training states are left out, and `best` if it adds nothing. Results that were added on the Hub to the same weights
+    are kept.
 
     examples:
       python -m longhand.hub_cards.push model outputs/addition user/addition          shows the files and the card
@@ -169,6 +170,8 @@ def run(options: argparse.Namespace) -> None:
 
 def push_or_show(options: argparse.Namespace) -> None:
     publication = read_publication(options)
+    for note in publication.notes:
+        print(f"note: {note}")
     if options.yes:
         place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
         print(publish(publication, lambda files: print(describe_files(files)), **place))

@@ -237,6 +237,11 @@ class CoupledGPTPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
 
+    def __init__(self, config, *inputs, **kwargs):
+        super().__init__(config, *inputs, **kwargs)
+        # Tags of the cards that Trainer and `push_to_hub` write.
+        self.model_tags = ["longhand"]
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         # A parameter is drawn through the module that owns it: in remote code, transformers skips other modules.

@@ -10,10 +10,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import transformers
 import yaml
 from datasets import DatasetInfo, Features, Value
 from huggingface_hub import HfApi, ModelCard
 
+import longhand
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication, load_task_dataset
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -90,9 +92,36 @@ def test_metadata_has_the_results_by_length(folder):
         for length, exact_match in tested
         for metric in (("exact_match", exact_match), ("token_accuracy", 0.987654))
     ]
-    # Problems were drawn for the evaluation: they are not the rows of any dataset on the Hub.
-    assert {result.dataset_type for result in data.eval_results} == {"longhand-addition"}
-    assert data.model_name == "adder"
+    # Problems were drawn for the evaluation: they are not the rows of the dataset on the Hub.
+    assert {result.dataset_type for result in data.eval_results} == {"user/sums"}
+    assert {result.dataset_args["problems"] for result in data.eval_results} == {
+        "drawn by longhand, not rows of this dataset"
+    }
+    assert data.model_name == "adder" and data.language == "zxx"
+    own = ModelCard(render_model_card(folder, "user/adder")).data.eval_results
+    assert {(result.dataset_type, "problems" in result.dataset_args) for result in own} == {("longhand-addition", False)}
+
+
+def test_the_widget_s_example_is_a_prompt_that_the_model_answers(folder, small_encoder):
+    for place in (folder, small_encoder):
+        checkpoint = load_checkpoint(str(place))
+        (example,) = ModelCard(render_model_card(place, "user/model")).data.widget
+        inputs = checkpoint.tokenizer(example["text"], return_tensors="pt")
+        assert checkpoint.tokenizer.unk_token_id not in inputs["input_ids"]
+        checkpoint.model(**inputs)
+        assert f'tokenizer("{example["text"]}", return_tensors="pt")' in render_model_card(place, "user/model")
+
+
+def test_the_card_names_versions_and_the_source_s_address_if_it_is_known(folder, tmp_path, monkeypatch):
+    written = (
+        f"This card was written with longhand {longhand.__version__}, transformers {transformers.__version__} and torch"
+    )
+    assert written in (card := render_model_card(folder)) and "The code is at" not in card
+    (tmp_path / "CITATION.cff").write_text(
+        cards.CITATION_FILE.read_text() + "repository-code: https://example.org/longhand\n"
+    )
+    monkeypatch.setattr(cards, "CITATION_FILE", tmp_path / "CITATION.cff")
+    assert "The code is at https://example.org/longhand." in render_model_card(folder)
 
 
 def test_every_measured_number_is_that_of_the_files(folder):
@@ -113,6 +142,18 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
     assert "| exact match | 95% interval | answer alone | per token | problems |" in card and "| 0.7500 |" in card
     assert "| 5 | 0.6250 |" in card.partition("lowest validation loss")[2]
     assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
+
+
+def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypatch):
+    shutil.copytree(folder, folder / "best", ignore=shutil.ignore_patterns("results.jsonl"))
+    model = CoupledGPTForCausalLM.from_pretrained(folder)
+    model.lm_head.weight.data *= 2
+    model.save_pretrained(folder / "best")
+    write_results([*ROWS, row(5, 0.625, model="adder/best")], folder / "results.jsonl")
+    assert "| 5 | 0.6250 |" in render_model_card(folder)
+    certify_by_hand(folder, monkeypatch)
+    card = render_model_card(folder)
+    assert "0.6250" not in card and "are left out: the last checkpoint is certified." in card
 
 
 def test_without_results_nothing_is_claimed(folder):
@@ -414,7 +455,7 @@ def test_new_results_are_merged_into_a_folder_and_all_else_stays(folder):
     assert [entry["value"] for entry in entries] == [1.0, 0.5, 0.125]
     assert entries[2]["dataset"] == {"id": "user/sums", "task_id": "length_90"}
     assert all("drawn by longhand, not rows of this dataset" in entry["notes"] for entry in entries)
-    assert {result.dataset_type for result in ModelCard(updated).data.eval_results} == {"longhand-addition"}
+    assert {result.dataset_type for result in ModelCard(updated).data.eval_results} == {"user/sums"}
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     update_card(folder, new[:1], dataset="user/sums")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

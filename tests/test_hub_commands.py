@@ -8,6 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
+from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand import train
@@ -51,7 +52,9 @@ def test_a_finished_run_is_pushed_as_the_command_would(hub, tmp_path, capsys):
     assert [commit.title for commit in repository.history(repository.head)] == ["Push run", "initial commit"]
     expected = model_files(folder, "user/run")
     assert repository.private and set(repository.head.files) - {".gitattributes"} == set(expected)
-    assert "best/model.safetensors" in expected and b'from_pretrained("user/run"' in repository.head.files["README.md"]
+    # Two steps with one validation: the best weights are the last.
+    assert (folder / "best").is_dir() and "best/model.safetensors" not in expected
+    assert b'from_pretrained("user/run"' in repository.head.files["README.md"]
     kept = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert kept and not any(b"secret" in content for content in (*kept, *repository.head.files.values()))
     assert not {name for name in yaml.safe_load((folder / "recipe.yaml").read_text()) if name.startswith(("hub", "push"))}
@@ -148,7 +151,12 @@ def test_eval_adds_results_to_the_card_of_a_folder(run, tmp_path, capsys):
 
 def test_a_run_may_have_the_name_of_the_folder_of_best_checkpoints(main_job, tmp_path):
     run = shutil.copytree(main_job, tmp_path / "best")
-    (run / "results.jsonl").unlink()
+    for file in ("results.jsonl", "certificate.json"):
+        (run / file).unlink()
+    # The same answers from other weights.
+    weights = load_file(run / "best" / "model.safetensors")
+    weights["lm_head.weight"] *= 2
+    save_file(weights, run / "best" / "model.safetensors", metadata={"format": "pt"})
     update(run, "--lengths", "7", "--output_dir", tmp_path / "seven")
     update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
     assert [(row["model"], row["length"]) for row in read_results(run / "results.jsonl")] == [("best", 7), ("best/best", 8)]

@@ -20,6 +20,7 @@ from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import card_updates, commits, push
+from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_dataset_file, is_model_file, model_files, push_dataset, push_model
 from longhand.hub_cards.runs.certificates import hash_files
@@ -115,6 +116,25 @@ def test_large_files_travel_as_such(hub, api, folder):
     push_model(folder, "user/adder", api=api)
     uploaded = set(hub.large_files.values())
     assert uploaded == {content for path, content in held(hub).items() if path.endswith(LARGE_SUFFIXES)}
+
+
+def test_a_best_checkpoint_that_adds_nothing_is_left_out(hub, api, folder, capsys):
+    make_best(folder)
+    rows = [ROW, {**ROW, "model": "adder/best"}]
+    write_results(rows, folder / "results.jsonl")
+    push_model(folder, "user/adder", api=api)
+    assert "best/model.safetensors" in held(hub) and "lowest validation loss" in held(hub)["README.md"].decode()
+    shutil.copy(folder / "model.safetensors", folder / "best")
+    command.main(["model", str(folder), "user/adder"])
+    assert "note: best/ is not pushed: the last checkpoint has the same weights\n" in capsys.readouterr().out
+    write_card(folder)
+    assert "left out: the last checkpoint has the same weights" in (folder / "README.md").read_text()
+    push_model(folder, "user/adder", api=api)
+    assert not any(path.startswith("best/") for path in held(hub))
+    assert "lowest validation loss" not in held(hub)["README.md"].decode()
+    assert [row["model"] for row in map(json.loads, held(hub)["results.jsonl"].splitlines())] == ["adder"]
+    assert len(read_results(folder / "results.jsonl")) == 2
+    assert push_model(folder, "user/adder", api=api).changed == []
 
 
 def test_pushing_twice_changes_nothing(hub, api, folder):
@@ -314,10 +334,6 @@ def remove_weights(folder):
     (folder / "model.safetensors").unlink()
 
 
-def remove_recipe(folder):
-    (folder / "recipe.yaml").unlink()
-
-
 def cut_weights(folder):
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
@@ -416,6 +432,9 @@ def make_best(folder):
     (folder / "best").mkdir()
     for file in [file for file in folder.iterdir() if is_model_file(file.name) and file.name != "results.jsonl"]:
         shutil.copy(file, folder / "best")
+    weights = load_file(folder / "model.safetensors")
+    next(iter(weights.values())).mul_(2)
+    save_file(weights, folder / "best" / "model.safetensors", metadata={"format": "pt"})
 
 
 def write_certificate(folder, weights, **format_fields):
@@ -427,7 +446,6 @@ def write_certificate(folder, weights, **format_fields):
 DAMAGES = {
     remove_config: "is not a checkpoint: it holds no config.json",
     remove_weights: "is not a checkpoint: it holds no .safetensors",
-    remove_recipe: "holds no recipe.yaml",
     cut_weights: "truncated or damaged",
     drop_a_weight: "is damaged: its weights files lack what config.json names",
     add_pickle: r"holds pickles \(pytorch_model.bin\)",

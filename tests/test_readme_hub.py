@@ -19,7 +19,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SECTION = documents.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]
 LOADING, DATASETS, FINE_TUNING = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-FINE_TUNED = (documents.HUB_CARDS / "PUBLISHING.md").read_text().partition("## A fine-tuned")[2]
+FINE_TUNED = (documents.HUB_CARDS / "PUBLISHING.md").read_text().partition("## A fine-tuned")[2].partition("\n## ")[0]
 PUSHING, PUBLISHING = re.findall(r"```python\n(.*?)```", FINE_TUNED, re.DOTALL)
 SMALLER = {'"user", 700': '"user", 2', "100_000": "200", "10}": "3}", "10,30,100": "3,5"}
 """What a test makes smaller."""

@@ -359,7 +359,7 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     dataset = dataset or named_dataset(card)
     merged = merge_rows(_read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
-    card.data["eval_results"] = eval_results(checkpoint)
+    card.data["eval_results"] = eval_results(checkpoint, dataset)
     card.data["model_name"] = card.data.get("model_name") or checkpoint.name
     card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
     files = results_files(checkpoint) | evaluation_files(checkpoint, dataset)

@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from longhand import __version__
 from longhand.data import Task
 from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
@@ -85,24 +88,31 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         results=results_block(checkpoint),
         checkpoint=checkpoint,
         trained_on=TRAINED_ON,
-        recipe_file=published_recipe_text(folder / RECIPE_FILE).strip(),
+        recipe_file=published_recipe_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else None,
         format=format_fields(task),
         limits=family.limits(checkpoint.config),
+        dataset=dataset,
+        versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
+        address=_citation().get("repository-code"),
         citation=citations(),
     )
     return str(card).rstrip() + "\n"
 
 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results, task, config = eval_results(checkpoint), checkpoint.task, checkpoint.config
-    ideas = family_card(task).ideas(task, config)
+    results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.config
+    family = family_card(task)
+    widget = [{"example_title": task.name, "text": family.ask(task)[0]}] if task.answers_questions else None
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
+        # ISO 639's code of what is in no language.
+        language="zxx",
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *ideas, *code],
+        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *family.ideas(task, config), *code],
+        widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
         metrics=["exact_match"],
@@ -111,23 +121,26 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
     )
 
 
-def eval_results(checkpoint: CheckpointFolder) -> list[EvalResult]:
+def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[EvalResult]:
     """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
 
-    The dataset that they name is the generated task, not one on the Hub, because each evaluation draws its own problems.
+    Args:
+        dataset: Hub id of a dataset of its task. The results say that their problems were drawn, not taken from its rows.
+            Without one, the dataset that they name is the generated task.
     """
     task = checkpoint.task
+    drawn = {"problems": "drawn by longhand, not rows of this dataset"} if dataset else {}
     results = []
     for row in checkpoint.rows:
         size = describe_length(row).replace(", ", "x")
         common: dict[str, Any] = {
             "task_type": task.family.pipeline,
             "task_name": task.name,
-            "dataset_type": f"longhand-{task.name}".replace("_", "-"),
+            "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
             "dataset_name": f"{task.name}, length {describe_length(row)}",
             "dataset_config": f"length_{size}",
             "dataset_split": "test",
-            "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")},
+            "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")} | drawn,
         }
         for metric, name in (("exact_match", "exact match"), ("token_accuracy", "accuracy per token")):
             results.append(EvalResult(metric_type=metric, metric_name=name, metric_value=row[metric], **common))
@@ -142,7 +155,9 @@ def results_block(checkpoint: CheckpointFolder) -> str:
     if checkpoint.rows:
         parts.append(size_table(checkpoint.rows, _size_name(checkpoint)))
         parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
-    if checkpoint.best_rows:
+    if checkpoint.spare_best:
+        parts.append(f"The weights with the lowest validation loss are left out: {checkpoint.spare_best}.")
+    elif checkpoint.best_rows:
         parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
         parts.append(size_table(checkpoint.best_rows, _size_name(checkpoint)))
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
@@ -194,9 +209,14 @@ def _size_name(checkpoint: CheckpointFolder) -> str:
     return family_card(checkpoint.task).size_name(names)
 
 
+def _citation() -> dict[str, Any]:
+    """CITATION.cff of this package."""
+    return yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
+
+
 def citations() -> str:
     """BibTeX of this package and of the papers that it implements, from CITATION.cff."""
-    own = yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
+    own = _citation()
     entries = []
     for work in (*own["references"], own):
         people = [

@@ -30,7 +30,7 @@ from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, che
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, read_checkpoint
+from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, TRAINING_ARGUMENTS, read_checkpoint
 from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import named_plugins
@@ -63,6 +63,7 @@ class Publication:
         name: what is pushed, for the commit message.
         is_ours: whether pushes of this kind write a path.
         make_files: the files, from an empty folder to write large ones to and from a model's results on the Hub.
+        notes: what is left out of a folder, and why; a line each.
     """
 
     repo_id: str
@@ -70,6 +71,7 @@ class Publication:
     name: str
     is_ours: Callable[[str], bool]
     make_files: Callable[[Path, PushedResults], Files]
+    notes: tuple[str, ...] = ()
 
     @property
     def kept(self) -> str:
@@ -97,7 +99,7 @@ class PushOptions(TypedDict, total=False):
 def push_model(
     folder: Path | str, repo_id: str, *, dataset: str | None = None, with_code: bool = False, **options: Unpack[PushOptions]
 ) -> Push:
-    """Push a checkpoint's folder, as train.py writes it, with a card for the repository.
+    """Push a checkpoint's folder, as train.py or transformers' Trainer writes it, with a card for the repository.
 
     The card is written anew, so changes that were made to it by hand on the Hub are lost. Results that were added on the Hub
     are kept if the weights are the same, and removed if the weights differ.
@@ -223,7 +225,8 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         check_repo_id(name)
     times = _times(published_files(folder))
     checkpoint = read_checkpoint(folder)
-    task = checkpoint.task
+    task, spare = checkpoint.task, checkpoint.spare_best
+    own = checkpoint.without_best() if spare else checkpoint
     python_files = [path for path in published_files(folder) if path.endswith(".py")]
     if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
         raise ValueError(
@@ -232,23 +235,27 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         )
 
     def make_files(place: Path, pushed: PushedResults) -> Files:
-        added = add_pushed(checkpoint, pushed.rows)
+        added = add_pushed(own, pushed.rows)
         found = published_files(folder)
-        files: Files = {**found}
+        files: Files = {path: file for path, file in found.items() if not spare or "/" not in path}
         if _times(found) != times:
             raise ValueError(f"files in {folder} have changed since they were checked: push again when nothing writes there")
         for path in (RECIPE_FILE, f"{BEST_FOLDER}/{RECIPE_FILE}"):
             if path in files:
                 files[path] = published_recipe_text(folder / path).encode()
-        if added is not checkpoint:
+        if added is not checkpoint and (added.rows or added.best_rows):
             files |= results_files(added)
+        elif spare:
+            files.pop(RESULTS_FILE, None)
         # Results that the folder or the repository lists under a dataset are listed under it again.
         files |= evaluation_files(added, dataset or listed_datasets(folder).get(task.name) or pushed.datasets.get(task.name))
         files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
         check_private(files, folder)
         return files
 
-    return Publication(repo_id, "model", checkpoint.name, is_model_file, make_files)
+    notes = [f"{TRAINING_ARGUMENTS} is not pushed: it is a pickle"] * (folder / TRAINING_ARGUMENTS).is_file()
+    notes += [f"{BEST_FOLDER}/ is not pushed: {spare}"] if spare else []
+    return Publication(repo_id, "model", checkpoint.name, is_model_file, make_files, tuple(notes))
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.runs.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, find_adapter
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_certificate
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.files import read_object
-from longhand.hub_cards.runs.hub import check_repo_id, is_passing
+from longhand.hub_cards.runs.hub import check_repo_id, find_file, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
@@ -39,6 +40,9 @@ JSON_FILES = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     "model.safetensors.index.json",
 )
+TRAINING_ARGUMENTS = "training_args.bin"
+"""A pickle that transformers' Trainer leaves beside the weights. It is never published."""
+
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
 
 
@@ -70,7 +74,7 @@ class Checkpoint:
 def load_checkpoint(
     source: str, revision: str | None = None, task: str | None = None, trust_remote_code: bool = False
 ) -> Checkpoint:
-    """Load a folder or a Hub repository, onto the accelerator if there is one.
+    """Load a folder or a Hub repository, onto the accelerator if there is one. An adapter is merged into its base.
 
     Args:
         source: folder or `user/name`.
@@ -83,10 +87,10 @@ def load_checkpoint(
         ValueError: `source` is neither, is damaged, its task is unknown, or it needs a plugin that is not loaded.
     """
     recipe = find_recipe(source, revision)
+    if (adapter := find_adapter(source, revision)) is not None:
+        return _load_adapted(source, adapter, recipe, task, trust_remote_code)
     _load_plugins(recipe, source, revision, trust_remote_code)
-    described, file = recipe, RECIPE_FILE
-    if "task" not in recipe:
-        described, file = recipe | _config_task(source, revision), "config.json"
+    described, file = describe_task(recipe, source, revision)
     if task is not None and described.get("task", task) != task:
         raise ValueError(
             f"--task {task} is for a checkpoint that names no task: {source} is of task {described['task']!r} ({file})"
@@ -111,10 +115,45 @@ def load_checkpoint(
     )
 
 
-def _config_task(source: str, revision: str | None) -> dict[str, Any]:
-    """Return the task and format that a checkpoint's configuration names; empty if it names none."""
+def _load_adapted(
+    source: str, adapter: Adapter, own: dict[str, Any], task: str | None, trust_remote_code: bool
+) -> Checkpoint:
+    """Load the base of an adapter and merge the adapter into it. The task is the base's.
+
+    Args:
+        own: the adapter's recipe; empty if it has none.
+    """
+    try:
+        if (adapter_of_adapter := find_adapter(adapter.base, adapter.base_revision)) is not None:
+            raise ValueError(f"that is an adapter of {adapter_of_adapter.base} itself")
+        base = load_checkpoint(adapter.base, adapter.base_revision, task or own.get("task"), trust_remote_code)
+        if "task" in own:
+            _check_same_task(base.model.config, task_from_recipe(own))
+    except ValueError as error:
+        raise ValueError(f"{source} is an adapter of {adapter.base}: {error}") from error
+    with loading(source, f"{ADAPTER_CONFIG} or {ADAPTER_WEIGHTS}"):
+        model = adapter.merge_into(base.model).eval()
+    check_loaded(source, model)
+    return replace(
+        base,
+        name=checkpoint_name(source),
+        model=model,
+        trained_lengths=trained_lengths(own),
+        run_seconds=_run_seconds(Path(source)),
+        recipe=base.recipe | own,
+    )
+
+
+def describe_task(recipe: dict[str, Any], source: str, revision: str | None = None) -> tuple[dict[str, Any], str]:
+    """Return what names a checkpoint's task and format, its recipe or else its configuration, and the name of that file.
+
+    Without a task in either, there is none in what is returned.
+    """
+    if "task" in recipe:
+        return recipe, RECIPE_FILE
     with loading(source, "config.json"):
-        return getattr(AutoConfig.from_pretrained(source, revision=revision), "task", None) or {}
+        named = getattr(AutoConfig.from_pretrained(source, revision=revision), "task", None) or {}
+    return recipe | named, "config.json"
 
 
 def load_model(source: str, task: Task, revision: str | None = None) -> PreTrainedModel:
@@ -145,24 +184,26 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
     return model
 
 
-def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+def check_loaded(source: str, model: PreTrainedModel, report: dict[str, Any] | None = None) -> None:
     """Raise ValueError if weights of a model are missing, do not fit or are not finite.
 
     Args:
         report: the loading info of `from_pretrained`.
     """
-    if missing := sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"]))):
+    if report and (missing := sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"])))):
         raise ValueError(f"{source} is damaged: its weights files lack what config.json names ({', '.join(missing)})")
     if broken := [name for name, weights in model.state_dict().items() if not weights.isfinite().all()]:
         raise ValueError(f"{source} is damaged: weights in .safetensors files are NaN or infinite ({', '.join(broken)})")
 
 
 def _load_tokenizer(source: str, task: Task, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a task from a folder or a Hub repository.
+    """Load the tokenizer of a task from a folder or a Hub repository; without one there, it is the task's own.
 
     Raises:
         ValueError: it is damaged, or made for another task.
     """
+    if not Path(source, "tokenizer.json").exists() and find_file(source, "tokenizer.json", revision) is None:
+        return task.family.tokenizer(task)
     with loading(source, "tokenizer.json or tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         _check_tokenizer(tokenizer, task)
@@ -218,9 +259,10 @@ def find_recipe(source: str, revision: str | None) -> dict[str, Any]:
     if folder.is_dir():
         if revision is not None:
             raise ValueError(f"--revision {revision} is for a repository on the Hub, but {source} is a folder")
-        if not (folder / "config.json").is_file():
+        if (folder / "config.json").is_file():
+            check_weights(folder)
+        elif not (folder / ADAPTER_CONFIG).is_file():
             raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
-        check_weights(folder)
         check_side_files(folder)
         return read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
     check_repository(source, revision)
@@ -271,7 +313,8 @@ def check_repository(source: str, revision: str | None) -> None:
     except (HTTPError, OfflineModeIsEnabled) as error:
         if isinstance(error, HfHubHTTPError) and is_passing(error.response.status_code):
             return
-        if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+        cached = (try_to_load_from_cache(source, name, revision=revision) for name in ("config.json", ADAPTER_CONFIG))
+        if any(isinstance(file, str) for file in cached):
             return
         raise ValueError(
             f"MODEL {source!r}: there is no such folder, and no such repository in the cache; {api.endpoint} cannot be "
@@ -326,7 +369,7 @@ def check_side_files(folder: Path) -> None:
 
 
 def trained_lengths(recipe: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the shortest and longest trained operand in digits; None for a model that was built, not trained."""
+    """Return the shortest and longest trained operand in digits; None if a recipe names none, as that of a construction."""
     if not {"min_length", "max_length"} <= set(recipe):
         return None
     return recipe["min_length"], recipe["max_length"]
@@ -339,7 +382,7 @@ class CheckpointFolder:
     Attributes:
         name: how its results refer to it.
         parameters: number of weights.
-        recipe: the arguments that made it.
+        recipe: the arguments that made it; empty if it has no recipe.
         rows: results of the last checkpoint; empty if it was not evaluated.
         best_rows: results of the checkpoint in `best`.
         certificate: the fields of `Certificate`; None if there is none.
@@ -361,8 +404,22 @@ class CheckpointFolder:
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
-        """Shortest and longest trained operand in digits; None for a model that was built, not trained."""
+        """Shortest and longest trained operand in digits; None if unknown, or for a model that was built, not trained."""
         return trained_lengths(self.recipe)
+
+    @property
+    def spare_best(self) -> str | None:
+        """Why `best` is not published: it adds nothing to the last checkpoint. None if it adds something or is missing."""
+        last, *best = self.weights.values()
+        if best == [last]:
+            return "the last checkpoint has the same weights"
+        if best and self.certificate is not None and self.certificate["certified"]:
+            return "the last checkpoint is certified"
+        return None
+
+    def without_best(self) -> "CheckpointFolder":
+        """The same, as if `best` were not there."""
+        return replace(self, best_rows=[], weights={self.name: self.weights[self.name]})
 
 
 def is_best(folder: Path) -> bool:
@@ -382,16 +439,25 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
             another checkpoint or a certificate that does not fit (`read_certificate`); or it needs a plugin that is not
             loaded.
     """
+    if (folder / ADAPTER_CONFIG).is_file():
+        raise ValueError(
+            f"{folder} is an adapter, which has no card here: push it by PEFT's push_to_hub, or save the merged model, "
+            f"load_checkpoint({str(folder)!r}).model, and its tokenizer into another folder"
+        )
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
     check_pickles(folder)
     check_weights(folder)
     check_side_files(folder)
-    if not (folder / RECIPE_FILE).is_file():
-        raise ValueError(f"{folder} holds no {RECIPE_FILE}, which says what task the model is for: train.py writes one")
-    recipe = read_recipe(folder / RECIPE_FILE)
+    recipe = read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
     require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
-    task = _read_task(recipe, folder / RECIPE_FILE)
+    described, named_by = describe_task(recipe, str(folder))
+    if "task" not in described:
+        raise ValueError(
+            f"{folder} does not say what task the model is for: write a {RECIPE_FILE} with `task: NAME`, one of "
+            f"{', '.join(TASKS)}"
+        )
+    task = _read_task(described, folder / named_by)
     model = _load_published(folder, task)
     own = hash_weights(model)
     name = name or _measured_name(folder, own) or folder.resolve().name
@@ -456,7 +522,7 @@ def _read_task(recipe: dict[str, Any], file: Path) -> Task:
 def check_pickles(folder: Path) -> None:
     """Raise ValueError if a file that would be published can run code when it is loaded."""
     files = [*sorted(folder.glob("*")), *sorted((folder / BEST_FOLDER).glob("*"))]
-    if pickles := [file for file in files if file.suffix in PICKLE_SUFFIXES]:
+    if pickles := [file for file in files if file.suffix in PICKLE_SUFFIXES and file != folder / TRAINING_ARGUMENTS]:
         listed = ", ".join(str(file.relative_to(folder)) for file in pickles)
         raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
 

@@ -1,8 +1,10 @@
-"""What runs and pushes both ask of the Hub: legal names, and which failures pass."""
+"""What runs and pushes both ask of the Hub: legal names, files, and which failures pass."""
 
 import re
+from pathlib import Path
 
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 
@@ -24,6 +26,19 @@ def check_revision(revision: str | None) -> None:
     legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
     if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
+
+
+def find_file(source: str, name: str, revision: str | None = None) -> Path | None:
+    """Return a file of a folder, or of a repository after its download; None if it is not there.
+
+    Whether the repository is there, and the Hub answers, is not said: what loads a checkpoint asks for both.
+    """
+    if (folder := Path(source)).is_dir():
+        return folder / name if (folder / name).is_file() else None
+    try:
+        return Path(hf_hub_download(source, name, revision=revision))
+    except (HFValidationError, HTTPError, OSError):
+        return None
 
 
 def is_passing(status: int) -> bool:
