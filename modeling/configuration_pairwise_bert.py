@@ -143,7 +143,7 @@ class PairwiseBertConfig(TaskConfig):
         if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
-            raise ValueError(f"a window needs one rule for all heads, got pair_maps {self.pair_maps}")
+            raise ValueError(f"windowed needs one rule for all heads, got pair_maps {self.pair_maps}")
         if self.windowed and self.attention_probs_dropout_prob:
             raise ValueError(
                 "attention weights under a window are not dropped out: attention_probs_dropout_prob must be 0, "

@@ -188,7 +188,7 @@ def test_weights_that_are_not_finite_or_not_the_models_are_refused(main_job, tmp
         save_file(broken, file, metadata={"format": "pt"})
         assert "NaN or infinite (lm_head.weight)" in refusal(capsys, folder, "--ask", "3+4")
     save_file({**whole, "model.extra": torch.zeros(2)}, file, metadata={"format": "pt"})
-    assert "weights that its model has not (model.extra)" in refusal(capsys, folder, "--ask", "3+4")
+    assert "hold what config.json does not name (model.extra)" in refusal(capsys, folder, "--ask", "3+4")
 
 
 def test_another_task_than_the_recipes_is_refused(main_job, capsys):

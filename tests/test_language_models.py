@@ -290,7 +290,7 @@ def test_weights_must_be_whole_and_in_safetensors(tmp_path, capsys):
     weights = load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "lacks weights (model.norm.weight)" in refusal(capsys, folder, "--task", "addition")
+    assert "lack what config.json names (model.norm.weight)" in refusal(capsys, folder, "--task", "addition")
     torch.save(weights, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     assert "holds no .safetensors file" in refusal(capsys, folder, "--task", "addition")
@@ -300,7 +300,9 @@ def test_our_own_checkpoints_are_never_taken_for_others(main_job, small_encoder,
     bare = shutil.copytree(main_job, tmp_path / "bare", ignore=shutil.ignore_patterns("recipe.yaml", "best", "check*"))
     foreign = save_random_model(tmp_path / "gpt2", "gpt2")
     assert is_language_model(str(foreign))
-    assert not any(is_language_model(str(folder)) for folder in (main_job, small_encoder, bare, tmp_path, tmp_path / "none"))
+    assert not any(is_language_model(str(folder)) for folder in (main_job, small_encoder, bare, tmp_path))
+    with pytest.raises(ValueError, match="there is no such folder"):
+        is_language_model(str(tmp_path / "none"))
     shutil.copy(main_job / "recipe.yaml", foreign)
     assert not is_language_model(str(foreign))
 

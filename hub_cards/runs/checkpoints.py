@@ -293,14 +293,24 @@ def _load_plugins(recipe: dict[str, Any], source: str, revision: str | None, tru
     require_plugins(recipe, source, advise, fetch if trust_remote_code else None)
 
 
+_FOUND: set[tuple[str, str, str | None]] = set()
+"""Repositories that were asked for in this process: endpoint, name and revision."""
+
+
 def check_repository(source: str, revision: str | None) -> None:
     """Raise ValueError if what is not a folder is no repository either. Ask the Hub once; a download asks often."""
+    api = HfApi()
+    if (api.endpoint, source, revision) not in _FOUND:
+        _ask_for_repository(api, source, revision)
+        _FOUND.add((api.endpoint, source, revision))
+
+
+def _ask_for_repository(api: HfApi, source: str, revision: str | None) -> None:
     try:
         check_repo_id(source)
     except ValueError as error:
         what = "it is a file" if Path(source).exists() else "there is no such folder"
         raise ValueError(f"MODEL {source!r} is neither a folder nor a repository: {what}, and the {error}") from error
-    api = HfApi()
     try:
         api.model_info(source, revision=revision)
     except RevisionNotFoundError as error:

@@ -29,9 +29,15 @@ from longhand.data.certificates import hash_weights
 from longhand.data.checks import check_integer
 from longhand.data.families.family import FAMILIES
 from longhand.data.text import text_problems
-from longhand.hub_cards.runs.checkpoints import Checkpoint, check_loaded, checkpoint_name, find_recipe, loading
+from longhand.hub_cards.runs.checkpoints import (
+    Checkpoint,
+    check_loaded,
+    check_repository,
+    checkpoint_name,
+    find_recipe,
+    loading,
+)
 from longhand.hub_cards.runs.evaluation import describe, hardware
-from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.reading import is_exact, is_lenient_match
 from longhand.hub_cards.runs.results import Row
 
@@ -77,11 +83,15 @@ class FirstLine(StoppingCriteria):
 def is_language_model(source: str, revision: str | None = None) -> bool:
     """Whether a folder or repository holds a model of others: of no family of this package, and without a recipe.
 
-    What is damaged, or is not there, is left to `load_checkpoint`, which says so.
+    What is damaged is left to `load_checkpoint`, which says so.
+
+    Raises:
+        ValueError: there is no such folder and no such repository.
     """
+    if not Path(source).is_dir():
+        # Asks once, and transformers often.
+        check_repository(source, revision)
     try:
-        if not Path(source).is_dir():
-            check_repo_id(source)
         model_type = PreTrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
     # transformers raises whatever its code meets in a damaged file.
     except Exception:
