@@ -545,7 +545,10 @@ def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     classes = auto_map.values()
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
     if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
-        raise ValueError(f"{folder} is incomplete: it lacks {', '.join(missing)}; save model and tokenizer into it again")
+        raise ValueError(
+            f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
+            "into it again"
+        )
 
 
 def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
