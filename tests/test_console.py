@@ -13,6 +13,15 @@ class Thing:
     """Something that a weak reference can refer to."""
 
 
+@pytest.fixture
+def interrupts():
+    """Python's own handler: processes that run tests in parallel ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("place", ["the command", "the callback of a weak reference"])
 def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
     with pytest.raises(SystemExit) as end, interruptible("go on by hand"):

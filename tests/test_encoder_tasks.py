@@ -292,15 +292,15 @@ def test_description_makes_the_same_task(task):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: EncoderAddition(field_width=0), "field_width must be an integer of at least 1, got 0"),
+        (lambda: EncoderAddition(field_width=0), "field_width must be an integer from 1 to 1,000,000, got 0"),
         (lambda: EncoderAddition(varied_field=True), "varied_field needs field_width"),
         (lambda: EncoderAddition(varied_field=1), "varied_field must be True or False, got 1"),
-        (lambda: EncoderAddition(text_tokens=-1), "text_tokens must be an integer of at least 0, got -1"),
+        (lambda: EncoderAddition(text_tokens=-1), "text_tokens must be an integer from 0 to 1,000,000, got -1"),
         (lambda: EncoderAddition(sampling="hard"), "sampling 'hard' is unknown: choose one of uniform, shifted"),
         (lambda: EncoderMultiplication(sampling="mixed"), "'mixed' is unknown: choose one of uniform, shifted, sparse"),
         (lambda: EncoderMultiplication(multiplier_length=0), "multiplier_length must be an integer of at least 1, got 0"),
-        (lambda: EncoderAddition(field_width="5"), "field_width must be an integer of at least 1, got '5'"),
-        (lambda: EncoderAddition(text_tokens=1.5), "text_tokens must be an integer of at least 0, got 1.5"),
+        (lambda: EncoderAddition(field_width="5"), "field_width must be an integer from 1 to 1,000,000, got '5'"),
+        (lambda: EncoderAddition(text_tokens=1.5), "text_tokens must be an integer from 0 to 1,000,000, got 1.5"),
         (
             lambda: EncoderMultiplication(multiplier_length=None),
             "multiplier_length must be an integer of at least 1, got None",

@@ -167,8 +167,8 @@ def test_a_run_may_have_the_name_of_the_folder_of_best_checkpoints(main_job, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ask", "1+1"], "leave out --ask"),
-        (["--certify"], "leave out --certify"),
+        (["--ask", "1+1"], "leave it out with --ask"),
+        (["--certify"], "leave it out with --certify"),
         (["--dataset", "sums"], "repository name 'sums' must be of the form USER/NAME"),
     ],
     ids=str,

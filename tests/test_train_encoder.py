@@ -245,7 +245,7 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
         (["encoder-addition", "--absolute_positions", "some"], "invalid choice: 'some'"),
         (["encoder-addition", "--sampling", "hard"], "invalid choice: 'hard'"),
         (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
-        (["encoder-addition", "--field_width", "0"], "field_width must be an integer of at least 1, got 0"),
+        (["encoder-addition", "--field_width", "0"], "field_width must be an integer from 1 to 1,000,000, got 0"),
         (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
         (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
