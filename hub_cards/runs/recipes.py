@@ -1,6 +1,7 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
 import difflib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,17 @@ def read_recipe(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} is not a recipe: it must map argument names to values")
+    if "&" in text and "*" in text:
+        _check_finite(recipe, file)
     return recipe
+
+
+def _check_finite(recipe: dict[str, Any], file: Path) -> None:
+    """Raise ValueError if a value holds itself, as YAML's anchors allow."""
+    try:
+        json.dumps(recipe, default=str, skipkeys=True)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not a recipe: a value holds itself") from error
 
 
 def write_recipe(recipe: dict[str, Any], file: Path) -> None:

@@ -143,9 +143,10 @@ def damaged_inputs(inputs: dict[str, Any], damage: str, place: float) -> dict[st
     """Damage inputs in place; return further arguments of the call."""
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
     rows, columns = ids.shape
-    # A digit of the second number, which is the last one before `=` or before the end.
-    ends = (ids[0] == EQUALS).nonzero().flatten().tolist() or [columns]
-    column = ends[0] - 1 - int(place * (ends[0] - 1 - int(torch.isin(ids[0], torch.tensor([PLUS, TIMES])).nonzero()[0])))
+    # A digit of the last number before `=` or before the end.
+    end = ((ids[0] == EQUALS).nonzero().flatten().tolist() or [columns])[0]
+    sign = int(torch.isin(ids[0, :end], torch.tensor([PLUS, TIMES])).nonzero()[-1])
+    column = end - 1 - int(place * (end - 1 - sign))
     if damage == "no_mask":
         inputs.pop("attention_mask")
     masks = {
