@@ -133,8 +133,9 @@ class PairwiseBertConfig(TaskConfig):
         self._check_window()
 
     def _check_pair_maps(self):
-        if unknown := ", ".join(sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP})):
-            raise ValueError(f"pair_maps {unknown} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}")
+        if unknown := sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}):
+            listed = ", ".join(map(repr, unknown))
+            raise ValueError(f"pair_maps {listed} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}")
         names, heads = len(self.pair_maps), self.num_attention_heads
         if names not in (1, heads):
             raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
