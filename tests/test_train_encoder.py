@@ -240,7 +240,7 @@ def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
         (["encoder-addition", "--multiplier_length", "2"], "unknown argument '--multiplier_length'"),
         (["encoder-addition", "--pair_map", "relative"], "did you mean --pair_maps"),
         (["addition", "--pair_maps", "relative"], "unknown argument '--pair_maps'"),
-        (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' unknown: choose from relative, uniform, coupled"),
+        (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' unknown: choose from relative, uniform"),
         (["encoder-addition", "--pair_maps", "coupled", "none"], "one for each of 4 heads, got 2"),
         (["encoder-addition", "--absolute_positions", "some"], "invalid choice: 'some'"),
         (["encoder-addition", "--sampling", "hard"], "invalid choice: 'hard'"),
