@@ -45,7 +45,7 @@ def test_what_a_task_says_of_itself_makes_it_again(name):
             r"order 'up' is unknown: choose one of response_reversed, all_reversed, plain",
         ),
         ({"task": "addition", "zero_padding": "yes"}, r"zero_padding must be True or False, got 'yes'"),
-        ({"task": "multiplication", "multiplier_length": True}, r"multiplier_length must be an integer .* 1, got True"),
+        ({"task": "multiplication", "multiplier_length": True}, r"multiplier_length must be an integer .* got True"),
     ],
 )
 def test_a_recipe_of_no_task_is_refused_with_what_is_legal(recipe, message):

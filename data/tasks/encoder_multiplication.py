@@ -45,7 +45,7 @@ class EncoderMultiplication(EncoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        check_integer("multiplier_length", self.multiplier_length, 1)
+        check_integer("multiplier_length", self.multiplier_length, 1, self.most_digits)
 
     @property
     def example_question(self) -> str:

@@ -46,7 +46,7 @@ class Multiplication(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        check_integer("multiplier_length", self.multiplier_length, 1)
+        check_integer("multiplier_length", self.multiplier_length, 1, self.most_digits)
 
     @property
     def couplings(self) -> tuple[str, ...]:
