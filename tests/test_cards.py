@@ -140,7 +140,7 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
     write_results(rows, folder / "results.jsonl")
     card = render_model_card(folder)
     assert "| exact match | 95% interval | answer alone | per token | problems |" in card and "| 0.7500 |" in card
-    assert "| 5 | 0.6250 |" in card.partition("lowest validation loss")[2]
+    assert "| 5 | 0.6250 |" in card.partition("best exact match in validation")[2]
     assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
 
 
@@ -153,7 +153,7 @@ def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypa
     assert "| 5 | 0.6250 |" in render_model_card(folder)
     certify_by_hand(folder, monkeypatch)
     card = render_model_card(folder)
-    assert "0.6250" not in card and "are left out: the last checkpoint is certified." in card
+    assert "0.6250" not in card and "`best/` is left out: the last checkpoint is certified." in card
 
 
 def test_without_results_nothing_is_claimed(folder):
@@ -582,7 +582,7 @@ def test_what_was_first_evaluated_on_the_hub_can_be_pushed_after_download(hub, a
     downloaded = tmp_path / "downloads" / name
     api.snapshot_download(f"user/{name}", local_dir=downloaded)
     assert [line["model"] for line in read_results(downloaded / "results.jsonl")] == [name]
-    assert "| 90 | 0.1250 |" in (card := render_model_card(downloaded)) and "lowest validation loss" not in card
+    assert "| 90 | 0.1250 |" in (card := render_model_card(downloaded)) and "best exact match in validation" not in card
     assert push_model(downloaded, f"user/{name}", api=api).changed == []
 
 

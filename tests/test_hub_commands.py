@@ -160,7 +160,7 @@ def test_a_run_may_have_the_name_of_the_folder_of_best_checkpoints(main_job, tmp
     update(run, "--lengths", "7", "--output_dir", tmp_path / "seven")
     update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
     assert [(row["model"], row["length"]) for row in read_results(run / "results.jsonl")] == [("best", 7), ("best/best", 8)]
-    before, title, after = (run / "README.md").read_text().partition("lowest validation loss")
+    before, title, after = (run / "README.md").read_text().partition("best exact match in validation")
     assert "| 7 | 1.0000 |" in before and title and "| 8 | 1.0000 |" in after
 
 

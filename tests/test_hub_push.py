@@ -123,7 +123,7 @@ def test_a_best_checkpoint_that_adds_nothing_is_left_out(hub, api, folder, capsy
     rows = [ROW, {**ROW, "model": "adder/best"}]
     write_results(rows, folder / "results.jsonl")
     push_model(folder, "user/adder", api=api)
-    assert "best/model.safetensors" in held(hub) and "lowest validation loss" in held(hub)["README.md"].decode()
+    assert "best/model.safetensors" in held(hub) and "best exact match in validation" in held(hub)["README.md"].decode()
     shutil.copy(folder / "model.safetensors", folder / "best")
     command.main(["model", str(folder), "user/adder"])
     assert "note: best/ is not pushed: the last checkpoint has the same weights\n" in capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_a_best_checkpoint_that_adds_nothing_is_left_out(hub, api, folder, capsy
     assert "left out: the last checkpoint has the same weights" in (folder / "README.md").read_text()
     push_model(folder, "user/adder", api=api)
     assert not any(path.startswith("best/") for path in held(hub))
-    assert "lowest validation loss" not in held(hub)["README.md"].decode()
+    assert "best exact match in validation" not in held(hub)["README.md"].decode()
     assert [row["model"] for row in map(json.loads, held(hub)["results.jsonl"].splitlines())] == ["adder"]
     assert len(read_results(folder / "results.jsonl")) == 2
     assert push_model(folder, "user/adder", api=api).changed == []

@@ -497,3 +497,17 @@ def test_practised_sums_are_none_of_the_held_out_splits():
         splits = Addition().split_of(np.ascontiguousarray(digits[written]), lengths[written])
         held_out += (splits != SPLITS.index("train")).sum()
     assert held_out == 0
+
+
+def test_the_best_checkpoint_has_the_best_exact_match_beyond_the_trained_sizes(tmp_path, monkeypatch):
+    """Among equals, the share of right tokens decides. The loss does not: an unfitted model may have the lowest."""
+    words = [*SMALL, "--validation_lengths", "3", "4", "5", "--output_dir", str(tmp_path / "run")]
+    made = trainer.make_trainer(parse_run(words))
+    sizes = {"exact_match": {3: [0.0, 1.0, 1.0], 4: [0.0, 0.0, 0.25], 5: [0.25, 0.25, 0.0]}}
+    sizes |= {"token_accuracy": {3: [0.0, 1.0, 1.0], 4: [0.5, 0.9, 0.9], 5: [1.0, 1.0, 0.9]}}
+    chosen = []
+    for moment, loss in enumerate([0.1, 2.0, 3.0]):
+        seen = {f"eval_{size}_{name}": of[size][moment] for name, of in sizes.items() for size in of}
+        monkeypatch.setattr(trainer.Trainer, "evaluate", lambda *_, seen=seen, loss=loss: {**seen, "eval_5_loss": loss})
+        chosen.append(made._determine_best_metric(made.evaluate(), None))
+    assert chosen == [True, True, False]

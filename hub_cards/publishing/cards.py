@@ -156,9 +156,9 @@ def results_block(checkpoint: CheckpointFolder) -> str:
         parts.append(size_table(checkpoint.rows, _size_name(checkpoint)))
         parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
     if checkpoint.spare_best:
-        parts.append(f"The weights with the lowest validation loss are left out: {checkpoint.spare_best}.")
+        parts.append(f"`{BEST_FOLDER}/` is left out: {checkpoint.spare_best}.")
     elif checkpoint.best_rows:
-        parts.append(f"The weights with the lowest validation loss, in `{BEST_FOLDER}/`:")
+        parts.append(f"The weights with the best exact match in validation, in `{BEST_FOLDER}/`:")
         parts.append(size_table(checkpoint.best_rows, _size_name(checkpoint)))
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
     if parts and checkpoint.has_plot:

@@ -155,8 +155,8 @@ DERIVED = {
     "save_steps": "eval_steps",
     "logging_strategy": "logging_steps",
     "resume_from_checkpoint": "resume, which takes the last complete checkpoint",
-    "metric_for_best_model": "validation_lengths (the loss at the longest)",
-    "greater_is_better": "validation_lengths (the loss at the longest)",
+    "metric_for_best_model": "validation_lengths (exact match at those beyond max_length)",
+    "greater_is_better": "validation_lengths (exact match at those beyond max_length)",
     "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
     "hub_strategy": "push_to_hub: the finished run is pushed, once",
     "hub_always_push": "push_to_hub: the finished run is pushed, once",
@@ -225,15 +225,19 @@ class Parser(HfArgumentParser):
         """Return what a command line gives, with the right types. An unknown argument is refused with close names."""
         given, unknown = self.parse_known_args(words)
         if unknown:
-            self._refuse(unknown[0])
+            raise ValueError(self._describe_unknown(unknown[0]))
         return vars(given)
 
-    def read_recipe(self, recipe: dict[str, Any]) -> dict[str, Any]:
-        """Return what a recipe gives, as values of the types that the command line gives; null leaves a default."""
+    def read_recipe(self, recipe: dict[str, Any], source: str) -> dict[str, Any]:
+        """Return what a recipe gives, as values of the types that the command line gives; null leaves a default.
+
+        Args:
+            source: name or file of the recipe, for errors.
+        """
         given = {}
         for name, value in recipe.items():
             if (action := self.argument(name)) is None:
-                self._refuse(f"--{name}")
+                raise ValueError(f"the recipe {source} has the {self._describe_unknown(f'--{name}')}")
             values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
             if value is None:
                 continue
@@ -245,10 +249,10 @@ class Parser(HfArgumentParser):
                 raise ValueError(str(error)) from error
         return given
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _describe_unknown(self, name: str) -> str:
         close = difflib.get_close_matches(name, self._option_string_actions, n=3)
         hint = f": did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"unknown argument {name!r}{hint}")
+        return f"unknown argument {name!r}{hint}"
 
     def make(self, given: dict[str, Any]) -> tuple[Any, ...]:
         """Return an instance of every dataclass of the parser."""
@@ -312,7 +316,7 @@ def read_arguments(arguments: list[str]) -> Given:
     own = () if family.training_arguments is None else (family.training_arguments,)
     kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
     parser = Parser(kinds, allow_abbrev=False, add_help=False)
-    values = {**parser.read_recipe(recipe), **parser.read_words(words)}
+    values = {**parser.read_recipe(recipe, source), **parser.read_words(words)}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
 
 

@@ -180,7 +180,7 @@ def group_variants(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def best_rows(rows: list[Row]) -> list[Row]:
-    """Rows of checkpoints with the lowest validation loss at the longest validated size, as both papers choose them."""
+    """Rows of the checkpoints with the best exact match at the validated sizes beyond the trained ones."""
     return [row for row in rows if row["model"].endswith("/best")]
 
 

@@ -18,6 +18,8 @@ from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
 from longhand.hub_cards.runs.sizes import check_model, check_training
 
+BEST = "eval_generalization"
+"""The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
 _OPTIMIZATION = ("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps")
 
 
@@ -40,6 +42,21 @@ class BatchTrainer(Trainer):
     """
 
     model: Any
+    sizes_for_best: list[int]
+    """The validated sizes that choose the best checkpoint."""
+
+    def evaluate(self, eval_dataset=None, *args, **kwargs):
+        """Validate all sizes; the metrics say by `BEST` how far the model generalizes."""
+        metrics = super().evaluate(eval_dataset, *args, **kwargs)
+        if eval_dataset is None:
+            matches, tokens = (
+                float(np.mean([metrics[f"eval_{size}_{name}"] for size in self.sizes_for_best]))
+                for name in ("exact_match", "token_accuracy")
+            )
+            # Right tokens count for less than one problem more that is right: they decide among equals alone.
+            problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
+            metrics[BEST] = matches + tokens / (2 * problems)
+        return metrics
 
     def get_train_dataloader(self) -> DataLoader:
         return self._one_by_one(self.train_dataset)
@@ -181,8 +198,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     training.per_device_eval_batch_size = samples // training.world_size
     training.save_steps = cast(float, training.eval_steps)
     training.eval_strategy = training.save_strategy = "steps"
-    training.metric_for_best_model = f"eval_{max(data.validation_lengths)}_loss"
-    training.greater_is_better = False
+    training.metric_for_best_model, training.greater_is_better = BEST, True
     trainer = BatchTrainer(
         model=model,
         args=training,
@@ -192,6 +208,8 @@ def make_trainer(run: Run) -> BatchTrainer:
         compute_metrics=_mean_matches,
         preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
     )
+    beyond = [length for length in data.validation_lengths if length > data.max_length]
+    trainer.sizes_for_best = beyond or data.validation_lengths
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
