@@ -52,6 +52,8 @@ from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
     CERTIFICATES_FILE,
     LARGEST,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
     format_places,
@@ -61,8 +63,6 @@ from longhand.hub_cards.runs.results import (
 )
 
 COMPLETIONS_FILE = "completions.jsonl"
-PLACES_FILE = "places.jsonl"
-POSITION_MAPS_FILE = "positions.jsonl"
 MOST_LENGTHS = 10_000
 MOST_MAPS = 100
 """Most problems over which attention maps are averaged."""

@@ -14,6 +14,8 @@ from longhand.hub_cards.runs.files import read_text, write_atomically
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
+PLACES_FILE = "places.jsonl"
+POSITION_MAPS_FILE = "positions.jsonl"
 
 Row = dict[str, Any]
 
