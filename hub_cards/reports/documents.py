@@ -15,7 +15,6 @@ from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import plot_cost
 from longhand.hub_cards.reports.studies import CERTIFICATES, draw_study, fitted_reach, study_block
 from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.recipes import load_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.runs.studies import STUDIES_FOLDER as STUDIES
 from longhand.hub_cards.runs.studies import STUDY_RESULTS, load_study
@@ -40,7 +39,7 @@ def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
 
 
 def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
-    """Return the rows of every recipe that `RECIPES` trained: of its last checkpoints, or its certificates if it has some."""
+    """Return the rows of a file of `RECIPES` by recipe: of last checkpoints, or certificates where there are some."""
     files = [STUDY_RESULTS / name / file for name in RECIPES]
     return group_variants(last_rows([row for one in files if one.exists() for row in read_results(one)]))
 

@@ -53,7 +53,7 @@ USUAL = ("trained on", "worst trained size", "lengths", "reach", "of the best ch
 """The columns of a study's table, unless its file names others; `lengths` is a column for each size. The columns of best
 checkpoints and of certificates are left out where there are none.
 
-Others are `predictions checked` and `smallest margin` of the certificates, and `exact match`, the worst of all runs and sizes.
+Others: `predictions checked` and `smallest margin` of the certificates; `exact match`, the worst of all runs and sizes.
 """
 
 
@@ -85,7 +85,8 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     for file, table in others.items():
         if (folder / evaluation / file).exists():
             return table(read_results(folder / evaluation / file))
-    rows = read_results(folder / evaluation / RESULTS_FILE)
+    if not (rows := read_results(folder / evaluation / RESULTS_FILE)):
+        return "No results yet.\n"
     if kind == "runs":
         return long_table(rows) if evaluation else by_length_table(last_rows(rows))
     if kind == "labels":
@@ -136,8 +137,9 @@ def study_table(
         }
         chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
         lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
-    rule = f" The reach counts if exact match is at least {FITS} at every trained size that was tested."
-    note = f"{', '.join(notes)}.{rule if 'reach' in columns else ''}"
+    note = f"{', '.join(notes)}."
+    if any("not fitted" in line.values() for line in lines):
+        note += f" Fitted: at least {FITS} at every trained size that was tested."
     return render_table(lines, note[0].upper() + note[1:])
 
 
@@ -159,7 +161,7 @@ def describe_worst(rows: list[Row]) -> str:
 
 
 def draw_study(study: Study, rows: list[Row], file: Path) -> None:
-    """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes of one run make a grid."""
+    """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid."""
     shown = last_rows(rows) or rows
     classes, lengths = is_by_class(shown), {row["length"] for row in shown}
     variants = group_variants(by_class(shown) if classes else shown)

@@ -3,17 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
 from longhand.hub_cards.runs.recipes import load_recipe
 from longhand.hub_cards.runs.results import (
-    CERTIFICATES_FILE,
-    RESULTS_FILE,
     Row,
-    best_rows,
-    by_class,
     describe_length,
     generalizable_length,
     group_by,
@@ -22,7 +17,6 @@ from longhand.hub_cards.runs.results import (
     growth_exponent,
     has_classes,
     last_rows,
-    read_results,
 )
 
 

@@ -61,8 +61,8 @@ def run(name: str, jobs: int, only: list[str] | None, print_only: bool, output_d
             return
         print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
         failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
-    if (results / RESULTS_FILE).exists():
-        draw_study(study, read_results(results / RESULTS_FILE), results / "accuracy.png")
+    if (results / RESULTS_FILE).exists() and (rows := read_results(results / RESULTS_FILE)):
+        draw_study(study, rows, results / "accuracy.png")
         print(f"\n{study_block(study, results)}\nwrote {results / RESULTS_FILE} and {results / 'accuracy.png'}")
     if failed:
         raise SystemExit(1)
