@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,7 +200,7 @@ def test_tables_and_pictures_follow_from_the_sizes_that_were_measured(tmp_path):
         ("addition-scratchpad", {}, (1, 6)),
         # A test of 8 is 8 numbers of 8 digits; training has 5 numbers at most.
         ("addition-scratchpad", {"max_length": 10, "max_operands": 5}, (1, 5)),
-        ("paper-addition", {}, (1, 40)),
+        ("paper-addition", {}, (1, 30)),
     ],
 )
 def test_trained_sizes_of_every_task_are_known(recipe, arguments, sizes):
@@ -283,6 +284,24 @@ def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
     with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by process"):
         training.run("tiny", jobs=1, only=None, print_only=False, output_dir=tmp_path / "out")
+
+
+def test_a_run_that_a_killed_study_left_behind_is_waited_for(tmp_path, capsys):
+    with held_elsewhere(tmp_path / "run") as process:
+        waiting = threading.Thread(target=training.wait_for, args=[tmp_path / "run"])
+        waiting.start()
+        waiting.join(0.5)
+        assert (
+            waiting.is_alive()
+            and f"run: waits, {tmp_path / 'run'} is in use by process {process.pid}" in capsys.readouterr().out
+        )
+    waiting.join()
+
+
+def test_settings_are_those_of_the_run_with_defaults():
+    plain = replace(TINY, recipe="encoder-addition", arguments={}, variants={"own": {}})
+    assert plain.setting("own", "max_steps") == 2000 and plain.setting("own", "adam_beta2") == 0.95
+    assert TINY.setting("coupled", "max_steps") == 4 and TINY.setting("coupled", "loops") is None
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def study_table(
             "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
             "exact match": describe_worst(own),
             **certificate_cells(checks.get(variant, [])),
-            "steps": f"{study.setting(variant, 'max_steps') or 0:,}",
+            "steps": f"{study.setting(variant, 'max_steps'):,}",
             "seconds": median_seconds(own),
         }
         chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)

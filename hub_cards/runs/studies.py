@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.recipes import load_recipe, read_recipe
+from longhand.hub_cards.runs.arguments import Run, parse_run
+from longhand.hub_cards.runs.recipes import read_recipe
 from longhand.hub_cards.runs.results import CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
 
 STUDIES_FOLDER = Path(__file__).parents[1] / "studies"
@@ -132,25 +132,26 @@ class Study:
         return StudyRun(f"{variant}-seed{seed}", recipe, arguments, tuple(evaluations))
 
     def setting(self, variant: str, argument: str) -> Any:
-        """Return an argument of a variant as its command gives it, else as its recipe does; None if neither does."""
-        run = self._run(variant, self.seeds[0])
-        return {**load_recipe(run.recipe), **run.arguments}.get(argument)
+        """Return the value of an argument of a variant; None if its model and task have no such argument."""
+        return self._parse(variant).recipe.get(argument)
 
     def trained_sizes(self, variant: str) -> tuple[int, int]:
         """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it."""
-        return _trained_sizes(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
+        run = self._parse(variant)
+        task, tested, longest = run.task, run.task.for_evaluation, run.data.max_length
+        most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
+        # A test of n digits may have n operands too, and training fewer.
+        second = tested.size(tested.operand_lengths(longest))[1]
+        return run.data.min_length, longest if second <= most else most
+
+    def _parse(self, variant: str) -> Run:
+        return _parse(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
 
 
 @cache
-def _trained_sizes(command: tuple[str, ...]) -> tuple[int, int]:
-    # Recipes for a GPU are read on any computer.
-    run = parse_run([*command, "--use_cpu", "True"])
-    longest = run.data.max_length
-    trained = run.task.size(tuple(run.task.longest_lengths(longest)[0].tolist()))
-    tested = run.task.for_evaluation
-    # A test of n digits may have n operands too, and training fewer.
-    second = tested.size(tested.operand_lengths(longest))[1]
-    return run.data.min_length, longest if second <= trained[1] else trained[1]
+def _parse(command: tuple[str, ...]) -> Run:
+    """Return the run of a command; recipes for a GPU are read on any computer."""
+    return parse_run([*command, "--use_cpu", "True"])
 
 
 def list_studies() -> list[str]:

@@ -23,7 +23,7 @@ from longhand.hub_cards.reports.studies import draw_study, study_block
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.folder import is_complete
-from longhand.hub_cards.runs.locks import holding
+from longhand.hub_cards.runs.locks import InUseError, holding
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
@@ -167,6 +167,7 @@ def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[]
 def train(one: StudyRun, folder: Path) -> str:
     """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    wait_for(folder)
     log = folder.with_name(f"{folder.name}.log")
     with log.open("a") as stream:
 
@@ -180,6 +181,20 @@ def train(one: StudyRun, folder: Path) -> str:
             if is_trained(one, folder) and not evaluation.is_done(folder):
                 start(EVAL, *evaluation.command(folder))
     return (log.read_text().splitlines() or [""])[-1]
+
+
+def wait_for(folder: Path) -> None:
+    """Wait as long as a process holds the folder of a run: a killed study may have left it behind, and it goes on."""
+    said = False
+    while True:
+        try:
+            with holding(folder, reading=True):
+                return
+        except InUseError as error:
+            if not said:
+                print(f"{folder.name}: waits, {one_line(error)}", flush=True)
+            said = True
+            time.sleep(1)
 
 
 def describe_end(folder: Path) -> str:
