@@ -1,6 +1,7 @@
 """The loader of checkpoints, and what a checkpoint's folder holds, checked before any of it is shown or published."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -542,8 +543,14 @@ def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     auto_map = getattr(config, "auto_map", None) or {}
     if not isinstance(auto_map, dict):
         raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
-    classes = auto_map.values()
-    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
+    # An entry may be several names, and null where there is no such class.
+    names = [
+        name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name is not None
+    ]
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"(\S+--)?\w+\.\w+", name):
+            raise ValueError(f"{folder}, config.json: auto_map must name classes as 'module.Class', got {name!r}")
+    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
     if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
