@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
         for file in options.plugin:
             load_plugin(file)
         if is_language_model(options.checkpoint, options.revision):
-            raise ValueError(f"{options.checkpoint} is a language model of others: the export is for checkpoints of this package")
+            raise ValueError(f"{options.checkpoint} is a language model of others, and no checkpoint of this package")
         checkpoint = load_checkpoint(options.checkpoint, options.revision, options.task)
         difference = export_checkpoint(checkpoint, options.file)
         print(f"wrote {options.file}: logits differ by {difference:.1g} at most from those of {checkpoint.name}")

@@ -125,9 +125,7 @@ def test_an_adapter_of_a_language_model_is_measured(tmp_path, capsys):
     loaded = load_language_model(str(tmp_path / "adapter"), Addition(), prompt="chat")
     plain = load_language_model(str(base), Addition())
     inputs = plain.tokenizer("653+49=", return_tensors="pt")
-    torch.testing.assert_close(
-        loaded.model(**inputs).logits, adapted.eval()(**inputs).logits, atol=1e-4, rtol=1e-4
-    )
+    torch.testing.assert_close(loaded.model(**inputs).logits, adapted.eval()(**inputs).logits, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(loaded.model(**inputs).logits, plain.model(**inputs).logits, atol=1e-3)
     assert [row["model"] for row in rows] == ["adapter"] * 4
 
@@ -239,7 +237,7 @@ DAMAGES = {
     stack_adapters: "that is an adapter of",
     change_tied_embeddings: "it changes embeddings that are tied to the output matrix",
     cut_the_configuration: "adapter_config.json",
-    take_another_task: "its recipe.yaml names the task {'task': 'copy', 'separate_eos': False}, its base {'task': 'addition'",
+    take_another_task: "names the task {'task': 'copy', 'separate_eos': False}, its base {'task': 'addition'",
     take_another_format: "'zero_padding': False, 'order': 'response_reversed'}, its base {'task': 'addition'",
     take_another_kind: "its task_type is TOKEN_CLS, but a CoupledGPTForCausalLM is for CAUSAL_LM",
     tune_a_prompt: "an adapter of the kind PROMPT_TUNING cannot be merged",
