@@ -304,7 +304,8 @@ def _generating(model: LanguageModel, prompts: int) -> Iterator[None]:
         # On a CPU, torch raises a plain RuntimeError.
         if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
             smaller = f"--batch_size below {prompts}, " if prompts > 1 else ""
-            advice = f"choose {smaller}--bf16 or shorter --lengths"
+            smaller += "--bf16 or " if _dtype(model) == "float32" else "or " if smaller else ""
+            advice = f"choose {smaller}shorter --lengths"
             raise ValueError(f"{model.name}: the memory does not suffice for {prompts} prompts at once: {advice}") from error
         raise ValueError(f"{model.name} cannot write answers: {one_line(error)}") from error
 
