@@ -41,7 +41,7 @@ from longhand.hub_cards.runs.language_models import (
     MOST_SHOTS,
     PROMPTS,
     LanguageModel,
-    check_prompts,
+    check_text_problems,
     is_language_model,
     load_language_model,
     measure_language_model,
@@ -69,7 +69,7 @@ MOST_MAPS = 100
 
 MEASURING = (
     *("lengths", "lengths_b", "num_samples", "seed", "sampling", "decode", "output_places", "attentions", "position_maps"),
-    *("update_card", "prompt", "shots"),
+    *("update_card", "prompt", "shots", "bf16", "batch_size"),
 )
 """Options that only an evaluation takes, not a question or a certificate."""
 
@@ -144,6 +144,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--prompt", choices=PROMPTS, help=described)
     described = f"solved problems for --prompt few_shot, 1 to {MOST_SHOTS} (default: {DEFAULT_SHOTS})"
     add("--shots", type=int, choices=range(1, MOST_SHOTS + 1), metavar="NUMBER", help=described)
+    add("--bf16", **flag, help="load weights in bfloat16 (default: the type they were saved in)")
+    add("--batch_size", type=int, help="prompts at once (default: as many as make some 8,000 tokens with their answers)")
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
@@ -172,6 +174,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     check_integer("--num_samples", options.num_samples, 1)
     check_integer("--seed", options.seed, 0, LARGEST)
+    if options.batch_size is not None:
+        check_integer("--batch_size", options.batch_size, 1)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
@@ -237,16 +241,18 @@ def load_other(source: str, task: Task | None, options: argparse.Namespace) -> C
     """
     if task is None and options.task is None:
         raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
-    how = (options.revision, options.trust_remote_code, options.prompt or "plain", options.shots or DEFAULT_SHOTS)
-    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, *how)
+    how = {name: getattr(options, name) for name in ("revision", "trust_remote_code", "bf16", "batch_size")}
+    how |= {"prompt": options.prompt or "plain", "shots": options.shots or DEFAULT_SHOTS}
+    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, **how)
     return resample(checkpoint, options.sampling) if task is None and options.sampling is not None else checkpoint
 
 
 def check_language_options(options: argparse.Namespace, others: list[str]) -> None:
     """Raise ValueError for options that the language models of others, or the checkpoints of this package, cannot take."""
     if not others:
-        if options.prompt is not None:
-            raise ValueError(f"--prompt {options.prompt} is for language models of others, which none of the checkpoints is")
+        theirs = {name: getattr(options, name) for name in ("prompt", "bf16", "batch_size")}
+        if given := [name for name, value in theirs.items() if value not in (None, False)]:
+            raise ValueError(f"--{given[0]} is for language models of others, which none of the checkpoints is")
         return
     names = ("ask", "certify", "output_places", "attentions", "position_maps", "update_card")
     given = [f"--{name}" for name in names if getattr(options, name) not in (None, False)]
@@ -378,7 +384,7 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     lengths = [first.task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
         if isinstance(checkpoint, LanguageModel):
-            check_prompts(checkpoint, lengths, options.num_samples, options.seed)
+            check_text_problems(checkpoint, lengths, options.num_samples, options.seed)
             continue
         check_lengths(
             checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -127,22 +128,36 @@ def _load_adapted(
     try:
         if (adapter_of_adapter := find_adapter(adapter.base, adapter.base_revision)) is not None:
             raise ValueError(f"that is an adapter of {adapter_of_adapter.base} itself")
-        base = load_checkpoint(adapter.base, adapter.base_revision, task or own.get("task"), trust_remote_code)
-        if "task" in own:
-            _check_same_task(base.model.config, task_from_recipe(own))
+        where = (adapter.base, adapter.base_revision)
+        made, _ = describe_task(find_recipe(*where), *where)
+        base = load_checkpoint(*where, task or made.get("task", own.get("task")), trust_remote_code)
+        made |= {"task": base.task.name}
+        if "task" in own and (wanted := task_from_recipe(made | own)) != (trained := task_from_recipe(made)):
+            raise ValueError(f"its {RECIPE_FILE} names the task {wanted.describe()}, its base {trained.describe()}")
     except ValueError as error:
         raise ValueError(f"{source} is an adapter of {adapter.base}: {error}") from error
-    with loading(source, f"{ADAPTER_CONFIG} or {ADAPTER_WEIGHTS}"):
-        model = adapter.merge_into(base.model).eval()
-    check_loaded(source, model)
     return replace(
         base,
         name=checkpoint_name(source),
-        model=model,
+        model=merge_adapter(source, adapter, base.model),
         trained_lengths=trained_lengths(own),
         run_seconds=_run_seconds(Path(source)),
         recipe=base.recipe | own,
     )
+
+
+def merge_adapter(source: str, adapter: Adapter, model: PreTrainedModel) -> PreTrainedModel:
+    """Merge an adapter into the model of its base, for evaluation; the model given is changed.
+
+    Raises:
+        ValueError: the adapter does not fit the model or is damaged.
+    """
+    with loading(source, f"{ADAPTER_CONFIG} or {ADAPTER_WEIGHTS}"), warnings.catch_warnings():
+        # PEFT asks for names that transformers is about to change.
+        warnings.simplefilter("ignore", FutureWarning)
+        merged = adapter.merge_into(model).eval()
+    check_loaded(source, merged)
+    return merged
 
 
 def describe_task(recipe: dict[str, Any], source: str, revision: str | None = None) -> tuple[dict[str, Any], str]:
