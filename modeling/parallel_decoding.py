@@ -73,7 +73,8 @@ def parallel_greedy(
     """Return what greedy decoding returns; for `custom_generate=parallel_greedy` of `generate()`, see the module.
 
     Transformers gives a function no streamer. For models of others, pass
-    `custom_generate=partial(parallel_greedy, streamer=streamer)`; a streamer gets the tokens as they settle.
+    `custom_generate=partial(parallel_greedy, streamer=streamer)`. A streamer gets the tokens as they settle: of a batch every
+    column (batch,), as from `generate()`, but of a single response several tokens (tokens,) at a time.
 
     Args:
         input_ids: (batch, tokens), padded on the left or not at all.
@@ -165,8 +166,10 @@ class Response:
             if (after := column >= self.lengths.unsqueeze(1)).any():
                 new.masked_fill_(after, int(self.pad))
         if self.streamer is not None:
-            for column in new[:, : int(self.lengths.max()) - first].cpu().unbind(1):
-                self.streamer.put(column)
+            new = new[:, : int(self.lengths.max()) - first].cpu()
+            # Token by token would take seconds for a long response.
+            for part in new if len(new) == 1 else new.unbind(1):
+                self.streamer.put(part)
 
     def end_stream(self) -> None:
         if self.streamer is not None:
@@ -258,12 +261,9 @@ class WindowedPasses:
                 begun += spare
             stale = stale[allowed:]
             predicted += len(chosen)
-            if not (finished := response.finished).any():
-                changed = self._predict(chosen)
-            elif len(chosen := chosen[~finished[chosen % rows]]):
-                changed = self._predict(chosen)
-            else:
-                changed = chosen
+            finished = response.finished
+            chosen = chosen[~finished[chosen % rows]]
+            changed = self._predict(chosen) if len(chosen) else chosen
             readers = self._places_that_see(changed)
             stale = torch.cat([stale, readers[readers < begun]]).unique()
             stale = stale[~finished[stale % rows]]
