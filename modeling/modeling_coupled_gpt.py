@@ -421,7 +421,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             yield index, inputs.kept if index == last > 0 else slice(None), arguments
 
     def _forward_tokens(self, inputs: ForwardInputs, **kwargs) -> Tensor:
-        """Apply all layers to every token, with scores of all keys or of neighbours; return normed states (batch, kept, hidden)."""
+        """Apply all layers to every token, with scores of all keys or of neighbours; normed states (batch, kept, hidden)."""
         hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
         if neighbours is None:
             visible, relations = self._visible_keys(inputs), inputs.pair_map

@@ -180,9 +180,7 @@ def coupled_neighbours(
     bits, first = num_coupled_relations(window, levels).bit_length(), query_row * keys
     last = first + query_columns.repeat(rows)
     count, found = torch.zeros_like(query_row), []
-    for query, key, relation in _matches(
-        query_ids, key_ids, query_row, key_row, usable, first + query_columns.repeat(rows), window
-    ):
+    for query, key, relation in _matches(query_ids, key_ids, query_row, key_row, usable, last, window):
         found.append((query, count[query], (key - first[query] << bits) + relation))
         count[query] += 1
     most = int(count.max()) if len(count) else 0

@@ -73,8 +73,8 @@ def parallel_greedy(
     """Return what greedy decoding returns; for `custom_generate=parallel_greedy` of `generate()`, see the module.
 
     Transformers gives a function no streamer. For models of others, pass
-    `custom_generate=partial(parallel_greedy, streamer=streamer)`. A streamer gets the tokens as they settle: of a batch every
-    column (batch,), as from `generate()`, but of a single response several tokens (tokens,) at a time.
+    `custom_generate=partial(parallel_greedy, streamer=streamer)`. A streamer gets the tokens as they settle: every column
+    (batch,) of a batch, as from `generate()`, but several tokens (tokens,) of a single response at a time.
 
     Args:
         input_ids: (batch, tokens), padded on the left or not at all.
@@ -102,7 +102,8 @@ def parallel_greedy(
         if response.is_finished:
             break
     response.end_stream()
-    return GenerateDecoderOnlyOutput(response.sequences) if generation_config.return_dict_in_generate else response.sequences
+    sequences: Any = response.sequences
+    return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
 
 
 def check_greedy(
@@ -164,7 +165,7 @@ class Response:
             ended = torch.where(torch.isin(new, self.ends.to(new.device)), column + 1, self.length).amin(1)
             self.lengths = torch.minimum(self.lengths, ended)
             if (after := column >= self.lengths.unsqueeze(1)).any():
-                new.masked_fill_(after, int(self.pad))
+                new.masked_fill_(after, int(self.pad))  # type: ignore[arg-type]  # transformers demands it with an end token
         if self.streamer is not None:
             new = new[:, : int(self.lengths.max()) - first].cpu()
             # Token by token would take seconds for a long response.
