@@ -50,7 +50,7 @@ def distinct_neighbourhoods(row_index: Tensor, queries: slice | Tensor, neighbou
     examples = len(row_index)
     rows = row_index.gather(1, columns.flatten(1).expand(examples, -1)).view(examples, *columns.shape[1:])
     # A key's row and relation as one number above 0; 0 fills up.
-    relations = max(1, int(neighbours.relations.max()) + 1) if neighbours.relations.numel() else 1
+    relations = int(neighbours.relations.max()) + 1 if neighbours.relations.numel() else 1
     num_rows = int(row_index.max()) + 1
     code = torch.where(neighbours.columns < 0, 0, rows * relations + neighbours.relations + 1)
     code = code.flatten(0, 1).sort(dim=1, descending=True).values

@@ -4,8 +4,8 @@ A pass predicts every token of a stretch of the response from the guesses before
 first pass, and a token is right as soon as all that it depends on is right. So when nothing changes any more, the response
 is the response of greedy decoding (Jacobi iteration: Song et al., 2021; Santilli et al., 2023).
 
-    model.generate(**inputs, custom_generate=parallel_greedy)                            # with longhand installed
-    model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)    # from the Hub
+    model.generate(**inputs, custom_generate=longhand.modeling.parallel_greedy)
+    model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)  # from the Hub
 
 Under longhand's window a token depends on few others. Later passes compute only the tokens that see a changed one, and a
 sum takes about as many passes as its longest carry. Any other causal model is right as well: it keeps its cache, and

@@ -108,6 +108,8 @@ def measurement_blocks() -> dict[str, str]:
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
+        "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
+        "cost/decoding": tables.decoding_table(decoding),
         "ablation": tables.ablation_table(read_rows("ablation"), read_rows("ablation", CERTIFICATES_FILE)),
         "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
         **{f"long/{kind}": tables.long_table(read_long(kind)) for kind in ("constructed", "trained")},
