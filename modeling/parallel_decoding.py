@@ -12,11 +12,11 @@ sum takes about as many passes as its longest carry. Any other causal model is r
 guesses ahead of the tokens that are settled.
 
 The stretch grows while guesses come right and shrinks while they do not, because predictions are limited in proportion to
-the settled tokens: to `WINDOWED_COST` for each under a window, where a pass over so few tokens takes as long as a step of
-the ordinary loop, and to `CACHED_COST` for others. Each pass settles a token at least. Without a window, decoding goes over
-to token by token, for good, as soon as `TRIAL` passes and every later one have settled fewer than two tokens on average; so
-does a model whose cache cannot go back, from the beginning. So decoding never takes more passes than the ordinary loop has
-steps.
+the settled tokens: to `WINDOWED_COST` for each under a window, and to `CACHED_COST` for others. Each pass settles a token at
+least, so that there are never more passes than the ordinary loop has steps. Under a window, a chain in which every token
+depends on the one before (parity) takes as many passes, of a few tokens each, and about 1.5 times as long. Without a window,
+decoding goes over to token by token, for good, as soon as `TRIAL` passes or more have settled fewer than two tokens each on
+average; so does a model whose cache cannot go back, from the beginning.
 
 Predictions are those of a forward pass over several tokens. Where rounding decides between two nearly equal logits, a pass
 over one token may decide otherwise.

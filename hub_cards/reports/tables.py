@@ -223,7 +223,7 @@ def decoding_table(rows: list[Row]) -> str:
         for row in rows
         if row["what"] == "decoding"
     ]
-    columns = {"model": "{model}", "sums": "{rows}", "digits": "{digits:,}", "passes": "{passes}"}
+    columns = {"model": "{model}", "sums": "{rows}", "digits": "{digits:,}", "passes": "{passes:,}"}
     columns |= {"predictions a token": "{predictions:.1f}", "seconds": "{seconds:.2f}", "token by token": "{loop}"}
     return fill_table(own, {**columns, "ratio": "{times}"}, f"Processor time; {rows[0]['hardware']}.")
 
