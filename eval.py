@@ -134,8 +134,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
     add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
     add = parser.add_argument_group("what to measure").add_argument
-    described = "one forward pass, or token by token; both count the same event (default: teacher_forced)"
-    add("--decode", choices=("teacher_forced", "generate"), help=described)
+    described = "one forward pass, token by token, or in a few passes; all count the same event (default: teacher_forced)"
+    add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
     add("--attentions", **flag, help="also plot attention maps at the first length")
     add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
@@ -256,8 +256,8 @@ def check_language_options(options: argparse.Namespace, others: list[str]) -> No
         return
     names = ("ask", "certify", "output_places", "attentions", "position_maps", "update_card")
     given = [f"--{name}" for name in names if getattr(options, name) not in (None, False)]
-    if options.decode == "teacher_forced":
-        given.append("--decode teacher_forced")
+    if options.decode not in (None, "generate"):
+        given.append(f"--decode {options.decode}")
     if given:
         raise ValueError(f"{given[0]} is for checkpoints of this package: {others[0]} is a language model of others")
 
@@ -277,8 +277,8 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
     """Print the answer of each checkpoint."""
     for checkpoint in checkpoints:
-        with token_bar(checkpoint.model, "answering"):
-            answer = checkpoint.answer(question)
+        with token_bar(checkpoint.model, "answering") as bar:
+            answer = checkpoint.answer(question, bar)
         print(checkpoint.task.show_answer(question, answer))
 
 
@@ -391,7 +391,7 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
         )
         if options.attentions:
             check_attention_memory(checkpoint.model, checkpoint.task, lengths[0], min(options.num_samples, MOST_MAPS))
-        if options.decode == "generate":
+        if options.decode in ("generate", "parallel"):
             checkpoint.task.family.check_generation(checkpoint.task)
     return lengths
 

@@ -256,8 +256,8 @@ def test_progress_moves_within_a_length_and_ends_complete(decode, main_job, monk
     done, totals = zip(*seen, strict=True)
     assert len(set(done)) > 3 and list(done) == sorted(done) and set(totals) == {done[-1]}
     seen.clear()
-    with measuring.token_bar(model, "answering"):
-        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"))
+    with measuring.token_bar(model, "answering") as bar:
+        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"), streamer=bar)
     assert seen[0] == (1, seen[-1][0]) and len(seen) == seen[-1][1]
 
 

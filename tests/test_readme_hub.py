@@ -88,4 +88,9 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
 
 def test_commands_of_the_page_are_legal():
     commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |$)", SECTION, re.MULTILINE)
-    assert [make_parser().parse_args(command.split()).kind for command in commands] == ["model", "dataset", "metric"]
+    assert [make_parser().parse_args(command.split()).kind for command in commands] == [
+        "model",
+        "dataset",
+        "metric",
+        "decoding",
+    ]

@@ -53,6 +53,8 @@ def measured_blocks() -> dict[str, str]:
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
         "constructions": tables.long_table(read_results(STUDIES / "constructions" / "long.jsonl")),
+        "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
+        "cost/decoding": tables.decoding_table(decoding),
         "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
         "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
         "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),

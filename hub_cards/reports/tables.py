@@ -175,6 +175,29 @@ def cost_table(rows: list[Row]) -> str:
     return render_table(lines, f"{rows[0]['hardware']}.")
 
 
+def digit_cost_table(rows: list[Row]) -> str:
+    """Return a line for each number of sums: the time of a forward pass for each digit, of shorter and of longer sums."""
+    columns = {"sums": "{rows}", "ns a digit, 100,000 digits": "{short:,.0f}", "1,000,000 digits": "{long:,.0f}"}
+    own = [row for row in rows if row["what"] == "forward"]
+    return fill_table(own, {**columns, "ratio": "**{ratio:.2f}**"}, f"Processor time; {rows[0]['hardware']}.")
+
+
+def decoding_table(rows: list[Row]) -> str:
+    """Return a line for each model, number of sums and digits: both ways of greedy decoding."""
+    own = [
+        {
+            **row,
+            "loop": f"{row['stepwise']:.2f}" if "stepwise" in row else "",
+            "times": f"**{row['ratio']:.1f}**" if "ratio" in row else "",
+        }
+        for row in rows
+        if row["what"] == "decoding"
+    ]
+    columns = {"model": "{model}", "sums": "{rows}", "digits": "{digits:,}", "passes": "{passes:,}"}
+    columns |= {"predictions a token": "{predictions:.1f}", "seconds": "{seconds:.2f}", "token by token": "{loop}"}
+    return fill_table(own, {**columns, "ratio": "{times}"}, f"Processor time; {rows[0]['hardware']}.")
+
+
 def ceiling_table(rows: list[Row]) -> str:
     """Return a line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
     runs = group_by([row for row in rows if "right" not in row], itemgetter("length"))

@@ -68,9 +68,9 @@ class Checkpoint:
     run_seconds: float | None
     recipe: dict[str, Any] = field(default_factory=dict)
 
-    def answer(self, question: str) -> str:
+    def answer(self, question: str, streamer: Any = None) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
-        return self.task.family.answer(self.task, self.model, self.tokenizer, question)
+        return self.task.family.answer(self.task, self.model, self.tokenizer, question, streamer)
 
 
 def load_checkpoint(

@@ -5,12 +5,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
 
 from longhand.data import EvaluationBatches, Task
 from longhand.data.batches import check_problems
@@ -23,6 +25,7 @@ from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.results import Row
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
+from longhand.modeling.parallel_decoding import parallel_greedy
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
@@ -76,29 +79,50 @@ def _batch_size(one: dict[str, Any], num_samples: int) -> int:
     return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
 
 
-@contextmanager
-def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[tqdm]:
-    """Show, on a terminal, how many tokens the model has predicted; of how many, is read off a prompt if it is not given.
+class TokenBar(BaseStreamer):
+    """Shows, on a terminal, how many tokens a model has predicted; elsewhere says once on stderr if it takes long.
 
-    Elsewhere, say once on stderr how long it takes, if that is long. Larger problems come later and may take longer.
+    As the streamer of `generate()` it counts the tokens of one response, whose length is read off the prompt. What comes
+    later may take longer.
     """
-    began, predicted, is_said = time.monotonic(), 0, False
 
-    def count(model, arguments, inputs, output) -> None:
-        nonlocal predicted, is_said
-        if bar.total is None and hasattr(model.config, "coupling"):
-            bar.total = COUPLING_RULES[model.config.coupling].plan(inputs["input_ids"], 1).response_length
-        new = output.logits.shape[:2].numel()
+    def __init__(self, bar: tqdm, description: str, coupling: str | None):
+        self.bar, self.description, self.coupling = bar, description, coupling
+        self.began, self.predicted, self.is_said = time.monotonic(), 0, False
+
+    def count(self, new: int) -> None:
+        """Add predicted tokens. Tokens that are predicted again, in parallel decoding, do not count beyond the total."""
+        bar = self.bar
+        if bar.total is not None:
+            new = min(new, bar.total - self.predicted)
         bar.update(new)
-        predicted += new
-        seconds = time.monotonic() - began
-        if bar.disable and bar.total and not is_said and seconds > SECONDS_BEFORE_ESTIMATE:
-            is_said, left = True, seconds * (bar.total - predicted) / predicted
+        self.predicted += new
+        seconds = time.monotonic() - self.began
+        known = bar.disable and bar.total and 10 * self.predicted >= bar.total
+        if known and not self.is_said and seconds > SECONDS_BEFORE_ESTIMATE:
+            self.is_said, left = True, seconds * (bar.total - self.predicted) / self.predicted
             if left > 2 * SECONDS_BEFORE_ESTIMATE:
-                print(f"{description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
+                print(f"{self.description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
 
-    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as bar:
-        hook = model.register_forward_hook(count, with_kwargs=True)
+    def put(self, value: torch.Tensor) -> None:
+        if self.bar.total is None and self.coupling is not None:
+            self.bar.total = COUPLING_RULES[self.coupling].plan(value, 1).response_length
+        else:
+            self.count(value.numel())
+
+    def end(self) -> None:
+        pass
+
+
+@contextmanager
+def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[TokenBar]:
+    """Yield a `TokenBar`. With a total, it counts what the model predicts; without, it is for `generate()` as a streamer."""
+    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as shown:
+        bar = TokenBar(shown, description, getattr(model.config, "coupling", None))
+        if total is None:
+            yield bar
+            return
+        hook = model.register_forward_hook(lambda model, inputs, output: bar.count(output.logits.shape[:2].numel()))
         try:
             yield bar
         finally:
@@ -128,7 +152,8 @@ def evaluate_lengths(
     Args:
         lengths: digits of every operand.
         name: the model's name in the results.
-        decode: `"teacher_forced"` (one forward pass; the same event) or `"generate"` (greedy decoding).
+        decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
+            `"parallel"` (greedy decoding in few passes).
 
     Returns:
         One row of results.jsonl for each of `lengths`.
@@ -136,7 +161,7 @@ def evaluate_lengths(
     Raises:
         ValueError: operands that the model cannot take or that do not fit into memory, or responses that it cannot generate.
     """
-    if decode == "generate":
+    if decode != "teacher_forced":
         task.family.check_generation(task)
     ends = np.cumsum(check_lengths(model, task, lengths, num_samples)) * num_samples
     rows, weights = [], hash_weights(model)
@@ -147,7 +172,7 @@ def evaluate_lengths(
             took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
             rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
             # Responses that are generated may end early.
-            bar.update(end - bar.n)
+            bar.count(end - bar.predicted)
     return rows
 
 
@@ -173,7 +198,12 @@ def _measure_accuracy(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
 ) -> dict[str, float]:
     batches = _divided(model, task, operands, num_samples, seed, split)
-    measure: Callable[..., torch.Tensor] = generated_matches if decode == "generate" else task.family.forward_matches
+    measures: dict[str, Callable[..., torch.Tensor]] = {
+        "teacher_forced": task.family.forward_matches,
+        "generate": generated_matches,
+        "parallel": partial(generated_matches, custom_generate=parallel_greedy),
+    }
+    measure = measures[decode]
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
         matches = torch.cat([measure(model, batch, answer_length) for batch in batches]).numpy()
