@@ -17,7 +17,7 @@ from longhand.hub_cards.reports.claims import (
 )
 from longhand.hub_cards.reports.predicates import PREDICATES, Evidence, NotFittedError, NotRunError
 from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.runs.studies import STUDIES_FOLDER, Study
+from longhand.hub_cards.runs.studies import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [
     pytest.param(claim, id=f"{paper}-{number}") for paper in PAPERS for number, claim in enumerate(load_claims(paper)[1])
@@ -72,6 +72,18 @@ def test_every_claim_has_a_verdict_and_a_reason(claim):
         assert claim.tried or "ried" in (STUDIES_FOLDER / f"{claim.study}.yaml").read_text(), "say what was tried"
     if claim.abstract and judgement.verdict != NOT_RUN and claim.study:
         assert int(judgement.seeds) >= 3, "headline rows have three seeds"
+
+
+@pytest.mark.parametrize("claim", EVERY_CLAIM)
+def test_a_claim_names_variants_of_its_study(claim):
+    if claim.study not in list_studies():
+        return
+    words = set()
+    for _, parameters in claim.predicates:
+        for key in {"variant", "than", "variants", "although", "where"} & set(parameters):
+            value = parameters[key]
+            words |= {value["model"]} if isinstance(value, dict) else {value} if isinstance(value, str) else set(value)
+    assert words and words <= set(load_study(claim.study).variants)
 
 
 @pytest.mark.parametrize("claim", EVERY_CLAIM)
