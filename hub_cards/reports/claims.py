@@ -147,10 +147,11 @@ def named_variants(claim: Claim, study: Study) -> list[str]:
 def our_scale(claim: Claim, evidence: Evidence, study: Study) -> dict[str, int]:
     """Return the sizes and budgets of `SCALE`, each the largest of the claim's variants."""
     variants = named_variants(claim, study)
+    tested = [row["length"] for row in evidence.tests if row["model"].rpartition("-seed")[0] in variants]
     settings = [{name: study.setting(one, name) for name in ("max_steps", "batch_size", "hidden_size")} for one in variants]
     return {
         "trained": max(study.trained_sizes(variant)[1] for variant in variants),
-        "tested": max(row["length"] for row in evidence.tests if row["model"].rpartition("-seed")[0] in variants),
+        "tested": max(tested, default=0),
         "problems": max(one["max_steps"] * one["batch_size"] for one in settings),
         "width": max(one["hidden_size"] for one in settings),
     }
