@@ -123,7 +123,7 @@ def find_evidence(claim: Claim) -> Evidence:
     folder = STUDY_RESULTS / claim.study
     tests = last_rows(read_rows(folder / RESULTS_FILE))
     rows = read_rows(folder / claim.rows) if claim.rows else tests
-    classes = claim.rows.endswith(RESULTS_FILE) and len({row["length"] for row in rows}) == 1
+    classes = len({row.get("length") for row in rows}) == 1 and len({row.get("length_b") for row in rows}) > 1
     return Evidence(by_class(rows) if classes else rows, load_study(claim.study), tests)
 
 
