@@ -30,6 +30,7 @@ from longhand.hub_cards.runs.evaluation import (
     check_lengths,
     check_position_maps,
     evaluate_lengths,
+    measure_attention,
     measure_places,
     measure_position_maps,
     position_maps,
@@ -50,12 +51,14 @@ from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
+    ATTENTION_FILE,
     CERTIFICATES_FILE,
     LARGEST,
     PLACES_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
+    format_attention,
     format_places,
     format_position_maps,
     read_results,
@@ -137,7 +140,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     described = "one forward pass, token by token, or in a few passes; all count the same event (default: teacher_forced)"
     add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
-    add("--attentions", **flag, help="also plot attention maps at the first length")
+    add("--attentions", **flag, help="also plot attention maps at the first length, and say which ids each head looks at")
     add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
     add = parser.add_argument_group("language models of others, see hub_cards/LANGUAGE_MODELS.md").add_argument
     described = "the problem alone, after solved ones, or in the tokenizer's chat template (default: plain)"
@@ -362,10 +365,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.position_maps:
         write_position_maps(checkpoints, folder)
     if options.attentions:
-        for checkpoint in checkpoints:
-            file = folder / f"attention-{file_name(checkpoint)}.png"
-            draw_attention(checkpoint, lengths[0], min(options.num_samples, MOST_MAPS), options.seed, file)
-            print(f"wrote {file}")
+        write_attention(checkpoints, lengths[0], options, folder)
 
 
 def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> list[tuple[int, ...]]:
@@ -448,6 +448,19 @@ def write_places(
     rows = [row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths, count, seed)]
     write_results(rows, folder / PLACES_FILE)
     print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
+
+
+def write_attention(
+    checkpoints: list[Checkpoint], operands: tuple[int, ...], options: argparse.Namespace, folder: Path
+) -> None:
+    """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
+    count, rows = min(options.num_samples, MOST_MAPS), []
+    for checkpoint in checkpoints:
+        draw_attention(checkpoint, operands, count, options.seed, file := folder / f"attention-{file_name(checkpoint)}.png")
+        print(f"wrote {file}")
+        rows += measure_attention(checkpoint, operands, count, options.seed)
+    write_results(rows, folder / ATTENTION_FILE)
+    print(f"\n{format_attention(rows)}\n\nwrote {folder / ATTENTION_FILE}")
 
 
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:

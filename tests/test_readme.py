@@ -8,7 +8,7 @@ from longhand.hub_cards.runs.recipes import list_recipes
 
 PAGES = {
     page.name: page.read_text(encoding="utf-8")
-    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS)
+    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS, documents.CLAIMS)
 }
 TEXT = PAGES["README.md"]
 EVERYTHING = "\n".join(PAGES.values())

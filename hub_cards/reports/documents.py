@@ -1,4 +1,4 @@
-"""Fill the tables of RESULTS.md, COMPARISONS.md and ENCODERS.md from the results files, and draw the pictures of all pages.
+"""Fill the tables of RESULTS.md and its sister pages from the results files, and draw the pictures of all pages.
 
 python -m longhand.hub_cards.reports           write the pages and the pictures
 python -m longhand.hub_cards.reports --check   write nothing; exit with 1 if a page is out of date
@@ -11,19 +11,21 @@ from itertools import chain
 from pathlib import Path
 
 from longhand.hub_cards.reports import tables
+from longhand.hub_cards.reports.claims import claims_blocks
 from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import plot_cost
 from longhand.hub_cards.reports.studies import CERTIFICATES, draw_study, fitted_reach, study_block
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.runs.studies import STUDIES_FOLDER as STUDIES
-from longhand.hub_cards.runs.studies import STUDY_RESULTS, load_study
+from longhand.hub_cards.runs.studies import STUDY_RESULTS, list_studies, load_study
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"
 RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
 ENCODERS = HUB_CARDS / "ENCODERS.md"
+CLAIMS = HUB_CARDS / "CLAIMS.md"
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
@@ -59,6 +61,7 @@ def measured_blocks() -> dict[str, str]:
         "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
         "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
         "tasks": tasks_block(),
+        **claims_blocks(),
     }
 
 
@@ -84,7 +87,18 @@ def all_blocks(pages: str) -> dict[str, str]:
             parts = rest.split("/")[1:]
             kind = parts.pop() if parts[-1:] in (["runs"], ["labels"]) else ""
             blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, "/".join(parts), kind)
-    return blocks
+    return blocks | {"other-studies": other_studies(pages)}
+
+
+def other_studies(pages: str) -> str:
+    """Return question, table and command of every study with results that these pages do not show."""
+    parts = []
+    for name in list_studies():
+        if (STUDY_RESULTS / name / RESULTS_FILE).exists() and not re.search(rf"<!-- results (studies/)?{name}[ /]", pages):
+            study = load_study(name)
+            command = f"```bash\npython -m longhand.hub_cards.studies {name}\n```\n"
+            parts.append(f"### `{name}`\n\n{study.question}\n\n{study_block(study, STUDY_RESULTS / name)}\n{command}")
+    return "\n".join(parts)
 
 
 def render(text: str, blocks: dict[str, str]) -> str:
@@ -121,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
-    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS)}
+    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS)}
     pages = "\n".join(before.values())
     blocks = all_blocks(pages)
     after = {file: render(text, blocks) for file, text in before.items()}

@@ -13,6 +13,7 @@ from longhand.data import TASKS
 from longhand.hub_cards.reports.plots import plot_comparison, plot_grid
 from longhand.hub_cards.reports.tables import (
     TableLine,
+    attention_table,
     by_length_table,
     certificate_table,
     describe_reach,
@@ -26,6 +27,7 @@ from longhand.hub_cards.reports.tables import (
     render_table,
 )
 from longhand.hub_cards.runs.results import (
+    ATTENTION_FILE,
     CERTIFICATES_FILE,
     PLACES_FILE,
     POSITION_MAPS_FILE,
@@ -81,7 +83,12 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
         evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
         kind: "runs" for a line for each run or measurement, "labels" for the share of right labels; "" is the usual table.
     """
-    others = {CERTIFICATES_FILE: certificate_table, PLACES_FILE: places_table, POSITION_MAPS_FILE: positions_table}
+    others = {
+        ATTENTION_FILE: attention_table,
+        CERTIFICATES_FILE: certificate_table,
+        PLACES_FILE: places_table,
+        POSITION_MAPS_FILE: positions_table,
+    }
     for file, table in others.items():
         if (folder / evaluation / file).exists():
             return table(read_results(folder / evaluation / file))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from longhand.hub_cards.runs.recipes import load_recipe
 from longhand.hub_cards.runs.results import (
+    ATTENTION_KINDS,
     Row,
     describe_length,
     generalizable_length,
@@ -240,6 +241,13 @@ def places_table(rows: list[Row]) -> str:
         cells = dict.fromkeys(map(str, places), "") | accuracy
         lines.append({"model": model, "digits": str(length), **cells})
     return render_table(lines, f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}.")
+
+
+def attention_table(rows: list[Row]) -> str:
+    """Return a line for each run, layer and head: its attention by the difference of ids."""
+    columns = {"run": "{model}", "layer": "{layer}", "head": "{head}"}
+    columns |= {kind.replace("_", " "): f"{{{kind}:.2f}}" for kind in ATTENTION_KINDS}
+    return fill_table(rows, columns, "{num_samples} problems of {length} digits, test seed {seed}.".format(**rows[0]))
 
 
 def positions_table(rows: list[Row]) -> str:

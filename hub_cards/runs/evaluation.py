@@ -18,6 +18,7 @@ from longhand.data import EvaluationBatches, Task
 from longhand.data.batches import check_problems
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
+from longhand.data.families.family import to_device
 from longhand.data.memory import INPUT_BYTES, check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
@@ -254,6 +255,55 @@ def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[i
     needed = 4 * num_samples * config.num_attention_heads * queries * tokens * (config.num_hidden_layers + 2)
     what = f"--attentions: maps of {queries:,} x {tokens:,} tokens for {num_samples} problems"
     check_memory(needed, what, "the first of --lengths, or --num_samples,", model.device)
+
+
+def read_attention(
+    checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int
+) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Return the attention of every token that predicts to all tokens, and the batch of problems.
+
+    Returns:
+        For each layer (problems, heads, queries, tokens), with the last queries of the sequence; and the inputs.
+    """
+    model, task = checkpoint.model, checkpoint.task
+    batch = draw_batch(model, task, operands, num_samples, seed)
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
+    finally:
+        model.set_attn_implementation(implementation)
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    return [weights[:, :, queries].float().cpu() for weights in outputs.attentions], batch
+
+
+def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int) -> list[Row]:
+    """Measure which tokens every head looks at, by the difference of their ids from the query's (paper 1, Fig. 7).
+
+    Ids are those of the first level; without any, the places of tokens. In a sum, a column has the id of its digits, and
+    the next column the id below.
+
+    Returns:
+        A row for each layer and head: the mean weight on tokens with the `same_id`, the `id_below`, the `id_above`, with
+        `no_id` (the beginning), and on all `others`.
+    """
+    maps, batch = read_attention(checkpoint, operands, num_samples, seed)
+    tokens = batch["input_ids"].shape[1]
+    ids = batch["position_ids"][0, 0].cpu() if "position_ids" in batch else torch.arange(1, tokens + 1)
+    rows = []
+    for layer, weights in enumerate(maps, 1):
+        end = tokens - 1 if "logits_to_keep" in batch else tokens
+        difference = ids - ids[end - weights.shape[2] : end, None]
+        kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
+        kinds["no_id"] = (ids == 0).expand_as(difference)
+        for head, own in enumerate(weights.mean(0), 1):
+            shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
+            others = max(0.0, 1 - sum(shares.values()))
+            described = describe(checkpoint.name, checkpoint.task, operands, num_samples, seed)
+            rows.append({**described, "layer": layer, "head": head, **shares, "others": others})
+    return rows
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from longhand.hub_cards.runs.arguments import Run, parse_run
 from longhand.hub_cards.runs.recipes import read_recipe
-from longhand.hub_cards.runs.results import CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
+from longhand.hub_cards.runs.results import ATTENTION_FILE, CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
 
 STUDIES_FOLDER = Path(__file__).parents[1] / "studies"
 STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
@@ -33,7 +33,12 @@ STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
 RUNS_FILE = "runs.jsonl"
 """What was trained for a study: a row for each run, with its name and arguments."""
 
-WRITTEN = {"certify": CERTIFICATES_FILE, "output_places": PLACES_FILE, "position_maps": POSITION_MAPS_FILE}
+WRITTEN = {
+    "attentions": ATTENTION_FILE,
+    "certify": CERTIFICATES_FILE,
+    "output_places": PLACES_FILE,
+    "position_maps": POSITION_MAPS_FILE,
+}
 """Options of eval.py that write another file than `RESULTS_FILE`."""
 
 
