@@ -75,7 +75,7 @@ def certify_by_hand(folder, monkeypatch, certified=True):
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
     numbers = {"problems": 30123, "predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
     certificate = {"certified": certified, "statement": "A statement.", "proof": [], "task": task, **numbers}
-    certificate |= {"margin": 2.71828, "rounding": 1.5e-5, "failures": [], "weights": hash_weights(model)}
+    certificate |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "weights": hash_weights(model)}
     certificate |= {"files": certificates.hash_files(folder)}
     (folder / "certificate.json").write_text(json.dumps(certificate))
     return certificate

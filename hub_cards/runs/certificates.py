@@ -21,7 +21,7 @@ ANSWER_FILES = (
 )
 """The files of a checkpoint that decide an answer: transformers reads them or runs them."""
 
-FIELDS = {"certified": bool, "weights": str, "task": dict, "files": dict}
+FIELDS = {"certified": bool, "weights": str, "task": dict, "files": dict, "ratio": float | None}
 """Fields of a certificate that are read without a new check, and their types."""
 
 
@@ -81,7 +81,7 @@ def _read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, A
     certificate = read_object(file)
     for name, kind in FIELDS.items():
         if not isinstance(value := certificate.get(name), kind):
-            shown = f"must be a {'mapping' if kind is dict else kind.__name__}, got {reprlib.repr(value)}"
+            shown = f"must be a {'mapping' if kind is dict else getattr(kind, '__name__', kind)}, got {reprlib.repr(value)}"
             what = shown if name in certificate else "is missing, as in certificates of older versions"
             raise ValueError(f"{file}: the field {name} {what}: {_advice(file)}")
     if differences := _compare(certificate["files"], hash_files(file.parent)):

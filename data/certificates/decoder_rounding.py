@@ -1,0 +1,144 @@
+"""The leads of a decoder under a window in exact arithmetic, and how far rounding can move them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS, UNIT, Arithmetic, Pair, Value
+from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.neighbourhoods import Neighbourhoods
+
+_MLP = ("up", "gate", "down")
+
+CHUNK = 2**20
+"""Numbers that hold the derivatives of some inputs by their hidden units, of a size that fits a processor's cache."""
+
+
+def check_bounded(model: CoupledGPTForCausalLM) -> None:
+    """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
+    config = model.config
+    if model.dtype not in UNIT:
+        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
+    if config.position_encoding != "pairwise":
+        raise ValueError(f"position_encoding {config.position_encoding!r} has no bound of its rounding, only 'pairwise' has")
+    if config.hidden_act not in ACTIVATIONS:
+        legal = ", ".join(ACTIVATIONS)
+        raise ValueError(f"hidden_act {config.hidden_act!r} has no bound of its rounding: choose one of {legal}")
+    for name, weight in model.state_dict().items():
+        if not (weight.abs() <= LARGEST).all() or max(weight.shape) > MOST_TERMS:
+            raise ValueError(
+                f"the rounding of {name} has no bound: its numbers must be finite and at most 2^40, in at most "
+                f"{MOST_TERMS:,} rows and columns"
+            )
+
+
+class DecoderRounding:
+    """A CoupledGPT in exact arithmetic, with the rounding of its own precision.
+
+    Raises:
+        ValueError: as `check_bounded`.
+    """
+
+    def __init__(self, model: CoupledGPTForCausalLM):
+        check_bounded(model)
+        self.config, self.unit = model.config, UNIT[model.dtype]
+        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        ends, units = max(model.config.hidden_size, model.config.vocab_size), max(model.config.intermediate_size, 64)
+        self.chunk = max(1, CHUNK // (ends * units))
+
+    def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
+        """Leads of the right token over every token, and bounds of what rounding does to them; see `Arithmetic`.
+
+        Args:
+            tokens: (rows,), to which the first layer's neighbourhoods point.
+            layers: the neighbourhoods of each layer, in terms of rows of the layer before; `index` is not read.
+            right: (neighbourhoods of the last layer,).
+
+        Returns:
+            Both (neighbourhoods of the last layer, vocabulary).
+        """
+        states = self.weights["model.embed_tokens.weight"][tokens]
+        rows: Pair = (states, torch.zeros_like(states))
+        for layer, neighbourhoods in enumerate(layers[:-1]):
+            found = []
+            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods):
+                # Where a condition of a lemma does not hold, the error may be anything.
+                radius = arithmetic.tighten(state).radius.where(arithmetic.proved.unsqueeze(1), torch.inf)
+                found.append((state.exact, radius))
+            rows = tuple(map(torch.cat, zip(*found, strict=True)))
+        tied = self.config.tie_word_embeddings
+        head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
+        leads = []
+        for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
+            logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
+            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
+        return tuple(map(torch.cat, zip(*leads, strict=True)))
+
+    def _run_layer(
+        self, layer: int, rows: Pair, neighbourhoods: Neighbourhoods
+    ) -> Iterator[tuple[slice, Arithmetic, Value]]:
+        """Apply a layer to a part of the neighbourhoods at a time, and yield which, the operations and the states."""
+        projected = self._project(layer, rows)
+        for begin in range(0, len(neighbourhoods.queries), self.chunk):
+            chunk = slice(begin, begin + self.chunk)
+            arithmetic = Arithmetic(self.unit)
+            queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
+            read = self._attend(arithmetic, layer, projected, queries, keys, relations)
+            own = arithmetic.leaf(rows[0][queries], rows[1][queries])
+            state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
+            inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
+            up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in _MLP)
+            output = arithmetic.product(arithmetic.hidden(inner, up, gate, self.config.hidden_act), down)
+            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
+
+    def _project(self, layer: int, rows: Pair) -> list[Pair]:
+        """Queries, keys and values of rows, (rows, heads, width) each."""
+        config, arithmetic, weights = self.config, Arithmetic(self.unit), self.weights
+        normed = self._norm(arithmetic, arithmetic.leaf(*rows), f"{layer}.attention_norms.input")
+        projected = []
+        for name in "qkv":
+            value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+            value.exact, value.radius = (
+                part.unflatten(1, (-1, config.head_dim)) for part in (value.exact, value.radius)
+            )
+            if config.qk_norm and name != "v":
+                factor = config.head_dim**-0.5
+                if name == "q":
+                    factor = factor / self._scaling * weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1)
+                value = arithmetic.norm(value, factor, 0.0)
+            # Where a condition of a lemma does not hold, the error may be anything.
+            projected.append((value.exact, value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)))
+        return projected
+
+    def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Pair], queries, keys, relations) -> Value:
+        """Output of the attention of some neighbourhoods."""
+        (query, key, value), visible = projected, relations >= 0
+        factor: Tensor | float = self._scaling
+        if self.config.attention_scale == "log_length":
+            learned = self.weights[f"model.layers.{layer}.self_attn.log_length_factor"]
+            factor = factor * visible.sum(1).clamp(min=1).double().log().view(-1, 1, 1) * learned
+        bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
+        query, key, value = (
+            (exact[index], radius[index]) for (exact, radius), index in zip(projected, (queries, keys, keys), strict=True)
+        )
+        read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
+        return arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
+
+    @property
+    def _scaling(self) -> float:
+        return 1.0 if self.config.attention_scale == "none" else self.config.head_dim**-0.5
+
+    def _add(self, arithmetic: Arithmetic, norms: str, residual: Value, output: Value) -> Value:
+        """The residual sum of a sublayer's input and its output, with the norms around it."""
+        total = arithmetic.add(residual, self._norm(arithmetic, output, f"{norms}.output"))
+        return self._norm(arithmetic, total, f"{norms}.sum")
+
+    def _norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
+        """A norm of the model, by its name in it or in its layers; the value itself if the model has none of that name."""
+        name = name if name.startswith("model") else f"model.layers.{name}"
+        weight, bias = self.weights.get(f"{name}.weight"), self.weights.get(f"{name}.bias")
+        if weight is None:
+            return x
+        eps = self.config.norm_eps
+        return arithmetic.norm(x, weight, eps) if bias is None else arithmetic.layer_norm(x, weight, bias, eps)
