@@ -27,8 +27,8 @@ ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
 
 STATEMENT = (
-    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in {dtype} "
-    "writes exactly the right response and its end token ({task}), whatever the order in which a processor adds, if it rounds "
+    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
+    "{dtype} writes exactly the right response and its end token ({task}), in whatever order a processor adds, if it rounds "
     "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
 )
 """What is proved: the corollary in hub_cards/PROOF.md."""
@@ -41,10 +41,11 @@ PROOF = (
     "output matrix act on each token alone. So the logits at a token are a function of its neighbourhood.",
     "Coverage. {coverage}",
     "Check. {where} the token that is right next (the end token included) had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. In each "
-    "neighbourhood, every lead of the right token in exact arithmetic was compared with a bound of what rounding in {dtype} can "
-    "do to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its own bound is "
-    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. In "
+    "each neighbourhood, every lead of the right token in exact arithmetic was compared with a bound of what rounding in "
+    "{dtype} can do to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and "
+    "its own bound is {ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of "
+    "the processor.",
     "Induction. Greedy decoding starts from a correct prefix. If the first t tokens are right, the prefix is correct, so "
     "the next token is right too. This goes on until the end token is written, where decoding stops. The coupling rule "
     "plans position ids for the longest response.",

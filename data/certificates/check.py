@@ -66,8 +66,8 @@ class Check:
         failing: (digits, lengths) of the problems with a wrong prediction, one pair for each batch that has any.
         failures: the first of them as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
-        bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was not
-            asked.
+        bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
+            not asked.
         ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
     """
 
@@ -106,8 +106,8 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     """The problems or neighbourhoods that a check of the model has to run. None is made yet, so this is cheap.
 
     Raises:
-        CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound; or
-            its neighbourhoods are unknown, too many, or too small to decide the answer.
+        CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound;
+            or its neighbourhoods are unknown, too many, or too small to decide the answer.
     """
     try:
         task.family.check_certifiable(task, model)
@@ -243,8 +243,8 @@ def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, mar
 class _Rounding:
     """The distinct neighbourhoods of a check, and how far rounding can move the leads in them.
 
-    Below the last of several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded
-    as it comes, else all neighbourhoods together at the end.
+    With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it comes,
+    else all neighbourhoods together at the end.
     """
 
     def __init__(self, model: CoupledGPTForCausalLM):
@@ -257,7 +257,7 @@ class _Rounding:
         *lower, last = self._neighbourhoods(batch)
         pairs = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1)
         used, right = pairs.unbind()
-        last = Neighbourhoods(*(part[used] for part in last[:3]), index=used)
+        last = Neighbourhoods(last.queries[used], last.keys[used], last.relations[used], index=used)
         if lower:
             self._bound([*lower, last], right)
             return

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS, UNIT, Arithmetic, Pair, Value
+from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS, PROVED, UNIT, Arithmetic, Pair, Value
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
@@ -25,16 +25,15 @@ def check_bounded(model: CoupledGPTForCausalLM) -> None:
     if config.hidden_act not in ACTIVATIONS:
         legal = ", ".join(ACTIVATIONS)
         raise ValueError(f"hidden_act {config.hidden_act!r} has no bound of its rounding: choose one of {legal}")
-    for name, weight in model.state_dict().items():
-        if not (weight.abs() <= LARGEST).all() or max(weight.shape) > MOST_TERMS:
-            raise ValueError(
-                f"the rounding of {name} has no bound: its numbers must be finite and at most 2^40, in at most "
-                f"{MOST_TERMS:,} rows and columns"
-            )
+    if (widest := max(max(weight.shape) for weight in model.state_dict().values())) > MOST_TERMS:
+        raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most, the model has {widest:,}")
 
 
 class DecoderRounding:
     """A CoupledGPT in exact arithmetic, with the rounding of its own precision.
+
+    In a precision that is not in `PROVED`, the bound is that of float32 times the quotient of their units: an estimate to
+    first order, which proves nothing.
 
     Raises:
         ValueError: as `check_bounded`.
@@ -42,9 +41,14 @@ class DecoderRounding:
 
     def __init__(self, model: CoupledGPTForCausalLM):
         check_bounded(model)
-        self.config, self.unit = model.config, UNIT[model.dtype]
+        self.config = model.config
+        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
+        self.coarser = UNIT[model.dtype] / self.unit
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-        ends, units = max(model.config.hidden_size, model.config.vocab_size), max(model.config.intermediate_size, 64)
+        ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
+        if model.config.num_hidden_layers > 1:
+            units = max(units, 16 * model.config.hidden_size)
+        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
         self.chunk = max(1, CHUNK // (ends * units))
 
     def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,57 +77,64 @@ class DecoderRounding:
         for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
             logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
             leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
-        return tuple(map(torch.cat, zip(*leads, strict=True)))
+        lead, bound = map(torch.cat, zip(*leads, strict=True))
+        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
 
     def _run_layer(
         self, layer: int, rows: Pair, neighbourhoods: Neighbourhoods
     ) -> Iterator[tuple[slice, Arithmetic, Value]]:
         """Apply a layer to a part of the neighbourhoods at a time, and yield which, the operations and the states."""
-        projected = self._project(layer, rows)
+        table = None
+        if layer == 0:
+            # There are few tokens, and the errors of what is projected are small: each is projected once.
+            arithmetic = Arithmetic(self.unit)
+            table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
+            assert arithmetic.proved is not None
+            for value in table:
+                value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
         for begin in range(0, len(neighbourhoods.queries), self.chunk):
             chunk = slice(begin, begin + self.chunk)
             arithmetic = Arithmetic(self.unit)
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
-            read = self._attend(arithmetic, layer, projected, queries, keys, relations)
             own = arithmetic.leaf(rows[0][queries], rows[1][queries])
+            if table:
+                places = zip(table, (queries, keys, keys), strict=True)
+                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in places]
+            else:
+                seen = arithmetic.leaf(rows[0][keys], rows[1][keys])
+                projected = [
+                    self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
+                ]
+            read = self._attend(arithmetic, layer, projected, relations)
             state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
             up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in _MLP)
             output = arithmetic.product(arithmetic.hidden(inner, up, gate, self.config.hidden_act), down)
             yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
 
-    def _project(self, layer: int, rows: Pair) -> list[Pair]:
-        """Queries, keys and values of rows, (rows, heads, width) each."""
-        config, arithmetic, weights = self.config, Arithmetic(self.unit), self.weights
-        normed = self._norm(arithmetic, arithmetic.leaf(*rows), f"{layer}.attention_norms.input")
-        projected = []
-        for name in "qkv":
-            value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
-            value.exact, value.radius = (
-                part.unflatten(1, (-1, config.head_dim)) for part in (value.exact, value.radius)
-            )
-            if config.qk_norm and name != "v":
-                factor = config.head_dim**-0.5
-                if name == "q":
-                    factor = factor / self._scaling * weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1)
-                value = arithmetic.norm(value, factor, 0.0)
-            # Where a condition of a lemma does not hold, the error may be anything.
-            projected.append((value.exact, value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)))
-        return projected
+    def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
+        """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
+        config, weights = self.config, self.weights
+        normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
+        value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+        value = arithmetic.split(value, config.num_attention_heads)
+        if not config.qk_norm or name == "v":
+            return value
+        factor = (
+            weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1) / self._scaling if name == "q" else 1.0
+        )
+        return arithmetic.norm(value, factor * value.exact.shape[-1] ** -0.5, 0.0)
 
-    def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Pair], queries, keys, relations) -> Value:
+    def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Value], relations: Tensor) -> Value:
         """Output of the attention of some neighbourhoods."""
-        (query, key, value), visible = projected, relations >= 0
-        factor: Tensor | float = self._scaling
+        visible, factor = relations >= 0, self._scaling
         if self.config.attention_scale == "log_length":
             learned = self.weights[f"model.layers.{layer}.self_attn.log_length_factor"]
             factor = factor * visible.sum(1).clamp(min=1).double().log().view(-1, 1, 1) * learned
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
-        query, key, value = (
-            (exact[index], radius[index]) for (exact, radius), index in zip(projected, (queries, keys, keys), strict=True)
-        )
-        read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
-        return arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        read = arithmetic.attention(*projected, visible, factor, (bias, torch.zeros_like(bias)))
+        output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        return arithmetic.tighten(output) if layer else output
 
     @property
     def _scaling(self) -> float:

@@ -1,10 +1,10 @@
 """How far rounding can move a logit: a bound that holds for every order of summation.
 
-Each operation below gives its value x in exact arithmetic (found in float64), and bounds the error e of the number x + e that a
-processor computes in its place. An error has two parts: what the errors of the inputs make of it to first order, and a defect,
-which the operation adds by rounding and by not being linear. So an error at the end is exactly the sum over all values of
-derivative times defect, and at most the sum of the absolute products. hub_cards/PROOF.md proves each operation in a lemma of its
-name, and says what is assumed of the processor.
+Each operation below gives its value x in exact arithmetic (found in float64), and bounds the error e of the number x + e that
+a processor computes in its place. An error has two parts: what the errors of the inputs make of it to first order, and a
+defect, which the operation adds by rounding and by not being linear. So an error at the end is exactly the sum over all values
+of derivative times defect, and at most the sum of the absolute products. hub_cards/PROOF.md proves each operation in a lemma of
+its name, and says what is assumed of the processor.
 """
 
 import math
@@ -167,9 +167,7 @@ class Arithmetic:
 
         return self._make(direction * weight + bias, spread, bent + rounding, (x, pull))
 
-    def hidden(
-        self, x: Value, up: Tensor, gate: Tensor | None, activation: str, bias: Tensor | float = 0.0
-    ) -> Value:
+    def hidden(self, x: Value, up: Tensor, gate: Tensor | None, activation: str, bias: Tensor | float = 0.0) -> Value:
         """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
         function, steepest = ACTIVATIONS[activation]
         u, u_spread, u_defect = self._sums(x, up, bias)
@@ -189,19 +187,32 @@ class Arithmetic:
 
         return self._make(active * g, slope.abs() * u_spread + active.abs() * g_spread, defect, (x, pull))
 
-    def attention(self, query: Pair, key: Pair, value: Pair, visible: Tensor, factor: Tensor | float, bias: Pair) -> Value:
+    def split(self, x: Value, heads: int) -> Value:
+        """The same numbers as (inputs, ..., heads, width of a head)."""
+        exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
+        value = Value(exact, radius, lambda slopes: slopes.new_zeros(()), ((x, lambda slopes: slopes.flatten(-2)),))
+        self.made.append(value)
+        return value
+
+    def attention(
+        self, query: Value, key: Value, value: Value, visible: Tensor, factor: Tensor | float, bias: Pair
+    ) -> Value:
         """Means of values weighted by the softmax of `factor * (query . key) + bias`, as (inputs, heads times width).
+
+        Leaves are no sources of the result: what their errors make of it counts as its own defect.
 
         Args:
             query: (inputs, heads, width).
             key, value: (inputs, slots, heads, width).
             visible: (inputs, slots); every input sees a key.
             factor: a number, or (inputs, 1, heads).
-            bias: (inputs, slots, heads).
+            bias: (inputs, slots, heads), with its radius.
         """
-        (v, v_radius), seen, slots = value, visible.unsqueeze(-1), visible.shape[1]
-        score, radius = self._scores(query, key, factor, bias)
-        score, radius = score.where(seen, -torch.inf), radius.where(seen, 0)
+        v, seen, slots = value.exact, visible.unsqueeze(-1), visible.shape[1]
+        leaves = not (query.sources or key.sources or value.sources)
+        score, score_spread, score_defect = self._scores(query, key, factor, bias)
+        radius = (score_spread + score_defect).where(seen, 0)
+        score, moving = score.where(seen, -torch.inf), radius if leaves else score_defect.where(seen, 0)
         far, share = radius.amax(1, keepdim=True), torch.softmax(score, 1)
         below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
         roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 2))
@@ -209,31 +220,46 @@ class Arithmetic:
         share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
         share_radius = share * (radius + (share * radius).sum(1, keepdim=True)) + share_defect
 
-        exact, size, passed = (_mean(share, part) for part in (v, v.abs(), v_radius))
-        spread, bent = (_mean(share_radius, part) for part in (v.abs(), v_radius))
-        defect = passed + bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
-        read = self._make(exact, spread, defect)
-        of_value, by_head = read.cost, v.permute(0, 2, 3, 1)
-        share, share_defect, radius = (part.transpose(1, 2).unsqueeze(2) for part in (share, share_defect, radius))
+        exact, size, passed = (_mean(share, part) for part in (v, v.abs(), value.radius))
+        spread, bent = (_mean(share_radius, part) for part in (v.abs(), value.radius))
+        defect = bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
+        by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
+        moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
+
+        def by_score(slopes: Tensor) -> tuple[Tensor, Tensor]:
+            """Derivatives by weights and by scores, (inputs, heads, ends, slots)."""
+            by_share = slopes.unflatten(-1, v.shape[2:]).transpose(1, 2) @ by_head
+            return by_share, (by_share - (by_share * weight).sum(-1, keepdim=True)) * weight
+
+        def scaled(slopes: Tensor) -> Tensor:
+            """Derivatives by the products of query and keys, (inputs, ends, slots, heads, 1)."""
+            by_product = by_score(slopes)[1].permute(0, 2, 3, 1)
+            return (by_product * (factor.unsqueeze(1) if isinstance(factor, Tensor) else factor)).unsqueeze(-1)
 
         def cost(slopes: Tensor) -> Tensor:
-            by_slot = slopes.unflatten(-1, (by_head.shape[1], -1)).transpose(1, 2) @ by_head
-            moved = (by_slot - (by_slot * share).sum(-1, keepdim=True)).abs() * share * radius
-            return of_value(slopes) + (moved + by_slot.abs() * share_defect).sum((1, 3))
+            by_share, by_scores = by_score(slopes)
+            return of_value(slopes) + (by_scores.abs() * moving + by_share.abs() * share_defect).sum((1, 3))
 
-        read.cost = cost
+        pulls = () if leaves else (
+            (query, lambda slopes: (scaled(slopes) * key.exact.unsqueeze(1)).sum(2)),
+            (key, lambda slopes: scaled(slopes) * query.exact[:, None, None]),
+            (value, lambda slopes: slopes.unflatten(-1, v.shape[2:]).unsqueeze(2) * share[:, None, ..., None]),
+        )  # fmt: skip
+        read = self._make(exact, spread + (0 if leaves else passed), defect + (passed if leaves else 0), *pulls)
+        of_value, read.cost = read.cost, cost
         return read
 
-    def _scores(self, query: Pair, key: Pair, factor: Tensor | float, bias: Pair) -> Pair:
-        """Scores (inputs, slots, heads) and their radii."""
-        (q, q_radius), (k, k_radius) = (query[0].unsqueeze(1), query[1].unsqueeze(1)), key
+    def _scores(self, query: Value, key: Value, factor: Tensor | float, bias: Pair) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (inputs, slots, heads), what the errors of queries and keys make of them, and their defects."""
+        q, q_radius, k, k_radius = query.exact.unsqueeze(1), query.radius.unsqueeze(1), key.exact, key.radius
         score, strength = (q * k).sum(-1) * factor + bias[0], abs(factor)
-        spread = (q.abs() * k_radius + q_radius * (k.abs() + k_radius)).sum(-1) * strength
-        size = (q * k).abs().sum(-1) * strength + spread
-        radius = spread + bias[1] + self.gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
-        radius = radius + self.unit * (score.abs() + radius) + TINY
-        self._require(score.abs() + radius <= LARGEST)
-        return score, radius
+        spread = (q.abs() * k_radius + q_radius * k.abs()).sum(-1) * strength
+        bent = (q_radius * k_radius).sum(-1) * strength
+        size = (q * k).abs().sum(-1) * strength + spread + bent
+        defect = bent + bias[1] + self.gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
+        defect = defect + self.unit * (score.abs() + spread + defect) + TINY
+        self._require(score.abs() + spread + defect <= LARGEST)
+        return score, spread, defect
 
     def error(self, end: Value, slopes: Tensor) -> Tensor:
         """Bound of the absolute errors (inputs, ends) of sums of a value's components.
@@ -285,10 +311,15 @@ class Arithmetic:
     def _make(self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull]) -> Value:
         """Keep a value, of which the errors of its sources move at most `spread` to first order."""
         defect = defect + TINY
-        value = Value(exact, spread + defect, lambda slopes: (slopes.abs() @ defect.unsqueeze(-1)).squeeze(-1), sources)
+        value = Value(exact, spread + defect, lambda slopes: _sum(slopes, defect), sources)
         self._require(exact.abs() + value.radius <= LARGEST)
         self.made.append(value)
         return value
+
+
+def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
+    """Sums of absolute slopes (inputs, ends, ...) times defects (inputs, ...), as (inputs, ends)."""
+    return (slopes.flatten(2).abs() @ defect.flatten(1).unsqueeze(-1)).squeeze(-1)
 
 
 def _mean(share: Tensor, values: Tensor) -> Tensor:
