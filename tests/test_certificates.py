@@ -407,6 +407,11 @@ REFUSED = {
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
     "another end token": ({"eos_token_id": 18}, {}, "the task ends with token 17, but decoding stops at eos_token_id 18"),
+    "activation without a bound": (
+        {"hidden_act": "tanh"},
+        {},
+        "hidden_act 'tanh' has no bound of its rounding: choose one of",
+    ),
     "rule of another format": ({}, {"order": "plain"}, "coupling rule 'addition', not 'addition_plain'"),
 }
 
@@ -576,7 +581,8 @@ def test_a_true_written_by_hand_is_not_believed(adder, damaged):
     ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
     ("statement", "All sums are right."), ("proof", 7), ("problems", "many"), ("predictions", -1), ("predictions", True),
     ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
-    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0), ("ratio", "high"), ("failures", {}), ("limits", {}),
+    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0),
+    ("ratio", "high"), ("failures", {}), ("limits", {}),
 ], ids=lambda value: str(value)[:20])  # fmt: skip
 def test_a_field_of_another_value_or_type_is_refused_by_its_name(field, value, adder):
     change_json(adder / "certificate.json", **{field: value})

@@ -243,8 +243,8 @@ def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, mar
 class _Rounding:
     """The distinct neighbourhoods of a check, and how far rounding can move the leads in them.
 
-    With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it comes,
-    else all neighbourhoods together at the end.
+    With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it
+    comes, else all neighbourhoods together at the end.
     """
 
     def __init__(self, model: CoupledGPTForCausalLM):

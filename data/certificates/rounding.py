@@ -1,10 +1,10 @@
 """How far rounding can move a logit: a bound that holds for every order of summation.
 
-Each operation below gives its value x in exact arithmetic (found in float64), and bounds the error e of the number x + e that
-a processor computes in its place. An error has two parts: what the errors of the inputs make of it to first order, and a
-defect, which the operation adds by rounding and by not being linear. So an error at the end is exactly the sum over all values
-of derivative times defect, and at most the sum of the absolute products. hub_cards/PROOF.md proves each operation in a lemma of
-its name, and says what is assumed of the processor.
+Each operation below gives its value x in exact arithmetic (found in float64), and bounds the error e of the number x + e
+that a processor computes in its place. An error has two parts: what the errors of the inputs make of it to first order, and
+a defect, which the operation adds by rounding and by not being linear. So an error at the end is exactly the sum over all
+values of derivative times defect, and at most the sum of the absolute products. hub_cards/PROOF.md proves each operation in
+a lemma of its name, and says what is assumed of the processor.
 """
 
 import math
@@ -293,8 +293,8 @@ class Arithmetic:
         every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
         own = right.unsqueeze(1)
         lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
-        bound = self.error(logits, every[right].unsqueeze(1) - every).scatter(1, own, 0.0)
-        return lead, bound.where(self.proved.unsqueeze(1), torch.inf)
+        bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
+        return lead, bound.scatter(1, own, 0.0)
 
     def _sums(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, what the errors of x make of them, and their defects."""
