@@ -9,8 +9,6 @@ from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
-_MLP = ("up", "gate", "down")
-
 CHUNK = 2**20
 """Numbers that hold the derivatives of some inputs by their hidden units, of a size that fits a processor's cache."""
 
@@ -70,7 +68,8 @@ class DecoderRounding:
                 # Where a condition of a lemma does not hold, the error may be anything.
                 radius = arithmetic.tighten(state).radius.where(arithmetic.proved.unsqueeze(1), torch.inf)
                 found.append((state.exact, radius))
-            rows = tuple(map(torch.cat, zip(*found, strict=True)))
+            states, radii = map(torch.cat, zip(*found, strict=True))
+            rows = states, radii
         tied = self.config.tie_word_embeddings
         head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
         leads = []
@@ -89,7 +88,6 @@ class DecoderRounding:
             # There are few tokens, and the errors of what is projected are small: each is projected once.
             arithmetic = Arithmetic(self.unit)
             table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
-            assert arithmetic.proved is not None
             for value in table:
                 value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
         for begin in range(0, len(neighbourhoods.queries), self.chunk):
@@ -108,8 +106,10 @@ class DecoderRounding:
             read = self._attend(arithmetic, layer, projected, relations)
             state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-            up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in _MLP)
-            output = arithmetic.product(arithmetic.hidden(inner, up, gate, self.config.hidden_act), down)
+            mlp = f"model.layers.{layer}.mlp."
+            gate = self.weights.get(f"{mlp}gate_proj.weight")
+            hidden = arithmetic.hidden(inner, self.weights[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
+            output = arithmetic.product(hidden, self.weights[f"{mlp}down_proj.weight"])
             yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
@@ -127,18 +127,20 @@ class DecoderRounding:
 
     def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Value], relations: Tensor) -> Value:
         """Output of the attention of some neighbourhoods."""
-        visible, factor = relations >= 0, self._scaling
+        visible = relations >= 0
+        factor: Tensor | float = self._scaling
         if self.config.attention_scale == "log_length":
             learned = self.weights[f"model.layers.{layer}.self_attn.log_length_factor"]
             factor = factor * visible.sum(1).clamp(min=1).double().log().view(-1, 1, 1) * learned
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
-        read = arithmetic.attention(*projected, visible, factor, (bias, torch.zeros_like(bias)))
+        query, key, value = projected
+        read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
         output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
         return arithmetic.tighten(output) if layer else output
 
     @property
     def _scaling(self) -> float:
-        return 1.0 if self.config.attention_scale == "none" else self.config.head_dim**-0.5
+        return 1.0 if self.config.attention_scale == "none" else float(self.config.head_dim or 1) ** -0.5
 
     def _add(self, arithmetic: Arithmetic, norms: str, residual: Value, output: Value) -> Value:
         """The residual sum of a sublayer's input and its output, with the norms around it."""

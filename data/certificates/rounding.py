@@ -113,7 +113,7 @@ class Arithmetic:
     def __init__(self, unit: float):
         self.unit = unit
         self.made: list[Value] = []
-        self.proved: Tensor | None = None
+        self.proved = torch.tensor(True)
 
     def gamma(self, roundings: float) -> float:
         """Largest relative error of a number after so many roundings."""
@@ -159,7 +159,7 @@ class Arithmetic:
         bent = factor.abs() * relative * (3 * relative * size + 1.5 * x.radius)
         far = (direction * weight).abs() + spread + bent
         rounding = (self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 10) + square * scale**2) * far
-        rounding = rounding + self.unit * (factor.abs() * shifted + 2 * abs(bias))
+        rounding = rounding + self.unit * (factor.abs() * shifted + 2 * _size(bias))
 
         def pull(slopes: Tensor) -> Tensor:
             slopes, along = slopes * factor.unsqueeze(1), direction.unsqueeze(1)
@@ -252,7 +252,7 @@ class Arithmetic:
     def _scores(self, query: Value, key: Value, factor: Tensor | float, bias: Pair) -> tuple[Tensor, Tensor, Tensor]:
         """Scores (inputs, slots, heads), what the errors of queries and keys make of them, and their defects."""
         q, q_radius, k, k_radius = query.exact.unsqueeze(1), query.radius.unsqueeze(1), key.exact, key.radius
-        score, strength = (q * k).sum(-1) * factor + bias[0], abs(factor)
+        score, strength = (q * k).sum(-1) * factor + bias[0], _size(factor)
         spread = (q.abs() * k_radius + q_radius * k.abs()).sum(-1) * strength
         bent = (q_radius * k_radius).sum(-1) * strength
         size = (q * k).abs().sum(-1) * strength + spread + bent
@@ -269,7 +269,8 @@ class Arithmetic:
         """
         waiting, total = {end: slopes}, slopes.new_zeros(())
         for value in reversed(self.made):
-            if (slopes := waiting.pop(value, None)) is not None:
+            if value in waiting:
+                slopes = waiting.pop(value)
                 total = total + value.cost(slopes)
                 for source, pull in value.sources:
                     waiting[source] = waiting[source] + pull(slopes) if source in waiting else pull(slopes)
@@ -300,13 +301,13 @@ class Arithmetic:
         """Sums of products, what the errors of x make of them, and their defects."""
         weights = weight.abs().T
         spread = x.radius @ weights
-        size = x.exact.abs() @ weights + spread + abs(bias)
+        size = x.exact.abs() @ weights + spread + _size(bias)
         return x.exact @ weight.T + bias, spread, self.gamma(weight.shape[1] + 3) * size + TINY
 
     def _require(self, condition: Tensor) -> None:
         """Note where a condition of a lemma, (inputs, ...), does not hold; it does not hold for nan."""
         holds = condition.flatten(1).all(1)
-        self.proved = holds if self.proved is None else self.proved & holds
+        self.proved = self.proved & holds
 
     def _make(self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull]) -> Value:
         """Keep a value, of which the errors of its sources move at most `spread` to first order."""
@@ -325,6 +326,10 @@ def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
 def _mean(share: Tensor, values: Tensor) -> Tensor:
     """Sum of values (inputs, slots, heads, width) with weights (inputs, slots, heads), as (inputs, heads times width)."""
     return (share.unsqueeze(-1) * values).sum(1).flatten(1)
+
+
+def _size(x: Tensor | float) -> Tensor:
+    return torch.as_tensor(x, dtype=torch.float64).abs()
 
 
 def _same(slopes: Tensor) -> Tensor:
