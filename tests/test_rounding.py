@@ -3,18 +3,22 @@
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
 
+import longhand
 from longhand.data import Addition
 from longhand.data.certificates import ROUNDING_FACTOR, certify
+from longhand.data.certificates.certificate import STATEMENT
 from longhand.data.certificates.check import _predictions, _Rounding
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.rounding import ACTIVATIONS, BENT
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 LARGE = 2.0**24
+PROOF = Path(longhand.__file__).parent / "hub_cards" / "PROOF.md"
 
 FORMS = {
     "default": {},
@@ -216,3 +220,8 @@ def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, mon
         certificate = certify(model, FewSums())
         assert (certificate.wrong == 0) == right and not certificate.certified
         assert not right or (certificate.margin > 1 and certificate.ratio == 0)
+
+
+def test_the_statement_of_certificates_is_the_corollary_word_for_word():
+    quoted = [line.removeprefix("> ") for line in PROOF.read_text().splitlines() if line.startswith("> ")]
+    assert " ".join(quoted) == STATEMENT.replace(":,", "")

@@ -27,7 +27,7 @@ FUNCTION = 8
 LARGEST = 2.0**40
 """Weights and values must not be larger, so that nothing overflows in float32."""
 
-MOST_TERMS = 2**16
+MOST_TERMS = 2**13
 """No sum has more terms."""
 
 TINY = 2.0**-60
@@ -215,7 +215,7 @@ class Arithmetic:
         score, moving = score.where(seen, -torch.inf), radius if leaves else score_defect.where(seen, 0)
         far, share = radius.amax(1, keepdim=True), torch.softmax(score, 1)
         below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
-        roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 2))
+        roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
         self._require((far <= SMALL) & (roundings <= SMALL))
         share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
         share_radius = share * (radius + (share * radius).sum(1, keepdim=True)) + share_defect
@@ -258,7 +258,7 @@ class Arithmetic:
         size = (q * k).abs().sum(-1) * strength + spread + bent
         defect = bent + bias[1] + self.gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
         defect = defect + self.unit * (score.abs() + spread + defect) + TINY
-        self._require(score.abs() + spread + defect <= LARGEST)
+        self._require(size + score.abs() + defect <= LARGEST)
         return score, spread, defect
 
     def error(self, end: Value, slopes: Tensor) -> Tensor:
@@ -302,6 +302,7 @@ class Arithmetic:
         weights = weight.abs().T
         spread = x.radius @ weights
         size = x.exact.abs() @ weights + spread + _size(bias)
+        self._require(size <= LARGEST)
         return x.exact @ weight.T + bias, spread, self.gamma(weight.shape[1] + 3) * size + TINY
 
     def _require(self, condition: Tensor) -> None:
