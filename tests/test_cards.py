@@ -175,7 +175,7 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
     card = render_model_card(folder)
     assert ("**Certified.** A statement." in card) == certified
     assert ("**Not certified.** A statement." in card) == (not certified)
-    for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "1.5e-05", certificate["weights"]):
+    for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "0.018", "154", certificate["weights"]):
         assert number in card
     assert f"- wrong: {certificate['wrong']}\n" in card
     assert ("is not proved" in card) == (not certified)

@@ -9,8 +9,8 @@ from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
-CHUNK = 2**20
-"""Numbers that hold the derivatives of some inputs by their hidden units, of a size that fits a processor's cache."""
+CHUNK = {"cpu": 2**20, "cuda": 2**27}
+"""Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
 
 
 def check_bounded(model: CoupledGPTForCausalLM) -> None:
@@ -47,7 +47,7 @@ class DecoderRounding:
         if model.config.num_hidden_layers > 1:
             units = max(units, 16 * model.config.hidden_size)
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
-        self.chunk = max(1, CHUNK // (ends * units))
+        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
 
     def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right token over every token, and bounds of what rounding does to them; see `Arithmetic`.
