@@ -179,6 +179,14 @@ def test_large_weights_that_cancel_are_refused_wherever_they_are(where):
     assert (lead / bound).min() < ROUNDING_FACTOR / 100
 
 
+@pytest.mark.parametrize("size", [2.0**41, torch.nan, torch.inf])
+def test_weights_beyond_the_range_of_the_lemmas_have_no_bound(size):
+    model = make_model()
+    model.lm_head.weight.data[3, 3] = size
+    _, bound, _, _ = leads_and_bounds(model)
+    assert bound.isinf().all()
+
+
 @dataclass(frozen=True)
 class FewSums(Addition):
     """Addition with a part of the covering problems."""
