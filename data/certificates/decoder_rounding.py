@@ -136,7 +136,7 @@ class DecoderRounding:
         query, key, value = projected
         read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
         output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
-        return arithmetic.tighten(output) if layer else output
+        return arithmetic.tighten(output)
 
     @property
     def _scaling(self) -> float:
