@@ -5,7 +5,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS, PROVED, UNIT, Arithmetic, Pair, Value
+from longhand.data.certificates.rounding import (
+    ACTIVATIONS,
+    LARGEST,
+    MOST_TERMS,
+    PROVED,
+    SMALL,
+    UNIT,
+    Arithmetic,
+    Pair,
+    Value,
+)
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
@@ -74,6 +84,9 @@ class DecoderRounding:
         head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
         leads = []
         for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
+            # This takes as long as all else, so it is done where the last norm needs it.
+            if (state.radius.norm(dim=1) > SMALL / 4 * state.exact.norm(dim=1)).any():
+                arithmetic.tighten(state)
             logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
             leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
         lead, bound = map(torch.cat, zip(*leads, strict=True))
