@@ -147,7 +147,8 @@ class CoupledGPTAttention(nn.Module):
 
     def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the learned factor of the scores (..., heads) for queries that see `visible_keys` (...) keys."""
-        return visible_keys.clamp(min=1).log().to(dtype).unsqueeze(-1) * self.log_length_factor
+        precise = torch.promote_types(dtype, torch.float32)
+        return visible_keys.clamp(min=1).to(precise).log().to(dtype).unsqueeze(-1) * self.log_length_factor
 
     def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
         """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""

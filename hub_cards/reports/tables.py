@@ -149,7 +149,7 @@ def certificate_table(rows: list[Row]) -> str:
             "certified": "**yes**" if row["certified"] else "no",
             "wrong": f"{row['wrong']:,}",
             "smallest margin": f"{row['margin']:.2f}",
-            "rounding": "" if row["rounding"] is None else f"{row['rounding']:.1e}",
+            "lead / bound": f"{row['ratio']:,.0f}" if row.get("ratio") else "",
             "seconds of the run": seconds(row),
         }
         for row in rows
