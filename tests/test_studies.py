@@ -90,7 +90,7 @@ def test_every_evaluation_of_a_study_is_legal(name):
 
 def test_every_study_with_results_is_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in documents.HUB_CARDS.glob("*.md"))
-    shown = {*re.findall(r"<!-- results studies/([\w-]+)", pages), "tasks"}
+    shown = {*re.findall(r"(?:<!-- results studies/|### `)([\w-]+)", pages), "tasks"}
     assert {folder.name for folder in training.RESULTS.iterdir()} & set(list_studies()) <= shown
 
 
@@ -195,8 +195,8 @@ def test_tables_and_pictures_follow_from_the_sizes_that_were_measured(tmp_path):
         ("minesweeper", {}, (5, 9)),
         ("multiplication-2", {}, (1, 40)),
         ("multiplication-scratchpad", {}, (1, 5)),
-        ("encoder-multiplication-3", {}, (1, 20)),
-        ("encoder-addition", {"max_length": 7}, (1, 7)),
+        ("encoder-multiplication-3", {}, (20, 20)),
+        ("encoder-addition", {"max_length": 7}, (7, 7)),
         ("addition-scratchpad", {}, (1, 6)),
         # A test of 8 is 8 numbers of 8 digits; training has 5 numbers at most.
         ("addition-scratchpad", {"max_length": 10, "max_operands": 5}, (1, 5)),

@@ -132,7 +132,7 @@ def study_table(
         own, sizes = last[variant], study.trained_sizes(variant)
         lengths = study.lengths or sorted({row["length"] for row in shown})
         cells: dict[str, str | TableLine] = {
-            "trained on": f"{sizes[0]} to {sizes[1]}",
+            "trained on": " to ".join(map(str, dict.fromkeys(sizes))),
             "worst trained size": "" if (matched := trained_match(own, sizes)) is None else f"{matched:.3f}",
             "lengths": median_cells(own, lengths, measure),
             "reach": fitted_reach(own, sizes),

@@ -141,13 +141,18 @@ class Study:
         return self._parse(variant).recipe.get(argument)
 
     def trained_sizes(self, variant: str) -> tuple[int, int]:
-        """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it."""
+        """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it.
+
+        Numbers that are uniform below 10**n are of size n, as in a test, however few digits a number has.
+        """
         run = self._parse(variant)
         task, tested, longest = run.task, run.task.for_evaluation, run.data.max_length
+        _, drawn = next(iter(task.shortest_lengths(run.data.min_length, longest)))
+        shortest = max(run.data.min_length, task.size(tuple(drawn[0].tolist()))[0])
         most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
         # A test of n digits may have n operands too, and training fewer.
         second = tested.size(tested.operand_lengths(longest))[1]
-        return run.data.min_length, longest if second <= most else most
+        return shortest, longest if second <= most else most
 
     def _parse(self, variant: str) -> Run:
         return _parse(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
