@@ -237,7 +237,6 @@ class Never(StoppingCriteria):
         ({"stopping_criteria": StoppingCriteriaList([Never()])}, "Never"),
         ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
     ],
-    ids=str,
 )
 def test_what_is_not_greedy_is_refused_by_name(options, named):
     prompts = torch.randint(6, 30, (1, 5))
