@@ -204,7 +204,10 @@ class Decoder(Family):
         return CouplingCollator(config.coupling, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
 
     def answer(self, task, model, tokenizer, question, streamer=None):
-        """Answer by greedy decoding, in parallel if the response is long."""
+        return task.reader.read(self.respond(task, model, tokenizer, question, streamer))
+
+    def respond(self, task, model, tokenizer, question, streamer=None) -> str:
+        """The response to a question, by greedy decoding, in parallel if it is long."""
         self.check_generation(task)
         self.check_greedy(task, model)
         check_characters("".join(question.split()), model.config.vocab_size)
@@ -214,8 +217,7 @@ class Decoder(Family):
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
             output = model.generate(**inputs, **options)
-        response = output[0, inputs["input_ids"].shape[1] :]
-        return task.reader.read(tokenizer.decode(response, skip_special_tokens=True))
+        return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray) -> np.ndarray:

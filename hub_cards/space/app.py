@@ -1,0 +1,171 @@
+"""The page's widgets, and what happens when they are used."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from longhand.data.certificates import ROUNDING_FACTOR, CannotCertify, certify, find_difference
+from longhand.hub_cards.space.comparison import PICTURES, draw_comparison
+from longhand.hub_cards.space.drawing import draw_error, draw_reading, draw_timings
+from longhand.hub_cards.space.proof import draw_certificate, draw_checked, draw_stated
+from longhand.hub_cards.space.reading import MOST_TOKENS, Exhibit, Timing
+
+FOLDER = Path(__file__).parent
+
+TITLE = "longhand: transformers that do arithmetic longhand"
+
+ABOUT = (
+    "These small transformers were trained on short problems. Tokens that matter to each other share a position id, such as the "
+    "digits of one column. So they stay right on long problems, and a finite check proves it."
+)
+
+MOST_TIMINGS = 8
+
+ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "compute"}
+"""Long computations wait for each other: a free Space has two cores."""
+
+
+def ask(exhibits: dict[str, Exhibit], name: str, question: str) -> str:
+    """The answer of a model to a question, drawn; or what is wrong with the question."""
+    exhibit = exhibits[name]
+    try:
+        return draw_reading(exhibit, exhibit.read(question))
+    except ValueError as error:
+        others = [other for other, one in exhibits.items() if other != name and one.accepts(question)]
+        hint = f" {' and '.join(others)} can be asked that: choose it above." if others else ""
+        return draw_error(error, hint)
+
+
+def check(exhibit: Exhibit) -> str:
+    """Check a model's neighbourhoods now, and compare with its certificate."""
+    began = time.perf_counter()
+    try:
+        found = certify(exhibit.model, exhibit.task, progress=True)
+    except CannotCertify as error:
+        return draw_error(error)
+    seconds = time.perf_counter() - began
+    stated = exhibit.certificate
+    difference = None if stated is None else find_difference(stated, exhibit.model, exhibit.task)
+    return draw_checked(draw_certificate(asdict(found), exhibit.task, ROUNDING_FACTOR), seconds, exhibit, difference)
+
+
+def measure(exhibit: Exhibit, digits: float, timings: list[Timing]) -> tuple[str, list[Timing]]:
+    """Answer a random problem of a size, and add its time to those before."""
+    try:
+        timings = [*timings, exhibit.time_problem(int(digits))][-MOST_TIMINGS:]
+    except ValueError as error:
+        return draw_error(error), timings
+    return draw_timings(timings), timings
+
+
+def build(sources: Sequence[str]) -> gr.Blocks:
+    """The page for checkpoints, folders or Hub ids. The first one is shown at the beginning.
+
+    Raises:
+        ValueError: a checkpoint cannot be loaded, or two have one name.
+    """
+    exhibits: dict[str, Exhibit] = {}
+    for source in sources:
+        exhibit = Exhibit(source)
+        if exhibit.name in exhibits:
+            raise ValueError(f"two checkpoints have the name {exhibit.name}, so they could not be told apart: {source}")
+        exhibits[exhibit.name] = exhibit
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+        gr.Markdown(f"# Arithmetic, longhand\n{ABOUT}")
+        choices = [(f"{name}: {exhibit.task.example_question}", name) for name, exhibit in exhibits.items()]
+        model = gr.Dropdown(choices, value=choices[0][1], label="Model, and a question that it answers", filterable=False)
+        with gr.Tab("Ask"):
+            asking = _add_question(exhibits, model)
+        with gr.Tab("Certificate"):
+            stated, checked = _add_certificate(exhibits, model)
+        with gr.Tab("100,000 digits"):
+            timing = _add_timing(exhibits, model)
+        with gr.Tab("Encodings"):
+            _add_comparison()
+
+        def choose(name: str) -> tuple[Any, ...]:
+            exhibit = exhibits[name]
+            return exhibit.task.example_question, draw_stated(exhibit, ROUNDING_FACTOR), "", *_reset_timing(exhibit)
+
+        question, asked, run = asking
+        model.change(choose, model, [question, stated, checked, *timing], show_progress="hidden").then(
+            run, [model, question], asked, show_progress="hidden"
+        )
+        page.load(run, [model, question], asked, show_progress="hidden")
+    return page
+
+
+def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.Textbox, gr.HTML, Any]:
+    first = next(iter(exhibits.values()))
+    with gr.Row(equal_height=True):
+        question = gr.Textbox(
+            first.task.example_question, label="Question", max_lines=3, scale=4, min_width=200, max_length=MOST_TOKENS + 1
+        )
+        button = gr.Button("Ask", variant="primary", scale=1, min_width=80)
+    asked = gr.HTML(js_on_load=None)
+
+    def run(name: str, text: str) -> str:
+        return ask(exhibits, name, text)
+
+    gr.on([button.click, question.submit], run, [model, question], asked, api_name="ask", **ONE_AT_A_TIME)
+    return question, asked, run
+
+
+def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.HTML, gr.HTML]:
+    first = next(iter(exhibits.values()))
+    stated = gr.HTML(draw_stated(first, ROUNDING_FACTOR), js_on_load=None)
+    button = gr.Button("Check it now", variant="primary")
+    checked = gr.HTML(min_height=80, js_on_load=None)
+
+    def run(name: str, progress=gr.Progress(track_tqdm=True)) -> str:  # noqa: B008
+        return check(exhibits[name])
+
+    button.click(run, model, checked, api_name="check", **ONE_AT_A_TIME)
+    return stated, checked
+
+
+def _add_timing(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> list[Any]:
+    first = next(iter(exhibits.values()))
+    gr.Markdown("A random problem is drawn and answered by parallel decoding, and the response is compared with exact arithmetic.")
+    digits = gr.Slider(1, first.most_timed(), value=min(1000, first.most_timed()), step=1, label=_size_label(first))
+    button = gr.Button("Answer and take the time", variant="primary")
+    measured, timings = gr.HTML(min_height=80, js_on_load=None), gr.State([])
+
+    def run(name: str, size: float, before: list[Timing]) -> tuple[str, list[Timing]]:
+        return measure(exhibits[name], size, before)
+
+    button.click(run, [model, digits, timings], [measured, timings], api_name=False, **ONE_AT_A_TIME)
+    return [digits, measured, timings]
+
+
+def _reset_timing(exhibit: Exhibit) -> tuple[Any, str, list[Timing]]:
+    """The slider for another model, and no times yet."""
+    most = exhibit.most_timed()
+    return gr.Slider(1, most, value=min(1000, most), label=_size_label(exhibit)), "", []
+
+
+def _size_label(exhibit: Exhibit) -> str:
+    return " and ".join(dict.fromkeys(exhibit.task.size_names))
+
+
+def _add_comparison() -> None:
+    study = gr.Radio(
+        [("1 to 30 digits", "encodings"), ("1 to 4 digits, which more encodings fit", "short-sums")],
+        value=next(iter(PICTURES)),
+        label="Trained on",
+    )
+    picture = gr.HTML(draw_comparison(next(iter(PICTURES))), js_on_load=None)
+    study.change(draw_comparison, study, picture, show_progress="hidden", api_name=False)
+
+
+def launch(sources: Sequence[str], **options: Any) -> None:
+    """Serve the page; `options` are those of `gradio.Blocks.launch`."""
+    script = f"<script>{(FOLDER / 'page.js').read_text(encoding='utf-8')}</script>"
+    theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    build(sources).launch(
+        theme=theme, css_paths=FOLDER / "page.css", head=script, ssr_mode=False, footer_links=["api", "gradio"], **options
+    )
