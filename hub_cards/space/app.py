@@ -25,6 +25,9 @@ ABOUT = (
 
 MOST_TIMINGS = 8
 
+MOST_WAITING = 20
+"""Computations that wait; further ones are refused."""
+
 ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "compute"}
 """Long computations wait for each other: a free Space has two cores."""
 
@@ -76,13 +79,12 @@ def build(sources: Sequence[str]) -> gr.Blocks:
         exhibits[exhibit.name] = exhibit
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(f"# Arithmetic, longhand\n{ABOUT}")
-        choices = [(f"{name}: {exhibit.task.example_question}", name) for name, exhibit in exhibits.items()]
-        model = gr.Dropdown(choices, value=choices[0][1], label="Model, and a question that it answers", filterable=False)
+        model = gr.Dropdown(list(exhibits), value=next(iter(exhibits)), label="Model", filterable=False)
         with gr.Tab("Ask"):
             asking = _add_question(exhibits, model)
         with gr.Tab("Certificate"):
             stated, checked = _add_certificate(exhibits, model)
-        with gr.Tab("100,000 digits"):
+        with gr.Tab("Speed"):
             timing = _add_timing(exhibits, model)
         with gr.Tab("Encodings"):
             _add_comparison()
@@ -101,25 +103,28 @@ def build(sources: Sequence[str]) -> gr.Blocks:
 
 def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.Textbox, gr.HTML, Any]:
     first = next(iter(exhibits.values()))
-    with gr.Row(equal_height=True):
-        question = gr.Textbox(
-            first.task.example_question, label="Question", max_lines=3, scale=4, min_width=200, max_length=MOST_TOKENS + 1
-        )
-        button = gr.Button("Ask", variant="primary", scale=1, min_width=80)
-    asked = gr.HTML(js_on_load=None)
+    question = gr.Textbox(
+        first.task.example_question,
+        label="Question",
+        max_lines=3,
+        max_length=MOST_TOKENS + 1,
+        submit_btn="Ask",
+        elem_id="lh-question",
+    )
+    asked = gr.HTML(js_on_load=None, apply_default_css=False)
 
     def run(name: str, text: str) -> str:
         return ask(exhibits, name, text)
 
-    gr.on([button.click, question.submit], run, [model, question], asked, api_name="ask", **ONE_AT_A_TIME)
+    question.submit(run, [model, question], asked, api_name="ask", **ONE_AT_A_TIME)
     return question, asked, run
 
 
 def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.HTML, gr.HTML]:
     first = next(iter(exhibits.values()))
-    stated = gr.HTML(draw_stated(first, ROUNDING_FACTOR), js_on_load=None)
+    stated = gr.HTML(draw_stated(first, ROUNDING_FACTOR), js_on_load=None, apply_default_css=False)
     button = gr.Button("Check it now", variant="primary")
-    checked = gr.HTML(min_height=80, js_on_load=None)
+    checked = gr.HTML(min_height=140, js_on_load=None, apply_default_css=False)
 
     def run(name: str, progress=gr.Progress(track_tqdm=True)) -> str:  # noqa: B008
         return check(exhibits[name])
@@ -130,10 +135,12 @@ def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[
 
 def _add_timing(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> list[Any]:
     first = next(iter(exhibits.values()))
-    gr.Markdown("A random problem is drawn and answered by parallel decoding, and the response is compared with exact arithmetic.")
-    digits = gr.Slider(1, first.most_timed(), value=min(1000, first.most_timed()), step=1, label=_size_label(first))
+    gr.Markdown(
+        "A random problem is drawn and answered by parallel decoding, and the response is compared with exact arithmetic."
+    )
+    digits = gr.Slider(1, first.most_timed, value=min(1000, first.most_timed), step=1, label=_size_label(first))
     button = gr.Button("Answer and take the time", variant="primary")
-    measured, timings = gr.HTML(min_height=80, js_on_load=None), gr.State([])
+    measured, timings = gr.HTML(min_height=140, js_on_load=None, apply_default_css=False), gr.State([])
 
     def run(name: str, size: float, before: list[Timing]) -> tuple[str, list[Timing]]:
         return measure(exhibits[name], size, before)
@@ -144,7 +151,7 @@ def _add_timing(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> list[Any]:
 
 def _reset_timing(exhibit: Exhibit) -> tuple[Any, str, list[Timing]]:
     """The slider for another model, and no times yet."""
-    most = exhibit.most_timed()
+    most = exhibit.most_timed
     return gr.Slider(1, most, value=min(1000, most), label=_size_label(exhibit)), "", []
 
 
@@ -158,14 +165,14 @@ def _add_comparison() -> None:
         value=next(iter(PICTURES)),
         label="Trained on",
     )
-    picture = gr.HTML(draw_comparison(next(iter(PICTURES))), js_on_load=None)
+    picture = gr.HTML(draw_comparison(next(iter(PICTURES))), js_on_load=None, apply_default_css=False)
     study.change(draw_comparison, study, picture, show_progress="hidden", api_name=False)
 
 
 def launch(sources: Sequence[str], **options: Any) -> None:
     """Serve the page; `options` are those of `gradio.Blocks.launch`."""
     script = f"<script>{(FOLDER / 'page.js').read_text(encoding='utf-8')}</script>"
-    theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    build(sources).launch(
+    theme = gr.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    build(sources).queue(max_size=MOST_WAITING).launch(
         theme=theme, css_paths=FOLDER / "page.css", head=script, ssr_mode=False, footer_links=["api", "gradio"], **options
     )

@@ -82,7 +82,9 @@ def draw_comparison(study: str) -> str:
     )
     note = ""
     if not all(one.fits for one in series):
-        note = "An encoding marked * does not fit the trained lengths in this time: its score says nothing about longer sums. "
+        note = (
+            "An encoding marked * does not fit the trained lengths in this time: its score says nothing about longer sums. "
+        )
     drawn = "".join(_draw_line(number, one, longest) for number, one in reversed(list(enumerate(series))))
     return (
         f'<figure class="lh-comparison"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">'
@@ -92,7 +94,7 @@ def draw_comparison(study: str) -> str:
 
 
 def _x(digits: float, longest: int) -> float:
-    return LEFT + (WIDTH - LEFT - 16) * log10(digits) / log10(longest)
+    return LEFT + (WIDTH - LEFT - 40) * log10(digits) / log10(longest)
 
 
 def _y(value: float) -> float:
@@ -140,5 +142,3 @@ def _draw_cell(series: Series, length: int) -> str:
     if value is None:
         return "<td></td>"
     return f'<td style="--share:{100 * value:.0f}%">{value:.2f}</td>'
-
-

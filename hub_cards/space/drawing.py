@@ -47,7 +47,7 @@ def draw_answer(exhibit: Exhibit, reading: Reading) -> str:
     question = "".join(reading.question.split()).rstrip("=")
     return (
         f'<p class="lh-answer"><span class="lh-asked">{escape(question)} =</span> '
-        f'<output>{escape(reading.answer)}</output></p><p>{verdict}</p>'
+        f"<output>{escape(reading.answer)}</output></p><p>{verdict}</p>"
     )
 
 
@@ -80,7 +80,7 @@ def draw_tokens(exhibit: Exhibit, reading: Reading) -> str:
         f'<p class="lh-hint">{hint}</p>'
         f'<div class="lh-scroll"><div class="lh-grid" role="group" aria-label="Tokens in columns" '
         f'style="grid-template-columns:repeat({columns},auto)">{"".join(lines + tokens)}</div></div>'
-        f'<div class="lh-panel" aria-live="polite"></div>'
+        f'<p class="lh-said" aria-live="polite"></p><div class="lh-panel"></div>'
         f'<p class="lh-key">{told} The model writes the response token by token{first}.</p></div>'
     )
 
@@ -97,17 +97,24 @@ def _heads(reading: Reading) -> str:
     return escape(json.dumps(names))
 
 
+def _describe_ids(ids: list[int]) -> str:
+    if not any(ids):
+        return "no id"
+    return f"id{'s' * (len(ids) > 1)} {', '.join(str(number) if number else '–' for number in ids)}"
+
+
 def _draw_token(reading: Reading, place: int, colour: int, where: str, sight: Sight | None) -> str:
     token = reading.tokens[place]
-    ids = [level[place] for level in reading.ids]
-    shown = ", ".join(str(number) if number else "none" for number in ids)
+    shown = _describe_ids([level[place] for level in reading.ids])
     hue = f";--hue:{colour * GOLDEN_ANGLE % 360:.0f}" if colour else ""
-    attributes = f'class="lh-token{"" if colour else " lh-plain"}" style="{where}{hue}" data-place="{place}" data-ids="{shown}"'
+    attributes = (
+        f'class="lh-token{"" if colour else " lh-plain"}" style="{where}{hue}" data-place="{place}" data-ids="{shown}"'
+    )
     inner = f"{escape(token)}<small>{colour or '&nbsp;'}</small>"
     if sight is None:
         return f"<span {attributes}>{inner}</span>"
     seen = {"query": sight.query, "keys": sight.keys, "weights": sight.weights, "hidden": sight.hidden}
-    spoken = f"response token {place - reading.query_length + 1}: {token}, id {shown}"
+    spoken = f"response token {place - reading.query_length + 1}: {token}, {shown}"
     return (
         f'<button type="button" {attributes} tabindex="{0 if place == reading.query_length else -1}" '
         f'aria-label="{escape(spoken)}" data-sight="{escape(json.dumps(seen, separators=(",", ":")))}">{inner}</button>'
@@ -121,7 +128,9 @@ def draw_table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
         f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
         for first, *rest in rows
     )
-    return f'<div class="lh-scroll"><table class="lh-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return (
+        f'<div class="lh-scroll"><table class="lh-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def draw_timings(timings: Iterable[Timing]) -> str:
@@ -133,7 +142,13 @@ def draw_timings(timings: Iterable[Timing]) -> str:
         f"{newest.seconds:.2f} seconds, and is {right}."
     )
     rows = [
-        (f"{one.digits:,}", f"{one.tokens:,}", f"{one.seconds:.2f}", f"{one.tokens / one.seconds:,.0f}", "yes" if one.is_right else "NO")
+        (
+            f"{one.digits:,}",
+            f"{one.tokens:,}",
+            f"{one.seconds:.2f}",
+            f"{one.tokens / one.seconds:,.0f}",
+            "yes" if one.is_right else "NO",
+        )
         for one in timings
     ]
     table = draw_table(("size", "tokens of the response", "seconds", "tokens a second", "right"), rows)

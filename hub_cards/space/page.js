@@ -7,27 +7,20 @@
     return element;
   };
 
-  const describe = (token) => {
-    const ids = token.dataset.ids;
-    return `${token.firstChild.textContent} (id ${ids})`;
-  };
+  const describe = (token) => `${token.firstChild.textContent} (${token.dataset.ids})`;
 
   const drawHeads = (drawing, sight, keys) => {
     const table = make("table", "", { class: "lh-table" });
     const header = table.createTHead().insertRow();
     header.append(make("th", "attention in %", { scope: "col" }));
     for (const key of keys) {
-      header.append(make("th", key.firstChild.textContent, { scope: "col", title: `id ${key.dataset.ids}`, style: key.style.cssText.replace(/grid-area:[^;]*;?/, "") }));
+      header.append(make("th", key.firstChild.textContent, { scope: "col", title: key.dataset.ids, style: key.style.cssText.replace(/grid-area:[^;]*;?/, "") }));
     }
     const body = table.createTBody();
     JSON.parse(drawing.dataset.heads).forEach((name, head) => {
       const row = body.insertRow();
       row.append(make("th", name, { scope: "row" }));
-      for (const share of sight.weights[head]) {
-        const cell = make("td", share, { style: `--share:${share}%` });
-        if (share > 55) cell.dataset.dark = "";
-        row.append(cell);
-      }
+      row.append(...sight.weights[head].map((share) => make("td", share, { style: `--share:${share}%` })));
     });
     const scroll = make("div", "", { class: "lh-scroll", tabindex: "0", role: "group", "aria-label": "Attention of every head" });
     scroll.append(table);
@@ -46,7 +39,8 @@
     for (const key of keys) key.classList.add("lh-seen");
     const more = sight.hidden ? `, and ${sight.hidden} more with less attention` : "";
     const said = `${describe(token)} is written by the token before it, ${describe(at(sight.query))}, which sees ${keys.map(describe).join(", ")}${more}.`;
-    drawing.querySelector(".lh-panel").replaceChildren(make("p", said), drawHeads(drawing, sight, keys));
+    drawing.querySelector(".lh-said").textContent = said;
+    drawing.querySelector(".lh-panel").replaceChildren(drawHeads(drawing, sight, keys));
   };
 
   const select = (row) => {

@@ -60,7 +60,11 @@ def draw_stated(exhibit: Exhibit, ratio_asked: int) -> str:
     """The certificate beside a checkpoint, or why there is none."""
     if exhibit.certificate is not None:
         return draw_certificate(exhibit.certificate, exhibit.task, ratio_asked)
-    why = f"Its certificate does not hold: {exhibit.fault}." if exhibit.fault else f"{exhibit.name} comes without a certificate."
+    why = (
+        f"Its certificate does not hold: {exhibit.fault}."
+        if exhibit.fault
+        else f"{exhibit.name} comes without a certificate."
+    )
     return f'<div class="lh-proof"><p class="lh-headline">{escape(why)}</p></div>'
 
 

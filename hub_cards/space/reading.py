@@ -3,6 +3,7 @@
 import copy
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from longhand.data import Task
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_fitting
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.evaluation import check_lengths
 from longhand.modeling.coupling import COUPLING_RULES, plan_position_ids
 from longhand.modeling.parallel_decoding import parallel_greedy
 from longhand.modeling.vocabulary import ALL_TOKENS
@@ -27,7 +29,7 @@ MOST_SEEN = 16
 """Tokens that a drawing says a token sees, those with the most attention. A window leaves fewer."""
 
 MOST_TIMED = 400_000
-"""Tokens of a problem whose answer is timed."""
+"""Tokens of a problem whose answer is timed: sums of two numbers of 100,000 digits have 300,000."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ class Exhibit:
         task, model = self.task, self.model
         if not model.can_generate():
             raise ValueError(f"a model of the task {task.name!r} writes no response, so there is nothing to decode")
+        if digits > (most := self.most_timed):
+            raise ValueError(f"digits must be 1 to {most:,} here, got {digits:,}")
         lengths = np.array([task.operand_lengths(digits)])
         examples = task.examples(np.random.default_rng(), lengths, "test")
         tokens, query = torch.from_numpy(examples.tokens.astype(np.int64)), int(examples.query_lengths[0])
@@ -201,14 +205,18 @@ class Exhibit:
         seconds = time.perf_counter() - began
         return Timing(digits, tokens.shape[1] - query, seconds, torch.equal(output.cpu(), tokens))
 
+    @cached_property
     def most_timed(self) -> int:
-        """The largest size of at most 100,000 whose problems have at most `MOST_TIMED` tokens; a round number."""
+        """The largest size, a round one of at most 100,000, that the model can take and that has `MOST_TIMED` tokens at most."""
         largest = 10
-        for size in (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000):
-            if size > self.task.most_digits:
+        for size in (30, 100, 200, 300, 1000, 3000, 10_000, 30_000, 100_000):
+            lengths = self.task.operand_lengths(min(size, self.task.most_digits))
+            examples = self.task.examples(np.random.default_rng(0), np.array([lengths]), "train")
+            if size > self.task.most_digits or examples.tokens.shape[1] > MOST_TIMED:
                 break
-            lengths = np.array([self.task.operand_lengths(size)])
-            if self.task.examples(np.random.default_rng(0), lengths, "train").tokens.shape[1] > MOST_TIMED:
+            try:
+                check_lengths(self.model, self.task, [lengths])
+            except ValueError:
                 break
             largest = size
         return largest
