@@ -46,6 +46,10 @@ class FamilyCard(ABC):
             config: of the model; without it, the drawing is for a dataset.
         """
 
+    def draw_sight(self, task, config: PreTrainedConfig) -> str | None:
+        """The same problem, with what one token sees under the window of a model; None if the model has no window."""
+        return None
+
     @abstractmethod
     def ask(self, task) -> tuple[str, list[str]]:
         """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
@@ -104,6 +108,11 @@ class DecoderCard(FamilyCard):
     def draw(self, task, config=None):
         return draw_ids(task, (config or task).coupling)
 
+    def draw_sight(self, task, config):
+        if not (config.position_encoding == "pairwise" and config.windowed):
+            return None
+        return draw_ids(task, config.coupling, config.relation_range or COUPLING_RULES[config.coupling].relations)
+
     def ask(self, task):
         query, response = decoder_example(task)
         return query[1:], [
@@ -145,6 +154,9 @@ class EncoderCard(FamilyCard):
 
     def draw(self, task, config=None):
         return draw_labels(task)
+
+    def draw_sight(self, task, config):
+        return draw_labels(task, config) if config.windowed else None
 
     def ask(self, task):
         prompt, labels = map("".join, zip(*encoder_example(task.for_evaluation), strict=True))
