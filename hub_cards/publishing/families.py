@@ -80,14 +80,18 @@ class FamilyCard(ABC):
         values = {"ideas": self.ideas(task, config), "drawing": self.draw(task, config), "rules": COUPLING_RULES}
         return template.render(task=task, config=config, parameters=parameters, count=count, **values).rstrip()
 
-    def snippet(self, task, source: str) -> str:
-        """Python that loads the model without this package, asks it a question and prints the answer.
+    def snippet(self, task, source: str, shipped: bool = False) -> str:
+        """Python that loads the model, asks it a question and prints the answer.
 
         Args:
-            source: repository or folder of the model.
+            source: repository or folder of the model, which takes its code along.
+            shipped: whether `source` is a name of the zoo instead. Then the code is this package.
         """
         prompt, answering = self.ask(task)
-        return ENVIRONMENT.get_template("snippet.md").render(task=task, source=source, prompt=prompt, answering=answering)
+        where = f'longhand.zoo("{source}")' if shipped else f'"{source}", trust_remote_code=True'
+        imports = [*task.reader.imports, *["longhand"] * shipped]
+        values = {"task": task, "imports": imports, "where": where, "prompt": prompt, "answering": answering}
+        return ENVIRONMENT.get_template("snippet.md").render(**values)
 
 
 class DecoderCard(FamilyCard):
