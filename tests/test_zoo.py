@@ -24,7 +24,7 @@ def refusal(capsys, main, *words) -> str:
     with pytest.raises(SystemExit) as stop:
         main(list(map(str, words)))
     assert stop.value.code == 2
-    (message,) = capsys.readouterr().err.strip().splitlines()
+    message = capsys.readouterr().err.strip().splitlines()[-1]
     assert message.startswith("error: ")
     return message
 

@@ -24,9 +24,10 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
 from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
+from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, hash_files
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint, read_checkpoint
+from longhand.hub_cards.runs.code import save_code
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.files import read_object, write_atomically
@@ -130,6 +131,23 @@ def _check_size(made: Path) -> None:
 def folder_bytes(folder: Path) -> int:
     """Bytes of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def unpack(name: str, place: Path) -> Path:
+    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
+
+    Args:
+        place: an existing folder; the checkpoint's folder is made in it.
+
+    Returns:
+        The checkpoint's folder, whose certificate names the code too.
+    """
+    folder = Path(shutil.copytree(zoo(name), place / name))
+    checkpoint = load_checkpoint(str(folder))
+    save_code(checkpoint.model.config, checkpoint.task, folder)
+    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    return folder
 
 
 def check(name: str) -> None:
