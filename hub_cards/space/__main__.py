@@ -1,6 +1,7 @@
 """Show checkpoints on a page in the browser.
 
 examples:
+  python -m longhand.hub_cards.space                          the checkpoints that come with the package
   python -m longhand.hub_cards.space outputs/addition
   python -m longhand.hub_cards.space outputs/addition outputs/multiplication-scratchpad --port 8080
 """
@@ -10,6 +11,7 @@ import argparse
 from transformers.utils import logging
 
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.zoo import list_zoo, locate
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -17,7 +19,10 @@ def make_parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.space", description=__doc__, formatter_class=style)
     add = parser.add_argument
-    add("checkpoints", nargs="+", metavar="MODEL", help="folder or Hub id of a run; the first one is shown at the beginning")
+    described = (
+        "folders or Hub ids of runs, or names of the zoo; the first one is shown at the beginning (default: all of the zoo)"
+    )
+    add("checkpoints", nargs="*", metavar="MODEL", help=described)
     add("--port", type=int, help="port of the page (default: the first free one from 7860 on)")
     return parser
 
@@ -31,7 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
             from longhand.hub_cards.space.app import launch
         except ModuleNotFoundError as error:
             raise ValueError(f"the page needs {error.name}: pip install 'longhand[space]'") from error
-        launch(options.checkpoints, server_port=options.port)
+        sources = [locate(source) for source in options.checkpoints or list_zoo()]
+        launch(sources, server_port=options.port)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent
 TITLE = "longhand: transformers that do arithmetic longhand"
 
 ABOUT = (
-    "These small transformers were trained on short problems. Tokens that matter to each other share a position id, such as the "
-    "digits of one column. So they stay right on long problems, and a finite check proves it."
+    "These small transformers were trained on short problems. Tokens that matter to each other share a position id, such as "
+    "the digits of one column. So they stay right on long problems, and a finite check proves it."
 )
 
 MOST_TIMINGS = 8

@@ -76,9 +76,9 @@ def draw_comparison(study: str) -> str:
     longest = max(length for one in series for length in one.values)
     reach = PUBLISHED_REACH["addition"]
     caption = (
-        f"Exact match of sums by the digits of both operands. The encodings were trained on {trained[0]} to {trained[1]} digits "
-        f"(shaded), ours on {own[0]} to {own[1]}. Ours is certified, so its line does not end. The dashed line is what paper 1 "
-        f"reports of its own models: {reach.text} digits."
+        f"Exact match of sums by the digits of both operands. The encodings were trained on {trained[0]} to {trained[1]} "
+        f"digits (shaded), ours on {own[0]} to {own[1]}. Ours is certified, so its line does not end. The dashed line is "
+        f"what paper 1 reports of its own models: {reach.text} digits."
     )
     note = ""
     if not all(one.fits for one in series):
@@ -86,10 +86,11 @@ def draw_comparison(study: str) -> str:
             "An encoding marked * does not fit the trained lengths in this time: its score says nothing about longer sums. "
         )
     drawn = "".join(_draw_line(number, one, longest) for number, one in reversed(list(enumerate(series))))
+    hint = "Pass over a row, or go there with Tab, to see its line."
     return (
         f'<figure class="lh-comparison"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">'
-        f"{''.join(_draw_axes(trained, reach.size, longest))}{drawn}</svg><figcaption>{escape(caption)} {escape(note)}"
-        f"Pass over a row, or go there with Tab, to see its line.</figcaption>{_draw_numbers(series, shown, longest)}</figure>"
+        f"{''.join(_draw_axes(trained, reach.size, longest))}{drawn}</svg>"
+        f"<figcaption>{escape(caption)} {note}{hint}</figcaption>{_draw_numbers(series, shown, longest)}</figure>"
     )
 
 
@@ -103,7 +104,8 @@ def _y(value: float) -> float:
 
 def _draw_axes(trained: tuple[int, int], published: int, longest: int) -> Iterator[str]:
     left, right = (_x(size, longest) for size in trained)
-    yield f'<rect class="lh-trained" x="{left:.0f}" y="{_y(1):.0f}" width="{right - left:.0f}" height="{_y(0) - _y(1):.0f}"/>'
+    box = f'width="{right - left:.0f}" height="{_y(0) - _y(1):.0f}"'
+    yield f'<rect class="lh-trained" x="{left:.0f}" y="{_y(1):.0f}" {box}/>'
     for value in (0, 0.5, 1):
         yield f'<path class="lh-axis" d="M{LEFT} {_y(value):.0f}H{WIDTH}"/>'
         yield f'<text x="{LEFT - 6}" y="{_y(value) + 4:.0f}" text-anchor="end">{value:g}</text>'
@@ -125,14 +127,16 @@ def _draw_line(number: int, series: Series, longest: int) -> str:
 def _draw_numbers(series: list[Series], shown: list[int], longest: int) -> str:
     lengths = [*shown, *[longest] * (longest > shown[-1])]
     header = "".join(f'<th scope="col">{length:,}</th>' for length in lengths)
-    body = "".join(
-        f'<tr tabindex="0" class="lh-{one.kind}" data-series="{number}"><th scope="row">{escape(one.name)}{"" if one.fits else " *"}</th>'
-        f"{''.join(_draw_cell(one, length) for length in lengths)}</tr>"
-        for number, one in enumerate(series)
-    )
+    rows = []
+    for number, one in enumerate(series):
+        name = one.name if one.fits else f"{one.name} *"
+        cells = "".join(_draw_cell(one, length) for length in lengths)
+        rows.append(
+            f'<tr tabindex="0" class="lh-{one.kind}" data-series="{number}"><th scope="row">{escape(name)}</th>{cells}</tr>'
+        )
     return (
         f'<div class="lh-scroll"><table class="lh-table lh-heat"><thead><tr><th scope="col">digits</th>{header}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -72,7 +72,7 @@ def draw_tokens(exhibit: Exhibit, reading: Reading) -> str:
         for number, first in enumerate(layout.blocks)
     ]
     columns = max(column for _, column in layout.places) + 1
-    hint = "Pass over a digit of the response, or tap it, or go there with Tab and the arrow keys: what it was written from lights up."
+    hint = "Pass over a digit of the response, tap it, or use Tab and the arrow keys: what it was written from lights up."
     told = "Tokens of one colour have the same id, which stands below them; grey ones have none."
     first = ", the ones first" if ones_first else ""
     return (
@@ -100,7 +100,7 @@ def _heads(reading: Reading) -> str:
 def _describe_ids(ids: list[int]) -> str:
     if not any(ids):
         return "no id"
-    return f"id{'s' * (len(ids) > 1)} {', '.join(str(number) if number else '–' for number in ids)}"
+    return f"id{'s' * (len(ids) > 1)} {', '.join(str(number) if number else '-' for number in ids)}"
 
 
 def _draw_token(reading: Reading, place: int, colour: int, where: str, sight: Sight | None) -> str:

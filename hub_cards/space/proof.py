@@ -27,7 +27,10 @@ def draw_certificate(certificate: Mapping[str, Any], task: Task, ratio_asked: in
         for found in certificate["failures"]
     )
     steps = "".join(f"<li>{escape(step)}</li>" for step in certificate["proof"])
-    details = f"<details><summary>The statement and its proof</summary><p>{escape(certificate['statement'])}</p><ol>{steps}</ol></details>"
+    details = (
+        f"<details><summary>The statement and its proof</summary><p>{escape(certificate['statement'])}</p><ol>{steps}</ol>"
+        "</details>"
+    )
     kind = "lh-good" if certificate["certified"] else "lh-bad"
     return (
         f'<div class="lh-proof"><p class="lh-headline {kind}">{escape(headline)}</p>'
@@ -51,8 +54,8 @@ def _describe_check(certificate: Mapping[str, Any]) -> list[str]:
 
 def _describe_rounding(certificate: Mapping[str, Any], ratio_asked: int) -> list[str]:
     return [
-        f"Rounding moves this lead by at most {certificate['bound']:.2g}, in whatever order a processor adds. Each lead is at "
-        f"least {certificate['ratio']:,.0f} times its own bound; {ratio_asked} times is asked."
+        f"Rounding moves this lead by at most {certificate['bound']:.2g}, in whatever order a processor adds. Each lead is "
+        f"at least {certificate['ratio']:,.0f} times its own bound; {ratio_asked} times is asked."
     ]
 
 

@@ -207,7 +207,7 @@ class Exhibit:
 
     @cached_property
     def most_timed(self) -> int:
-        """The largest size, a round one of at most 100,000, that the model can take and that has `MOST_TIMED` tokens at most."""
+        """The largest size, a round one up to 100,000, that the model takes and whose problems have `MOST_TIMED` tokens."""
         largest = 10
         for size in (30, 100, 200, 300, 1000, 3000, 10_000, 30_000, 100_000):
             lengths = self.task.operand_lengths(min(size, self.task.most_digits))
