@@ -1,17 +1,14 @@
 """The page's widgets, and what happens when they are used."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from longhand.data.certificates import ROUNDING_FACTOR, CannotCertify, certify, find_difference
+from longhand.hub_cards.space.actions import ask, check, measure
 from longhand.hub_cards.space.comparison import PICTURES, draw_comparison
-from longhand.hub_cards.space.drawing import draw_error, draw_reading, draw_timings
-from longhand.hub_cards.space.proof import draw_certificate, draw_checked, draw_stated
+from longhand.hub_cards.space.proof import draw_stated
 from longhand.hub_cards.space.reading import MOST_TOKENS, Exhibit, Timing
 
 FOLDER = Path(__file__).parent
@@ -23,46 +20,11 @@ ABOUT = (
     "the digits of one column. So they stay right on long problems, and a finite check proves it."
 )
 
-MOST_TIMINGS = 8
-
 MOST_WAITING = 20
 """Computations that wait; further ones are refused."""
 
 ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "compute"}
 """Long computations wait for each other: a free Space has two cores."""
-
-
-def ask(exhibits: dict[str, Exhibit], name: str, question: str) -> str:
-    """The answer of a model to a question, drawn; or what is wrong with the question."""
-    exhibit = exhibits[name]
-    try:
-        return draw_reading(exhibit, exhibit.read(question))
-    except ValueError as error:
-        others = [other for other, one in exhibits.items() if other != name and one.accepts(question)]
-        hint = f" {' and '.join(others)} can be asked that: choose it above." if others else ""
-        return draw_error(error, hint)
-
-
-def check(exhibit: Exhibit) -> str:
-    """Check a model's neighbourhoods now, and compare with its certificate."""
-    began = time.perf_counter()
-    try:
-        found = certify(exhibit.model, exhibit.task, progress=True)
-    except CannotCertify as error:
-        return draw_error(error)
-    seconds = time.perf_counter() - began
-    stated = exhibit.certificate
-    difference = None if stated is None else find_difference(stated, exhibit.model, exhibit.task)
-    return draw_checked(draw_certificate(asdict(found), exhibit.task, ROUNDING_FACTOR), seconds, exhibit, difference)
-
-
-def measure(exhibit: Exhibit, digits: float, timings: list[Timing]) -> tuple[str, list[Timing]]:
-    """Answer a random problem of a size, and add its time to those before."""
-    try:
-        timings = [*timings, exhibit.time_problem(int(digits))][-MOST_TIMINGS:]
-    except ValueError as error:
-        return draw_error(error), timings
-    return draw_timings(timings), timings
 
 
 def build(sources: Sequence[str]) -> gr.Blocks:
@@ -91,7 +53,7 @@ def build(sources: Sequence[str]) -> gr.Blocks:
 
         def choose(name: str) -> tuple[Any, ...]:
             exhibit = exhibits[name]
-            return exhibit.task.example_question, draw_stated(exhibit, ROUNDING_FACTOR), "", *_reset_timing(exhibit)
+            return exhibit.task.example_question, draw_stated(exhibit), "", *_reset_timing(exhibit)
 
         question, asked, run = asking
         model.change(choose, model, [question, stated, checked, *timing], show_progress="hidden").then(
@@ -122,7 +84,7 @@ def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.
 
 def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.HTML, gr.HTML]:
     first = next(iter(exhibits.values()))
-    stated = gr.HTML(draw_stated(first, ROUNDING_FACTOR), js_on_load=None, apply_default_css=False)
+    stated = gr.HTML(draw_stated(first), js_on_load=None, apply_default_css=False)
     button = gr.Button("Check it now", variant="primary")
     checked = gr.HTML(min_height=140, js_on_load=None, apply_default_css=False)
 

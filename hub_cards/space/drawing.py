@@ -29,7 +29,9 @@ def escape(value: Any) -> str:
 def draw_error(error: BaseException, hint: str = "") -> str:
     """The message of an error, as a note that is read aloud at once."""
     text = " ".join(str(error).split())
-    return f'<div class="lh-note lh-error" role="alert">{escape(text[:1].upper() + text[1:])}.{escape(hint)}</div>'
+    return (
+        f'<div class="lh-note lh-error" role="alert">{escape(text[:1].upper() + text[1:].rstrip("."))}.{escape(hint)}</div>'
+    )
 
 
 def draw_reading(exhibit: Exhibit, reading: Reading) -> str:
@@ -40,7 +42,7 @@ def draw_reading(exhibit: Exhibit, reading: Reading) -> str:
 def draw_answer(exhibit: Exhibit, reading: Reading) -> str:
     """The question, the answer, and whether the model is known to be right."""
     verdict = (
-        '<span class="lh-badge lh-good">certified: this is exactly right</span>'
+        '<span class="lh-badge lh-good">certified: exactly right at every length</span>'
         if exhibit.is_certified
         else '<span class="lh-badge">not certified: this may be wrong</span>'
     )
@@ -107,9 +109,7 @@ def _draw_token(reading: Reading, place: int, colour: int, where: str, sight: Si
     token = reading.tokens[place]
     shown = _describe_ids([level[place] for level in reading.ids])
     hue = f";--hue:{colour * GOLDEN_ANGLE % 360:.0f}" if colour else ""
-    attributes = (
-        f'class="lh-token{"" if colour else " lh-plain"}" style="{where}{hue}" data-place="{place}" data-ids="{shown}"'
-    )
+    attributes = f'class="lh-token" style="{where}{hue}" data-place="{place}" data-ids="{shown}"'
     inner = f"{escape(token)}<small>{colour or '&nbsp;'}</small>"
     if sight is None:
         return f"<span {attributes}>{inner}</span>"

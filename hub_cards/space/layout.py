@@ -49,7 +49,7 @@ def lay_out(
         placed = [own[place] for place in row]
         if not all(placed) or len(set(placed)) < len(placed):
             back = ones_first and bool(row) and row[0] >= query_length and level is None
-            placed = [last - offset for offset in range(len(row))] if back else range(last - len(row) + 1, last + 1)
+            placed = list(range(last, last - len(row), -1) if back else range(last - len(row) + 1, last + 1))
         columns |= zip(row, placed, strict=True)
     end = len(tokens) - 1
     # The end token goes on in the direction in which the last number is written.

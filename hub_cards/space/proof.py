@@ -4,20 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from longhand.data import Task
+from longhand.data.certificates import ROUNDING_FACTOR
 from longhand.hub_cards.space.drawing import escape
 from longhand.hub_cards.space.reading import Exhibit
 
 
-def draw_certificate(certificate: Mapping[str, Any], task: Task, ratio_asked: int) -> str:
-    """What a certificate proves, or what stands against it.
-
-    Args:
-        certificate: the fields of `data.certificates.Certificate`.
-        ratio_asked: how many times every lead must exceed its bound.
-    """
+def draw_certificate(certificate: Mapping[str, Any], task: Task) -> str:
+    """What a certificate, the fields of `data.certificates.Certificate`, proves, or what stands against it."""
     if certificate["certified"]:
         headline = f"Certified: right for {task.every_problem}."
-        lines = [*_describe_check(certificate), *_describe_rounding(certificate, ratio_asked)]
+        lines = [*_describe_check(certificate), *_describe_rounding(certificate)]
     else:
         headline = "Not certified."
         lines = [*_describe_check(certificate), certificate["statement"]]
@@ -52,17 +48,17 @@ def _describe_check(certificate: Mapping[str, Any]) -> list[str]:
     return [*lines, f"{won}, by {certificate['margin']:.3g} or more." if certificate["margin"] is not None else f"{won}."]
 
 
-def _describe_rounding(certificate: Mapping[str, Any], ratio_asked: int) -> list[str]:
+def _describe_rounding(certificate: Mapping[str, Any]) -> list[str]:
     return [
         f"Rounding moves this lead by at most {certificate['bound']:.2g}, in whatever order a processor adds. Each lead is "
-        f"at least {certificate['ratio']:,.0f} times its own bound; {ratio_asked} times is asked."
+        f"at least {certificate['ratio']:,.0f} times its own bound; {ROUNDING_FACTOR} times is asked."
     ]
 
 
-def draw_stated(exhibit: Exhibit, ratio_asked: int) -> str:
+def draw_stated(exhibit: Exhibit) -> str:
     """The certificate beside a checkpoint, or why there is none."""
     if exhibit.certificate is not None:
-        return draw_certificate(exhibit.certificate, exhibit.task, ratio_asked)
+        return draw_certificate(exhibit.certificate, exhibit.task)
     why = (
         f"Its certificate does not hold: {exhibit.fault}."
         if exhibit.fault

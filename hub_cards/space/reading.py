@@ -101,8 +101,11 @@ class Exhibit:
 
     def __init__(self, source: str):
         self.checkpoint: Checkpoint = load_checkpoint(source)
-        self.name, self.task, self.model = self.checkpoint.name, self.checkpoint.task, self.checkpoint.model
-        self.certificate, self.fault = None, ""
+        self.name = self.checkpoint.name
+        self.task: Any = self.checkpoint.task
+        self.model: Any = self.checkpoint.model
+        self.certificate: dict[str, Any] | None = None
+        self.fault = ""
         file = Path(source) / CERTIFICATE_FILE
         if file.is_file():
             try:
@@ -154,6 +157,9 @@ class Exhibit:
         # The tokenizer leaves out the end token, which the model wrote too.
         written = self.checkpoint.tokenizer(response, return_tensors="pt")["input_ids"][:, 1:]
         sequence = torch.cat([prompt, written, torch.tensor([[task.end_token]])], dim=1)[:, :tokens]
+        sights = self._sights(sequence, prompt.shape[1])
+        if sights is None:
+            return Reading(question, answer, task, note="The response is not all text, so it is not drawn.")
         return Reading(
             question,
             answer,
@@ -161,17 +167,23 @@ class Exhibit:
             tuple(ALL_TOKENS[token] for token in sequence[0].tolist()),
             tuple(map(tuple, plan_position_ids(self.model.config.coupling, prompt, sequence.shape[1])[0].tolist())),
             prompt.shape[1],
-            tuple(self._sights(sequence, prompt.shape[1])),
+            tuple(sights),
             self.model.config.num_hidden_layers,
         )
 
-    def _sights(self, sequence: torch.Tensor, query_length: int) -> list[Sight]:
-        """What each token after the query was written from; `sequence` (1, tokens)."""
+    def _sights(self, sequence: torch.Tensor, query_length: int) -> list[Sight] | None:
+        """What each token after the query was written from; None if the model does not write these tokens.
+
+        Args:
+            sequence: (1, tokens).
+        """
         count = sequence.shape[1] - query_length
         with torch.inference_mode():
             inputs = {"input_ids": sequence.to(self.model.device), "logits_to_keep": count + 1}
-            maps = self.attentive(**inputs, use_cache=False, output_attentions=True).attentions
-        weights = torch.cat([layer[0, :, -count - 1 : -1] for layer in maps]).float().cpu().numpy()
+            outputs = self.attentive(**inputs, use_cache=False, output_attentions=True)
+        if not torch.equal(outputs.logits[0, :-1].argmax(-1).cpu(), sequence[0, query_length:]):
+            return None
+        weights = torch.cat([layer[0, :, -count - 1 : -1] for layer in outputs.attentions]).float().cpu().numpy()
         sights = []
         for row in range(count):
             strongest = weights[:, row].max(axis=0)
