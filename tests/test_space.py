@@ -225,18 +225,18 @@ def test_the_check_is_made_now_and_compared_with_the_certificate(adder):
 
 
 def test_times_are_of_right_answers_and_the_newest_comes_first(adder):
-    text, timings = measure(adder, 50, [])
+    text, timings = measure(adder, "addition", 50, [])
     assert timings[0].digits == 50 and timings[0].is_right and timings[0].tokens == 52 and timings[0].seconds > 0
-    text, timings = measure(adder, 60, timings)
+    text, timings = measure(adder, "addition", 60, timings)
     assert [one.digits for one in timings] == [50, 60] and text.index(">60<") < text.index(">50<") and "right to" in text
-    refused, same = measure(adder, 100_001, timings)
+    refused, same = measure(adder, "addition", 100_001, timings)
     assert "1 to 100,000" in html.unescape(refused) and same == timings
     wrong = replace(timings[0], is_right=False)
-    assert "WRONG" in measure(adder, 5, [wrong])[0] or ">NO<" in measure(adder, 5, [wrong])[0]
+    assert "WRONG" in measure(adder, "addition", 5, [wrong])[0] or ">NO<" in measure(adder, "addition", 5, [wrong])[0]
 
 
 def test_sums_are_timed_up_to_100_000_digits(adder):
-    assert adder.most_timed == 100_000
+    assert adder.sizes == {"addition": 100_000}
 
 
 @pytest.mark.parametrize("study", PICTURES)

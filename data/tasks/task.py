@@ -81,6 +81,23 @@ class Task(Lengths, ABC):
         return self
 
     @property
+    def parts(self) -> tuple["Task", ...]:
+        """The tasks that are validated, tested and certified; several if this one is made of others, see `CompositeTask`."""
+        return (self,)
+
+    def choose_tasks(self, generator: np.random.Generator, count: int) -> list[tuple["Task", np.ndarray]]:
+        """The tasks that `count` problems, or batches, of training are drawn from, each with its places among them."""
+        return [(self, np.arange(count))]
+
+    def part_of(self, question: str) -> "Task":
+        """The part that answers a question.
+
+        Raises:
+            ValueError: there is none, or more than one.
+        """
+        return self
+
+    @property
     def most_text(self) -> int:
         """Most tokens of random text around a problem, which no model reads anything from."""
         return 0

@@ -37,10 +37,10 @@ def check(exhibit: Exhibit) -> str:
     return draw_checked(draw_certificate(asdict(found), exhibit.task), seconds, exhibit, difference)
 
 
-def measure(exhibit: Exhibit, digits: float, timings: list[Timing]) -> tuple[str, list[Timing]]:
-    """Answer a random problem of a size, and add its time to those before."""
+def measure(exhibit: Exhibit, part: str, digits: float, timings: list[Timing]) -> tuple[str, list[Timing]]:
+    """Answer a random problem of a part of the model's task, of a size, and add its time to those before."""
     try:
-        timings = [*timings, exhibit.time_problem(int(digits))][-MOST_TIMINGS:]
+        timings = [*timings, exhibit.time_problem(int(digits), part)][-MOST_TIMINGS:]
     except ValueError as error:
         return draw_error(error), timings
     return draw_timings(timings), timings

@@ -53,7 +53,7 @@ def build(sources: Sequence[str]) -> gr.Blocks:
 
         def choose(name: str) -> tuple[Any, ...]:
             exhibit = exhibits[name]
-            return exhibit.task.example_question, draw_stated(exhibit), "", *_reset_timing(exhibit)
+            return _question(exhibit), draw_stated(exhibit), "", *_timing(exhibit)
 
         question, asked, run = asking
         model.change(choose, model, [question, stated, checked, *timing], show_progress="hidden").then(
@@ -64,15 +64,7 @@ def build(sources: Sequence[str]) -> gr.Blocks:
 
 
 def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.Textbox, gr.HTML, Any]:
-    first = next(iter(exhibits.values()))
-    question = gr.Textbox(
-        first.task.example_question,
-        label="Question",
-        max_lines=3,
-        max_length=MOST_TOKENS + 1,
-        submit_btn="Ask",
-        elem_id="lh-question",
-    )
+    question = _question(next(iter(exhibits.values())))
     asked = gr.HTML(js_on_load=None, apply_default_css=False)
 
     def run(name: str, text: str) -> str:
@@ -80,6 +72,20 @@ def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.
 
     question.submit(run, [model, question], asked, api_name="ask", **ONE_AT_A_TIME)
     return question, asked, run
+
+
+def _question(exhibit: Exhibit) -> gr.Textbox:
+    """The field for a question, with one that the model answers."""
+    examples = [part.example_question for part in exhibit.task.parts]
+    return gr.Textbox(
+        examples[0],
+        label="Question",
+        info=f"such as {' or '.join(examples)}",
+        max_lines=3,
+        max_length=MOST_TOKENS + 1,
+        submit_btn="Ask",
+        elem_id="lh-question",
+    )
 
 
 def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.HTML, gr.HTML]:
@@ -96,29 +102,32 @@ def _add_certificate(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[
 
 
 def _add_timing(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> list[Any]:
-    first = next(iter(exhibits.values()))
     gr.Markdown(
         "A random problem is drawn and answered by parallel decoding, and the response is compared with exact arithmetic."
     )
-    digits = gr.Slider(1, first.most_timed, value=min(1000, first.most_timed), step=1, label=_size_label(first))
+    part, digits, *_ = _timing(next(iter(exhibits.values())))
     button = gr.Button("Answer and take the time", variant="primary")
     measured, timings = gr.HTML(min_height=140, js_on_load=None, apply_default_css=False), gr.State([])
 
-    def run(name: str, size: float, before: list[Timing]) -> tuple[str, list[Timing]]:
-        return measure(exhibits[name], size, before)
+    def run(name: str, chosen: str, size: float, before: list[Timing]) -> tuple[str, list[Timing]]:
+        return measure(exhibits[name], chosen, size, before)
 
-    button.click(run, [model, digits, timings], [measured, timings], api_name=False, **ONE_AT_A_TIME)
-    return [digits, measured, timings]
+    def resize(name: str, chosen: str) -> tuple[Any, ...]:
+        return _timing(exhibits[name], chosen)[1:]
 
-
-def _reset_timing(exhibit: Exhibit) -> tuple[Any, str, list[Timing]]:
-    """The slider for another model, and no times yet."""
-    most = exhibit.most_timed
-    return gr.Slider(1, most, value=min(1000, most), label=_size_label(exhibit)), "", []
+    button.click(run, [model, part, digits, timings], [measured, timings], api_name=False, **ONE_AT_A_TIME)
+    part.input(resize, [model, part], [digits, measured, timings], show_progress="hidden", api_name=False)
+    return [part, digits, measured, timings]
 
 
-def _size_label(exhibit: Exhibit) -> str:
-    return " and ".join(dict.fromkeys(exhibit.task.size_names))
+def _timing(exhibit: Exhibit, chosen: str | None = None) -> tuple[Any, ...]:
+    """The choice of a part of the task and the slider for it, and no times yet."""
+    sizes = exhibit.sizes
+    chosen = chosen or next(iter(sizes))
+    part = gr.Radio(list(sizes), value=chosen, label="Problems", visible=len(sizes) > 1)
+    names = next(one.size_names for one in exhibit.task.parts if one.name == chosen)
+    label = " and ".join(dict.fromkeys(names))
+    return part, gr.Slider(1, sizes[chosen], value=min(1000, sizes[chosen]), step=1, label=label), "", []
 
 
 def _add_comparison() -> None:

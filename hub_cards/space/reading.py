@@ -135,9 +135,9 @@ class Exhibit:
         Raises:
             ValueError: the question is not of the task's form, or too long for the page or for the model.
         """
-        task, family = self.task, self.task.family
         if len(question) > MOST_TOKENS:
             raise ValueError(f"the question has {len(question):,} characters, and this page takes {MOST_TOKENS:,} at most")
+        task = self.task.part_of(question)
         prompt = self.checkpoint.tokenizer(task.prompt(question), return_tensors="pt")["input_ids"]
         if not self.model.can_generate():
             answer = self.checkpoint.answer(question)
@@ -148,7 +148,7 @@ class Exhibit:
                 f"question and response would take {tokens:,} tokens, and this page takes {MOST_TOKENS:,} at most: "
                 "python eval.py --ask takes longer ones"
             )
-        response = family.respond(task, self.model, self.checkpoint.tokenizer, question)
+        response = task.family.respond(task, self.model, self.checkpoint.tokenizer, question)
         answer = task.show_answer(question, task.reader.read(response))
         if tokens > MOST_DRAWN:
             return Reading(
@@ -194,40 +194,51 @@ class Exhibit:
             sights.append(Sight(written, written - 1, keys.tolist(), percent, len(seen) - len(keys)))
         return sights
 
-    def time_problem(self, digits: int) -> Timing:
+    def time_problem(self, digits: int, part: str) -> Timing:
         """Answer a random problem of this many digits in parallel, and take the time.
 
+        Args:
+            part: a name of `sizes`.
+
         Raises:
-            ValueError: the model writes no response, or cannot take a problem of this size.
+            ValueError: the model writes no response, or the size is not legal.
         """
-        task, model = self.task, self.model
-        if not model.can_generate():
-            raise ValueError(f"a model of the task {task.name!r} writes no response, so there is nothing to decode")
-        if digits > (most := self.most_timed):
-            raise ValueError(f"digits must be 1 to {most:,} here, got {digits:,}")
+        if not self.model.can_generate():
+            raise ValueError(f"a model of the task {self.task.name!r} writes no response, so there is nothing to decode")
+        if not 1 <= digits <= self.sizes[part]:
+            raise ValueError(f"digits must be 1 to {self.sizes[part]:,} here, got {digits:,}")
+        task = self._part(part)
         lengths = np.array([task.operand_lengths(digits)])
         examples = task.examples(np.random.default_rng(), lengths, "test")
         tokens, query = torch.from_numpy(examples.tokens.astype(np.int64)), int(examples.query_lengths[0])
-        prompt = tokens[:, :query].to(model.device)
+        prompt = tokens[:, :query].to(self.model.device)
         began = time.perf_counter()
         with torch.inference_mode():
-            output = model.generate(
-                prompt, attention_mask=torch.ones_like(prompt), do_sample=False, custom_generate=parallel_greedy
-            )
+            options = {"do_sample": False, "custom_generate": parallel_greedy}
+            output = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
         seconds = time.perf_counter() - began
         return Timing(digits, tokens.shape[1] - query, seconds, torch.equal(output.cpu(), tokens))
 
     @cached_property
-    def most_timed(self) -> int:
-        """The largest size, a round one up to 100,000, that the model takes and whose problems have `MOST_TIMED` tokens."""
+    def sizes(self) -> dict[str, int]:
+        """By name of each part of the task: the largest size that is timed.
+
+        It is a round number up to 100,000 that the model takes, and whose problems have at most `MOST_TIMED` tokens.
+        """
+        return {part.name: self._largest(part) for part in self.task.parts}
+
+    def _part(self, name: str) -> Any:
+        return next(part for part in self.task.parts if part.name == name)
+
+    def _largest(self, task: Any) -> int:
         largest = 10
         for size in (30, 100, 200, 300, 1000, 3000, 10_000, 30_000, 100_000):
-            lengths = self.task.operand_lengths(min(size, self.task.most_digits))
-            examples = self.task.examples(np.random.default_rng(0), np.array([lengths]), "train")
-            if size > self.task.most_digits or examples.tokens.shape[1] > MOST_TIMED:
+            lengths = task.operand_lengths(min(size, task.most_digits))
+            examples = task.examples(np.random.default_rng(0), np.array([lengths]), "train")
+            if size > task.most_digits or examples.tokens.shape[1] > MOST_TIMED:
                 break
             try:
-                check_lengths(self.model, self.task, [lengths])
+                check_lengths(self.model, task, [lengths])
             except ValueError:
                 break
             largest = size
