@@ -140,10 +140,19 @@ def _add_comparison() -> None:
     study.change(draw_comparison, study, picture, show_progress="hidden", api_name=False)
 
 
-def launch(sources: Sequence[str], **options: Any) -> None:
-    """Serve the page; `options` are those of `gradio.Blocks.launch`."""
+def launch(sources: Sequence[str], **options: Any) -> tuple[Any, str, str]:
+    """Serve the page; `options` and what is returned are those of `gradio.Blocks.launch`."""
     script = f"<script>{(FOLDER / 'page.js').read_text(encoding='utf-8')}</script>"
     theme = gr.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    build(sources).queue(max_size=MOST_WAITING).launch(
-        theme=theme, css_paths=FOLDER / "page.css", head=script, ssr_mode=False, footer_links=["api", "gradio"], **options
+    return (
+        build(sources)
+        .queue(max_size=MOST_WAITING)
+        .launch(
+            theme=theme,
+            css_paths=FOLDER / "page.css",
+            head=script,
+            ssr_mode=False,
+            footer_links=["api", "gradio"],
+            **options,
+        )
     )

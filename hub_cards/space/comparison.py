@@ -74,11 +74,11 @@ def draw_comparison(study: str) -> str:
     own = load_study(PICTURES[study]).trained_sizes(PICTURES[study])
     shown = sorted({length for one in series[1:] for length in one.values})
     longest = max(length for one in series for length in one.values)
-    reach = PUBLISHED_REACH["addition"]
+    reach = PUBLISHED_REACH["addition"].size
     caption = (
         f"Exact match of sums by the digits of both operands. The encodings were trained on {trained[0]} to {trained[1]} "
-        f"digits (shaded), ours on {own[0]} to {own[1]}. Ours is certified, so its line does not end. The dashed line is "
-        f"what paper 1 reports of its own models: {reach.text} digits."
+        f"digits (shaded), ours on {own[0]} to {own[1]}. Ours is certified, so its line does not end. The dashed line, at "
+        f"{reach} digits, is as far as paper 1 reports of its own models."
     )
     note = ""
     if not all(one.fits for one in series):
@@ -89,7 +89,7 @@ def draw_comparison(study: str) -> str:
     hint = "Pass over a row, or go there with Tab, to see its line."
     return (
         f'<figure class="lh-comparison"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">'
-        f"{''.join(_draw_axes(trained, reach.size, longest))}{drawn}</svg>"
+        f"{''.join(_draw_axes(trained, reach, longest))}{drawn}</svg>"
         f"<figcaption>{escape(caption)} {note}{hint}</figcaption>{_draw_numbers(series, shown, longest)}</figure>"
     )
 

@@ -28,8 +28,8 @@ MOST_DRAWN = 500
 MOST_SEEN = 16
 """Tokens that a drawing says a token sees, those with the most attention. A window leaves fewer."""
 
-MOST_TIMED = 400_000
-"""Tokens of a problem whose answer is timed: sums of two numbers of 100,000 digits have 300,000."""
+MOST_TIMED = 101_000
+"""Tokens of a response that is timed: sums of numbers of 100,000 digits have so many, and take seconds on two cores."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Reading:
 
     Attributes:
         tokens: of query and response, as text; empty if they are not drawn.
-        ids: (levels, tokens) position ids, 0 for none.
+        ids: (levels, tokens) position ids, 0 for none, at the levels that the problem has ids at.
         query_length: tokens of the query.
         sights: one for each token of the response.
         num_layers: layers that the rows of a sight's weights are divided among.
@@ -160,12 +160,15 @@ class Exhibit:
         sights = self._sights(sequence, prompt.shape[1])
         if sights is None:
             return Reading(question, answer, task, note="The response is not all text, so it is not drawn.")
+        ids = plan_position_ids(self.model.config.coupling, prompt, sequence.shape[1])[0]
+        # A rule that joins several gives each kind of problem levels of its own.
+        used = ids[ids.any(1)]
         return Reading(
             question,
             answer,
             task,
             tuple(ALL_TOKENS[token] for token in sequence[0].tolist()),
-            tuple(map(tuple, plan_position_ids(self.model.config.coupling, prompt, sequence.shape[1])[0].tolist())),
+            tuple(map(tuple, used.tolist())),
             prompt.shape[1],
             tuple(sights),
             self.model.config.num_hidden_layers,
@@ -223,7 +226,7 @@ class Exhibit:
     def sizes(self) -> dict[str, int]:
         """By name of each part of the task: the largest size that is timed.
 
-        It is a round number up to 100,000 that the model takes, and whose problems have at most `MOST_TIMED` tokens.
+        It is a round number up to 100,000 that the model takes, and whose responses have at most `MOST_TIMED` tokens.
         """
         return {part.name: self._largest(part) for part in self.task.parts}
 
@@ -235,7 +238,9 @@ class Exhibit:
         for size in (30, 100, 200, 300, 1000, 3000, 10_000, 30_000, 100_000):
             lengths = task.operand_lengths(min(size, task.most_digits))
             examples = task.examples(np.random.default_rng(0), np.array([lengths]), "train")
-            if size > task.most_digits or examples.tokens.shape[1] > MOST_TIMED:
+            if size > task.most_digits or not self.model.can_generate():
+                break
+            if examples.tokens.shape[1] - examples.query_lengths[0] > MOST_TIMED:
                 break
             try:
                 check_lengths(self.model, task, [lengths])
