@@ -50,7 +50,9 @@ with interruptible("run it again"), refusing_in_one_line(OSError):
         print("a line")
 """
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         process.stdout.close()
         process.stdin.write("\n")
         process.stdin.close()
