@@ -2,18 +2,20 @@
 
 python tests/benchmarks/rivals.py --output hub_cards/results/rivals.jsonl
 
-All have the same width, layers, heads and inner width, read the same sums of 1 to 30 digits in batches of 64, and train in the
-stock Trainer with fused AdamW in float32; a row of its own has this package's loop, the one that `train.py` runs. Decoding answers
-sums of 30 and of 100 digits, 32 at a time, greedily with a cache. Weights are untrained: all write as many tokens as they may.
+All have the same width, layers, heads and inner width, read the same sums of 1 to 30 digits in batches of 64, and train in
+the stock Trainer with fused AdamW in float32; a row of its own has this package's loop, the one that `train.py` runs.
+Decoding answers sums of 30 and of 100 digits, 32 at a time, greedily with a cache. Weights are untrained: all models write
+the same number of tokens.
 
-Seconds are of the processor, on one thread, not of the clock, so that other work on the machine counts little. Models take turns
-for a few rounds; a rate is the median over rounds, and a ratio says how many times as fast as GPT-2 a model is.
+Seconds are of the processor, on one thread, not of the clock, so that other work on the machine counts little. Models take
+turns for a few rounds; a rate is the median over rounds, and a ratio says how many times as fast as GPT-2 a model is.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,8 +27,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    PrinterCallback,
     PreTrainedModel,
+    PrinterCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -158,8 +160,8 @@ def measure(recipe: str) -> list[dict]:
     sizes = {name: sum(weights.numel() for weights in model.parameters()) for name, model in models.items()}
     rows = load_task_dataset("addition", split="train", max_length=30, num_samples=BATCH * STEPS)
     rows = rows.select_columns(["input_ids", "labels"])
-    works = {name: lambda model=model: stock_steps(model, rows) for name, model in models.items()}
-    works["longhand, train.py"] = lambda: own_steps(recipe)
+    works = {name: partial(stock_steps, model, rows) for name, model in models.items()}
+    works["longhand, train.py"] = partial(own_steps, recipe)
     results = report("training steps", recipe, in_turn(works), sizes)
     for digits in (30, 100):
         batch = draw_batch(models["longhand"], run.task, run.task.operand_lengths(digits), ROWS)
@@ -167,7 +169,7 @@ def measure(recipe: str) -> list[dict]:
         prompts, tokens = batch["input_ids"][:, :first], digits + 2
         for model in models.values():
             model.eval()
-        works = {name: lambda model=model: token_seconds(model, prompts, tokens) for name, model in models.items()}
+        works = {name: partial(token_seconds, model, prompts, tokens) for name, model in models.items()}
         results += report(f"greedy tokens, {digits} digits", recipe, in_turn(works), sizes)
     return results
 
