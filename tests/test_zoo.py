@@ -17,7 +17,7 @@ from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
 
 QUICK = 10_000
-"""Most predictions times layers of a certificate that these tests check; `.ci/run` checks all of them."""
+"""Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""
 
 
 def refusal(capsys, main, *words) -> str:
@@ -40,8 +40,8 @@ def own_zoo(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def neighbourhoods(name: str) -> int:
-    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text())["neighbourhoods"]
+def neighbourhoods(name: str) -> float:
+    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text()).get("neighbourhoods") or float("inf")
 
 
 @pytest.mark.slow
@@ -124,18 +124,20 @@ def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, capsys, monkeypat
     copy, run = own_zoo / "copy", own_zoo.parent / "run"
     before = {file.name: file.read_bytes() for file in copy.iterdir()}
 
-    def refused(old: str = "", new: str = "") -> str:
+    def refused(file: str = "recipe.yaml", old: str = "", new: str = "") -> str:
         shutil.copytree(copy, run, dirs_exist_ok=True)
-        (run / "recipe.yaml").write_text((copy / "recipe.yaml").read_text().replace(old, new))
+        (run / file).write_text((copy / file).read_text().replace(old, new))
         with pytest.raises(ValueError) as error:
             shipping.ship(run)
         return str(error.value)
 
-    assert "names 'unknown'" in refused("recipe: copy", "recipe: unknown")
-    assert "max_steps is 999, not 1000" in refused("max_steps: 1000", "max_steps: 999")
+    assert "names 'unknown'" in refused("recipe.yaml", "recipe: copy", "recipe: unknown")
+    assert "max_steps is 999, not 1000" in refused("recipe.yaml", "max_steps: 1000", "max_steps: 999")
+    assert "has changed since it was certified: tokenizer.json" in refused("tokenizer.json", '"1": 1', '"1": 1 ')
+    assert "has changed since it was certified: config.json" in refused("config.json", "1e-06", "1e-05")
     with monkeypatch.context() as patch:
         patch.setattr(shipping, "certify_checkpoint", lambda *words, **more: {"certified": False})
-        assert "is not certified" in refused()
+        assert "is not certified any more" in refused()
     with monkeypatch.context() as patch:
         patch.setattr(shipping, "LARGEST_ZOO", 1000)
         assert "the zoo may have 1,000 bytes" in refused()

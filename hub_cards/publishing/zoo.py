@@ -55,11 +55,12 @@ def ship(folder: Path) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified or not of
-            float32, or the zoo would be too large. The zoo is unchanged then.
+        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified, was changed
+            since, or is not of float32, or the zoo would be too large. The zoo is unchanged then.
     """
     checkpoint = load_checkpoint(str(folder))
     own = _find_recipe(folder, checkpoint.recipe)
+    _check_unchanged(folder)
     name = own["recipe"]
     if checkpoint.model.dtype != torch.float32:
         raise ValueError(f"{folder} holds weights of {checkpoint.model.dtype}: the zoo holds float32, as certified")
@@ -90,6 +91,15 @@ def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
+def _check_unchanged(folder: Path) -> None:
+    """Raise ValueError if a folder has no certificate, or one of other files; other code is legal, since it stays behind."""
+    if not (folder / CERTIFICATE_FILE).is_file():
+        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+    stated, found = read_object(folder / CERTIFICATE_FILE).get("files") or {}, hash_files(folder)
+    if changed := [name for name in found if not name.endswith(".py") and stated.get(name) != found[name]]:
+        raise ValueError(f"{folder} has changed since it was certified: {', '.join(changed)}")
+
+
 def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> None:
     """Write the files of a run for the zoo into a new folder, except the card.
 
@@ -110,7 +120,7 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     write_recipe(recipe, made / RECIPE_FILE)
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
-        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+        raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
     lengths = [shipped.task.operand_lengths(length) for length in recipe["test_lengths"]]
     rows = evaluate_lengths(
         shipped.model, shipped.task, lengths, name=made.name, num_samples=recipe["test_samples"], decode="teacher_forced"
