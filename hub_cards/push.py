@@ -81,9 +81,7 @@ def add_model(content) -> None:
       python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
       python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
     """
-    described = (
-        f"folder of a checkpoint, as train.py writes it, or a name of eval.py --list; {CHECKPOINTS_FOLDER} in it stays"
-    )
+    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of eval.py --list"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
     described = "also push Python files that longhand did not write for this model, changed or additional; read them first"

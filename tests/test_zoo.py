@@ -136,6 +136,9 @@ def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, capsys, monkeypat
     assert "has changed since it was certified: tokenizer.json" in refused("tokenizer.json", '"1": 1', '"1": 1 ')
     assert "has changed since it was certified: config.json" in refused("config.json", "1e-06", "1e-05")
     with monkeypatch.context() as patch:
+        patch.setattr(shipping, "CERTIFICATE_FILE", "missing.json")
+        assert "is not certified:" in refused()
+    with monkeypatch.context() as patch:
         patch.setattr(shipping, "certify_checkpoint", lambda *words, **more: {"certified": False})
         assert "is not certified any more" in refused()
     with monkeypatch.context() as patch:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import Collection, HfApi
 
@@ -73,7 +73,7 @@ class Item:
     """
 
     repo_id: str
-    kind: str
+    kind: Literal["model", "dataset", "space"]
     about: str
     make: Callable[[], Publication]
     size: Callable[[], int]
@@ -106,7 +106,7 @@ def list_items(user: str, place: Path) -> list[Item]:
     return items
 
 
-def _item(repo_id: str, kind: str, about: str, make: Callable[[], Publication]) -> Item:
+def _item(repo_id: str, kind: Literal["model", "space"], about: str, make: Callable[[], Publication]) -> Item:
     """An item whose files are small and soon made."""
 
     def size() -> int:
