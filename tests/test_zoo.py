@@ -104,8 +104,8 @@ def test_the_list_names_every_checkpoint_and_a_question(capsys):
     assert any(line.split()[:2] == ["addition", "653+49"] for line in lines)
 
 
-def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo, capsys):
-    shipping.main([str(main_job)])
+def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo):
+    shipping.ship(main_job)
     made = own_zoo / "addition"
     assert list_zoo() == ["addition", "copy"] and zoo("addition") == str(made)
     assert not list(made.rglob("*.py")) and "auto_map" not in json.loads((made / "config.json").read_text())
@@ -116,7 +116,7 @@ def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo, capsys):
     }  # fmt: skip
     assert {row["model"] for row in read.rows} == {"addition"} and read.rows[0]["run_seconds"] > 0
     files = {file.name: file.read_bytes() for file in made.iterdir() if file.suffix in (".json", ".md", ".safetensors")}
-    shipping.main([str(made)])
+    shipping.ship(made)
     assert files == {name: (made / name).read_bytes() for name in files}
 
 

@@ -2,6 +2,7 @@
 
 The shipped files are certified, measured and described anew. They hold no code, so that work on the package leaves them as
 they are. If a certificate no longer fits the package, such as after a change of its words, ship the zoo's own folder again.
+The gallery, which names the zoo's checkpoints, is written anew too.
 
 examples:
   python -m longhand.hub_cards.publishing.zoo outputs/addition
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from longhand.hub_cards.publishing import gallery
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
 from longhand.hub_cards.reports.evaluations import report
@@ -194,6 +196,8 @@ def main(arguments: list[str] | None = None) -> None:
                 print(f"{run}: certified again from its files")
             else:
                 print(f"\nshipped {ship(Path(run))}\n")
+        if not options.check:
+            gallery.main()
 
 
 if __name__ == "__main__":
