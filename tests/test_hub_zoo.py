@@ -5,6 +5,7 @@ import re
 
 import datasets
 import pytest
+from huggingface_hub import HfApi
 
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards import push as command
@@ -121,7 +122,10 @@ def test_private_is_for_all_of_it(small):
     assert all(own["private"] for own in small.collections.values())
 
 
-def test_a_collection_keeps_what_others_put_there(small, api):
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_collection_keeps_what_others_put_there(small, api, monkeypatch, listed):
+    if not listed:
+        monkeypatch.setattr(HfApi, "list_collections", lambda self, owner: [])
     small.add_repository("user/mine", {"README.md": b"mine"})
     slug = api.create_collection(TITLE, namespace="user").slug
     api.add_collection_item(slug, "user/mine", "model")

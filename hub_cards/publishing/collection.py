@@ -190,7 +190,8 @@ def join(items: Sequence[Item], user: str, private: bool = False, api: HfApi | N
         # Asked anew in every attempt: an earlier one may have been heard, and only its answer lost.
         own = (one.slug for one in hub.list_collections(owner=user) if one.title == TITLE)
         if (slug := next(own, None)) is None:
-            slug = hub.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private).slug
+            made = hub.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private, exists_ok=True)
+            slug = made.slug
         collection = hub.get_collection(slug)
         joined = {(item.item_type, item.item_id) for item in collection.items}
         for item in items:
