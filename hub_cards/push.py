@@ -42,11 +42,13 @@ from longhand.hub_cards.publishing.push import (
     push_model,
 )
 from longhand.hub_cards.publishing.space import space_publication
+from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.hub import check_revision
 from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.runs.zoo import is_in_zoo, locate
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
 
@@ -81,7 +83,7 @@ def add_model(content) -> None:
       python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
       python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
     """
-    described = f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed"
+    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of eval.py --list"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
     described = "also push Python files that longhand did not write for this model, changed or additional; read them first"
@@ -229,6 +231,8 @@ def run(options: argparse.Namespace) -> None:
     check_revision(options.revision)
     with ExitStack() as held:
         if options.kind == "model":
+            if is_in_zoo(folder := Path(locate(str(options.folder)))):
+                options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))
             held.enter_context(holding(options.folder, reading=True))
         push_or_show(options)
 

@@ -370,6 +370,9 @@ class Handler(BaseHTTPRequestHandler):
         self.check_write(f"{wanted['namespace']}/")
         if len(wanted["title"]) > 60 or len(wanted.get("description") or "") > 150:
             raise Refusal(400, "title or description is too long")
+        for slug, own in self.hub.collections.items():
+            if (own["owner"]["name"], own["title"]) == (wanted["namespace"], wanted["title"]):
+                raise Refusal(409, "Collection already exists", slug=slug)
         slug = f"{wanted['namespace']}/{re.sub('[^a-z]+', '-', wanted['title'].lower())}-{len(self.hub.collections):024x}"
         made = {"slug": slug, "title": wanted["title"], "description": wanted.get("description"), "items": []}
         made |= {"owner": {"name": wanted["namespace"]}, "lastUpdated": DATE, "position": 0, "theme": "green", "upvotes": 0}

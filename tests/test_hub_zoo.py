@@ -5,6 +5,7 @@ import re
 
 import datasets
 import pytest
+from huggingface_hub import HfApi
 
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards import push as command
@@ -14,6 +15,7 @@ from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.certificates import hash_files
 from longhand.hub_cards.runs.checkpoints import read_checkpoint
 from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.runs.zoo import zoo
 
 ITEMS = {
     ("space", "user/longhand"),
@@ -125,7 +127,10 @@ def test_private_is_for_all_of_it(small):
     assert all(own["private"] for own in small.collections.values())
 
 
-def test_a_collection_keeps_what_others_put_there(small, api):
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_collection_keeps_what_others_put_there(small, api, monkeypatch, listed):
+    if not listed:
+        monkeypatch.setattr(HfApi, "list_collections", lambda self, owner: [])
     small.add_repository("user/mine", {"README.md": b"mine"})
     slug = api.create_collection(TITLE, namespace="user").slug
     api.add_collection_item(slug, "user/mine", "model")
@@ -146,6 +151,16 @@ def test_a_pushed_model_takes_its_code_along_and_its_certificate_names_it(small,
     assert b"user/longhand-copy-problems" in held["README.md"] and b"trust_remote_code=True" in held["README.md"]
     (tmp_path / "results.jsonl").write_bytes(held["results.jsonl"])
     assert {row["model"] for row in read_results(tmp_path / "results.jsonl")} == {"copy"}
+
+
+@pytest.mark.parametrize("folder", ["copy", zoo("copy")], ids=["name", "folder"])
+def test_one_model_is_pushed_by_its_name_with_its_code(small, folder, capsys):
+    command.main(["model", folder, "user/mine", "--yes"])
+    held = small.repositories["model", "user/mine"].head.files
+    assert "modeling_coupled_gpt.py" in held and b"auto_map" in held["config.json"]
+    assert b'from_pretrained("user/mine", trust_remote_code=True)' in held["README.md"]
+    command.main(["model", folder, "user/mine", "--yes"])
+    assert "nothing was changed" in capsys.readouterr().out
 
 
 def test_a_pushed_dataset_tests_far_beyond_what_it_trains_on(small, tmp_path):

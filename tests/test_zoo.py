@@ -17,7 +17,7 @@ from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
 
 QUICK = 10_000
-"""Most predictions times layers of a certificate that these tests check; `.ci/run` checks all of them."""
+"""Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""
 
 
 def refusal(capsys, main, *words) -> str:
@@ -40,8 +40,8 @@ def own_zoo(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def neighbourhoods(name: str) -> int:
-    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text())["neighbourhoods"]
+def neighbourhoods(name: str) -> float:
+    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text()).get("neighbourhoods") or float("inf")
 
 
 @pytest.mark.slow
@@ -104,8 +104,8 @@ def test_the_list_names_every_checkpoint_and_a_question(capsys):
     assert any(line.split()[:2] == ["addition", "653+49"] for line in lines)
 
 
-def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo, capsys):
-    shipping.main([str(main_job)])
+def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo):
+    shipping.ship(main_job)
     made = own_zoo / "addition"
     assert list_zoo() == ["addition", "copy"] and zoo("addition") == str(made)
     assert not list(made.rglob("*.py")) and "auto_map" not in json.loads((made / "config.json").read_text())
@@ -116,7 +116,7 @@ def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo, capsys):
     }  # fmt: skip
     assert {row["model"] for row in read.rows} == {"addition"} and read.rows[0]["run_seconds"] > 0
     files = {file.name: file.read_bytes() for file in made.iterdir() if file.suffix in (".json", ".md", ".safetensors")}
-    shipping.main([str(made)])
+    shipping.ship(made)
     assert files == {name: (made / name).read_bytes() for name in files}
 
 
@@ -124,18 +124,23 @@ def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, capsys, monkeypat
     copy, run = own_zoo / "copy", own_zoo.parent / "run"
     before = {file.name: file.read_bytes() for file in copy.iterdir()}
 
-    def refused(old: str = "", new: str = "") -> str:
+    def refused(file: str = "recipe.yaml", old: str = "", new: str = "") -> str:
         shutil.copytree(copy, run, dirs_exist_ok=True)
-        (run / "recipe.yaml").write_text((copy / "recipe.yaml").read_text().replace(old, new))
+        (run / file).write_text((copy / file).read_text().replace(old, new))
         with pytest.raises(ValueError) as error:
             shipping.ship(run)
         return str(error.value)
 
-    assert "names 'unknown'" in refused("recipe: copy", "recipe: unknown")
-    assert "max_steps is 999, not 1000" in refused("max_steps: 1000", "max_steps: 999")
+    assert "names 'unknown'" in refused("recipe.yaml", "recipe: copy", "recipe: unknown")
+    assert "max_steps is 999, not 1000" in refused("recipe.yaml", "max_steps: 1000", "max_steps: 999")
+    assert "has changed since it was certified: tokenizer.json" in refused("tokenizer.json", '"1": 1', '"1": 1 ')
+    assert "has changed since it was certified: config.json" in refused("config.json", "1e-06", "1e-05")
+    with monkeypatch.context() as patch:
+        patch.setattr(shipping, "CERTIFICATE_FILE", "missing.json")
+        assert "is not certified:" in refused()
     with monkeypatch.context() as patch:
         patch.setattr(shipping, "certify_checkpoint", lambda *words, **more: {"certified": False})
-        assert "is not certified" in refused()
+        assert "is not certified any more" in refused()
     with monkeypatch.context() as patch:
         patch.setattr(shipping, "LARGEST_ZOO", 1000)
         assert "the zoo may have 1,000 bytes" in refused()

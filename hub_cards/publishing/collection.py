@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import Collection, HfApi
 
@@ -74,7 +74,7 @@ class Item:
     """
 
     repo_id: str
-    kind: str
+    kind: Literal["model", "dataset", "space"]
     about: str
     make: Callable[[], Publication]
     size: Callable[[], int]
@@ -108,7 +108,7 @@ def list_items(user: str, place: Path) -> list[Item]:
     return items
 
 
-def _item(repo_id: str, kind: str, about: str, make: Callable[[], Publication]) -> Item:
+def _item(repo_id: str, kind: Literal["model", "space"], about: str, make: Callable[[], Publication]) -> Item:
     """An item whose files are small and soon made."""
 
     def size() -> int:
@@ -192,7 +192,8 @@ def join(items: Sequence[Item], user: str, private: bool = False, api: HfApi | N
         # Asked anew in every attempt: an earlier one may have been heard, and only its answer lost.
         own = (one.slug for one in hub.list_collections(owner=user) if one.title == TITLE)
         if (slug := next(own, None)) is None:
-            slug = hub.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private).slug
+            made = hub.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private, exists_ok=True)
+            slug = made.slug
         collection = hub.get_collection(slug)
         joined = {(item.item_type, item.item_id) for item in collection.items}
         for item in items:

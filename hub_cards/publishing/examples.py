@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from longhand.data.collator import IGNORED
 from longhand.data.formatting import Examples
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.modeling import PairwiseBertConfig
 from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
 from longhand.modeling.pair_maps import NOT_RELATED, Window, coupled_pair_map
@@ -79,7 +79,7 @@ def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
     return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
 
 
-def draw_labels(task: EncoderTask, config: PairwiseBertConfig | None = None) -> str:
+def draw_labels(task: EncoderTask, config: Any = None) -> str:
     """The example's tokens over their labels, as an indented block.
 
     Args:
@@ -103,7 +103,8 @@ def _draw(columns: Sequence[Sequence[str]], names: list[str]) -> str:
     blocks = []
     for start in range(0, len(columns), TOKENS_PER_LINE):
         lines = zip(names, *columns[start : start + TOKENS_PER_LINE], strict=True)
-        lines = (f"    {name:<8}{' '.join(cell.rjust(width) for cell in cells)}" for name, *cells in lines)
         # A line of marks may be empty in one of several blocks.
-        blocks.append("\n".join(line.rstrip() for line in lines if line.split()[1:]))
+        filled = ((name, cells) for name, *cells in lines if any(cells))
+        texts = (f"    {name:<8}{' '.join(cell.rjust(width) for cell in cells)}" for name, cells in filled)
+        blocks.append("\n".join(text.rstrip() for text in texts))
     return "\n\n".join(blocks)

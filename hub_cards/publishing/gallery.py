@@ -22,6 +22,7 @@ from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.recipes import list_recipes
 from longhand.hub_cards.runs.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.runs.studies import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.runs.zoo import list_zoo
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
 
@@ -70,7 +71,7 @@ def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:
     lines = []
     for name, run in runs.items():
         trained = run.task.describe_lengths(run.data.min_length, run.data.max_length)
-        lines.append({"recipe": f"`{name}`", "trained on": trained, "right up to": reach.get(name, "not measured")})
+        lines.append({"recipe": f"`{name}`", "trained on": trained, "right up to": reach.get(name, "not measured by size")})
     return render_table(lines)
 
 
@@ -113,6 +114,7 @@ def render() -> str:
                 "drawing": drawing or family_card(task).draw(task),
                 "columns": [column for column in columns[name] if column not in common],
                 "table": recipes_table(local, reach),
+                "shipped": [shipped for shipped in list_zoo() if shipped in own],
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )

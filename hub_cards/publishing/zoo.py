@@ -2,6 +2,7 @@
 
 The shipped files are certified, measured and described anew. They hold no code, so that work on the package leaves them as
 they are. If a certificate no longer fits the package, such as after a change of its words, ship the zoo's own folder again.
+The gallery, which names the zoo's checkpoints, is written anew too.
 
 examples:
   python -m longhand.hub_cards.publishing.zoo outputs/addition
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from longhand.hub_cards.publishing import gallery
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
 from longhand.hub_cards.reports.evaluations import report
@@ -55,11 +57,12 @@ def ship(folder: Path) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified or not of
-            float32, or the zoo would be too large. The zoo is unchanged then.
+        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified, was changed
+            since, or is not of float32, or the zoo would be too large. The zoo is unchanged then.
     """
     checkpoint = load_checkpoint(str(folder))
     own = _find_recipe(folder, checkpoint.recipe)
+    _check_unchanged(folder)
     name = own["recipe"]
     if checkpoint.model.dtype != torch.float32:
         raise ValueError(f"{folder} holds weights of {checkpoint.model.dtype}: the zoo holds float32, as certified")
@@ -90,6 +93,15 @@ def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
+def _check_unchanged(folder: Path) -> None:
+    """Raise ValueError if a folder has no certificate, or one of other files; other code is legal, since it stays behind."""
+    if not (folder / CERTIFICATE_FILE).is_file():
+        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+    stated, found = read_object(folder / CERTIFICATE_FILE).get("files") or {}, hash_files(folder)
+    if changed := [name for name in found if not name.endswith(".py") and stated.get(name) != found[name]]:
+        raise ValueError(f"{folder} has changed since it was certified: {', '.join(changed)}")
+
+
 def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> None:
     """Write the files of a run for the zoo into a new folder, except the card.
 
@@ -110,7 +122,7 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     write_recipe(recipe, made / RECIPE_FILE)
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
-        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+        raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
     lengths = [shipped.task.operand_lengths(length) for length in recipe["test_lengths"]]
     rows = evaluate_lengths(
         shipped.model, shipped.task, lengths, name=made.name, num_samples=recipe["test_samples"], decode="teacher_forced"
@@ -184,6 +196,8 @@ def main(arguments: list[str] | None = None) -> None:
                 print(f"{run}: certified again from its files")
             else:
                 print(f"\nshipped {ship(Path(run))}\n")
+        if not options.check:
+            gallery.main()
 
 
 if __name__ == "__main__":
