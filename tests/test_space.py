@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from longhand.data import TASKS
+from longhand.data.certificates import check as check_module
+from longhand.data.certificates import check_neighbourhoods
 from longhand.data.tasks.questions import digits_of
 from longhand.hub_cards.runs.recipes import list_recipes
 from longhand.hub_cards.runs.zoo import zoo
@@ -222,6 +224,33 @@ def test_the_check_is_made_now_and_compared_with_the_certificate(adder):
     text = check(adder)
     assert "Checked here and now" in text and "The certificate says the same" in text and "Certified: right for" in text
     assert "The certificate differs: field x." in draw_checked("", 1.0, adder, "field x")
+
+
+def test_both_steps_of_a_check_show_their_progress(exhibits, monkeypatch):
+    bars = []
+
+    class Bar(check_module.tqdm):
+        def __init__(self, *arguments, **options):
+            bars.append([options["desc"], options["disable"], 0])
+            super().__init__(*arguments, **{**options, "disable": True})
+
+        def update(self, steps=1):
+            bars[-1][2] += steps
+
+    monkeypatch.setattr(check_module, "tqdm", Bar)
+    exhibit = exhibits["copy"]
+    found = check_neighbourhoods(exhibit.model, exhibit.task, thorough=True, progress=True)
+    counted = found.problems or found.neighbourhoods
+    assert bars == [["checking", None, counted], ["bounding", None, found.neighbourhoods]]
+    check_neighbourhoods(exhibit.model, exhibit.task, thorough=True)
+    assert [disabled for _, disabled, _ in bars[2:]] == [True, True]
+
+
+def test_an_encoder_answers_without_a_drawing(small_encoder):
+    exhibit = Exhibit(str(small_encoder))
+    text = ask({"reader": exhibit}, "reader", "1+2")
+    assert "<output>" in text and "labels all tokens at once" in text and not buttons(text)
+    assert 'role="alert"' in check(exhibit) and 'role="alert"' in measure(exhibit, exhibit.task.name, 5, [])[0]
 
 
 def test_times_are_of_right_answers_and_the_newest_comes_first(adder):

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards.publishing.card_updates import PushedResults
+from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.zoo import list_zoo, zoo
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -44,16 +46,22 @@ def make_untrained(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The page of all models of the zoo and of one that has learned nothing, in a process of its own."""
-    folder = tmp_path_factory.mktemp("space") / UNTRAINED
-    make_untrained(folder)
+    """The page as it is pushed as a Space, in a process of its own: all of the zoo, and a model that has learned nothing."""
+    untrained, place = (tmp_path_factory.mktemp("space") / name for name in (UNTRAINED, "pushed"))
+    make_untrained(untrained)
+    files = space_publication("user/page", [*list_zoo(), str(untrained)]).make_files(untrained.parent, PushedResults())
+    for path, content in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    words = [sys.executable, "-m", "longhand.hub_cards.space", *list_zoo(), str(folder), "--port", str(port)]
-    environment = {**os.environ, "GRADIO_ANALYTICS_ENABLED": "False"}
-    log = folder.with_suffix(".log")
-    with log.open("w") as output, subprocess.Popen(words, stdout=output, stderr=output, env=environment) as server:
+    environment = {**os.environ, "GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SERVER_PORT": str(port)}
+    words, log = [sys.executable, "app.py"], place / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(words, cwd=place, stdout=output, stderr=output, env=environment) as server,
+    ):
         try:
             deadline = time.monotonic() + 300
             while f":{port}" not in log.read_text():
