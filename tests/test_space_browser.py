@@ -196,7 +196,7 @@ def test_rows_of_the_comparison_light_up_their_lines(open_page):
     row.focus()
     assert page.locator("g.lh-on").get_attribute("data-series") == row.get_attribute("data-series")
     page.get_by_label("1 to 4 digits").click()
-    page.wait_for_selector("text=trained on 1 to 4 digits")
+    page.wait_for_selector("text=trained on 1 to 4 (shaded)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
