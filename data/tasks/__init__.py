@@ -15,4 +15,5 @@ from longhand.data.tasks.multiplication import Multiplication as Multiplication
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad as MultiplicationScratchpad
 from longhand.data.tasks.parity import Parity as Parity
 from longhand.data.tasks.reverse import Reverse as Reverse
+from longhand.data.tasks.signed_subtraction import SignedSubtraction as SignedSubtraction
 from longhand.data.tasks.subtraction import Subtraction as Subtraction
