@@ -1,7 +1,7 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, Certificate, certify, find_difference, hash_weights
-from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, covering
+from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, check_parts, covering, coverings
 
 __all__ = [
     "ROUNDING_FACTOR",
@@ -11,7 +11,9 @@ __all__ = [
     "Failure",
     "certify",
     "check_neighbourhoods",
+    "check_parts",
     "covering",
+    "coverings",
     "find_difference",
     "hash_weights",
 ]

@@ -6,7 +6,7 @@ a task has finitely many neighbourhoods (`Task.covering`).
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,9 @@ from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, Co
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
-from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.pair_maps import NOT_RELATED, Neighbours, Window
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
@@ -81,6 +82,28 @@ class Check:
     bound: float | None = None
     ratio: float | None = None
 
+    @classmethod
+    def joined(cls, checks: list["Check"]) -> "Check":
+        """What the checks of all parts of a task find together."""
+        if len(checks) == 1:
+            return checks[0]
+
+        def values(name: str) -> list[Any]:
+            return [value for check in checks if (value := getattr(check, name)) is not None]
+
+        bounded = len(values("ratio")) == len(checks)
+        return cls(
+            problems=sum(values("problems")) if values("problems") else None,
+            predictions=sum(values("predictions")),
+            wrong=sum(values("wrong")),
+            margin=min(values("margin")),
+            failing=sum(values("failing"), []),
+            failures=sum(values("failures"), [])[:FAILURES_SHOWN],
+            neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(checks) else None,
+            bound=max(values("bound")) if bounded else None,
+            ratio=min(values("ratio")) if bounded else None,
+        )
+
     def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
         """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
         target = batch.right.clamp(min=0).unsqueeze(-1)
@@ -102,8 +125,15 @@ class Check:
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
+def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[CoveringProblems | CoveringNeighbourhoods]:
+    """`covering` of every part of a task."""
+    return [covering(model, part) for part in task.parts]
+
+
 def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods:
-    """The problems or neighbourhoods that a check of the model has to run. None is made yet, so this is cheap.
+    """The problems or neighbourhoods of one part that a check of the model has to run. None is made yet, so this is cheap.
+
+    The relations of the neighbourhoods are those of the model's window.
 
     Raises:
         CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound;
@@ -112,7 +142,7 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     try:
         task.family.check_certifiable(task, model)
         check_bounded(model)
-        window, layers = model.model.position_encoding.window, model.config.num_hidden_layers
+        layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
@@ -121,7 +151,24 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
             f"no certificate: the window {list(window)} in {layers} layer(s) takes {found.count:,} problems to cover, "
             f"more than {MOST_PROBLEMS:,}"
         )
+    if isinstance(found, CoveringNeighbourhoods) and first:
+        moved = (batch._replace(relations=batch.relations + first) for batch in found.batches)
+        return replace(found, batches=moved)
     return found
+
+
+def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int]:
+    """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
+
+    They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
+    problem of the task (see `joined_rules`).
+    """
+    window, rule = model.model.position_encoding.window, COUPLING_RULES[model.config.coupling]
+    own = getattr(task, "coupling", None)
+    if own not in rule.members or tuple(window) != rule.relations:
+        return window, 0
+    before = rule.members[: rule.members.index(own)]
+    return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
 
 
 def check_neighbourhoods(
@@ -136,12 +183,30 @@ def check_neighbourhoods(
     Raises:
         CannotCertify: as `covering`.
     """
+    return Check.joined(list(check_parts(model, task, thorough, progress).values()))
+
+
+def check_parts(
+    model: CoupledGPTForCausalLM, task: "Task", thorough: bool = False, progress: bool = False
+) -> dict["Task", Check]:
+    """`check_neighbourhoods` of every part of a task by itself."""
+    coverings(model, task)
+    several = len(task.parts) > 1
+    # A bound takes long: it is computed if no part has a wrong prediction.
+    checks = {part: _check_part(model, part, thorough and not several, progress) for part in task.parts}
+    if thorough and several and not any(check.wrong for check in checks.values()):
+        checks = {part: _check_part(model, part, True, progress) for part in task.parts}
+    return checks
+
+
+def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool) -> Check:
+    """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
     listed = isinstance(covered, CoveringNeighbourhoods)
     batches = neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches)
     check = Check()
     rounding = _Rounding(model) if thorough else None
-    bar = tqdm(total=covered.count, desc="checking", disable=None if progress else True, leave=False)
+    bar = tqdm(total=covered.count, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
     try:

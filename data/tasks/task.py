@@ -19,7 +19,7 @@ from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.prompt_formats import PromptFormat, PromptFormats
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Task(Lengths, ABC):
     def example_question(self) -> str: ...
 
     @property
-    def prompt_format(self) -> PromptFormat | None:
+    def prompt_format(self) -> PromptFormat | PromptFormats | None:
         """What the configuration of the task's models says of legal prompts; None if prompts are not checked."""
         return None
 
@@ -78,6 +78,23 @@ class Task(Lengths, ABC):
     @property
     def for_evaluation(self) -> "Task":
         """The task whose problems are used for validation and tests; it differs if training draws other problems."""
+        return self
+
+    @property
+    def parts(self) -> tuple["Task", ...]:
+        """The tasks that are validated, tested and certified; several if this one is made of others, see `CompositeTask`."""
+        return (self,)
+
+    def choose_part(self, generator: np.random.Generator) -> "Task":
+        """The part that a batch of training is drawn from."""
+        return self
+
+    def part_of(self, question: str) -> "Task":
+        """The part that answers a question.
+
+        Raises:
+            ValueError: there is none, or more than one.
+        """
         return self
 
     @property

@@ -1,0 +1,87 @@
+"""Tasks made of other tasks: one model learns them all, and each is validated, tested and certified by itself."""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.task import Task
+from longhand.modeling.prompt_formats import PromptFormats
+
+
+@dataclass(frozen=True)
+class CompositeTask(Task):
+    """Base of the tasks of several kinds of problems, whose prompts tell which kind a problem is of.
+
+    A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). A field that a member has
+    too, of the same name, is the member's; members' other fields have their defaults. Every batch of training holds problems
+    of one part. All else is done part by part: `Task.parts`.
+
+    Attributes:
+        members: classes of the tasks, of one family.
+        shares: how often each is trained, in proportion.
+        coupling: name of the coupling rule.
+    """
+
+    members: ClassVar[tuple[type[DecoderTask], ...]]
+    shares: ClassVar[tuple[float, ...]]
+    coupling: ClassVar[str]
+
+    @property
+    def parts(self) -> tuple[DecoderTask, ...]:
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        return tuple(
+            member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
+            for member in self.members
+        )
+
+    def choose_part(self, generator):
+        shares = [share / sum(self.shares) for share in self.shares]
+        return self.parts[generator.choice(len(self.members), p=shares)]
+
+    def part_of(self, question):
+        signed = [part for part in self.parts if part.sign in question]
+        if len(signed) == 1:
+            return signed[0]
+        examples = " or ".join(repr(part.example_question) for part in self.parts)
+        raise ValueError(f"the question {question!r} is not one that the task {self.name!r} answers, such as {examples}")
+
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return (self.coupling,)
+
+    @property
+    def vocab_size(self) -> int:
+        return max(part.vocab_size for part in self.parts)
+
+    @property
+    def end_token(self) -> int:
+        return self.parts[0].end_token
+
+    @property
+    def most_digits(self) -> int:  # type: ignore[override]
+        return min(part.most_digits for part in self.parts)
+
+    @property
+    def prompt_format(self):
+        return PromptFormats(formats=[part.prompt_format for part in self.parts])
+
+    @property
+    def example_question(self) -> str:
+        return self.parts[0].example_question
+
+    @property
+    def every_problem(self) -> str:  # type: ignore[override]
+        return "; ".join(f"{part.name}: {part.every_problem}" for part in self.parts)
+
+    def prompt(self, question):
+        return self.part_of(question).prompt(question)
+
+    @property
+    def reader(self):
+        return self._by_part("has no reader of its own")
+
+    def examples(self, generator, lengths, split):
+        return self._by_part("draws no problems of its own")
+
+    def _by_part(self, reason: str):
+        raise ValueError(f"the task {self.name!r} {reason}: choose one of {', '.join(part.name for part in self.parts)}")
