@@ -35,6 +35,25 @@ def example_columns(
     return pa.table(columns | task.extra_columns(digits))
 
 
+def rows_of_part(
+    task: "Task",
+    part: "Task",
+    digits: np.ndarray,
+    lengths: np.ndarray,
+    position_id_type: np.dtype,
+    generator: np.random.Generator | None = None,
+) -> pa.Table:
+    """`example_columns` of problems of one part of a task.
+
+    If the task has several parts, all have the same columns: the position ids are those of the task's own coupling rule, the
+    columns that a part may add are left out, and `task` is the name of the part.
+    """
+    if len(task.parts) == 1:
+        return example_columns(part, digits, lengths, position_id_type, generator)
+    columns = part.family.columns(part, digits, lengths, position_id_type, generator, coupling=task.coupling)
+    return pa.table(columns | {"task": pa.array([part.name] * len(digits))})
+
+
 def as_messages(table: pa.Table) -> pa.Table:
     """The rows with a conversation, `messages`, in place of `prompt` and `completion`."""
     texts = [table[name].combine_chunks() for name in ("prompt", "completion")]

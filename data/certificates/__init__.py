@@ -1,7 +1,15 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, Certificate, certify, find_difference, hash_weights
-from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, check_parts, covering, coverings
+from longhand.data.certificates.check import (
+    CannotCertify,
+    Check,
+    Failure,
+    check_neighbourhoods,
+    check_parts,
+    covering,
+    coverings,
+)
 
 __all__ = [
     "ROUNDING_FACTOR",

@@ -56,9 +56,9 @@ PROOF = (
 """The steps from the check to every length."""
 
 JOINED = (
-    "The coupling rule joins those of several tasks, each at position ids of its own. All tokens of a problem lack the ids of "
-    "the others, so the relations of the others never hold in it. What a token sees is what it sees by its own task's rule, and "
-    "the neighbourhoods of each task can be listed alone."
+    "The coupling rule joins those of several tasks, each with levels of ids of its own, and the first sign of a query says "
+    "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others holds "
+    "between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
 )
 """What a proof says of coverage before the arguments of several tasks."""
 
@@ -187,13 +187,12 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dic
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
     listed = {isinstance(part, CoveringNeighbourhoods) for part in covered.values()}
-    neighbourhoods, problems = "each of these neighbourhoods", "each of these problems, written correctly up to each response token,"
-    where = f"In {neighbourhoods}" if listed == {True} else f"On {problems}"
-    if len(listed) == 2:
-        where = f"In {neighbourhoods}, and on {problems}"
+    kinds = ["in each of these neighbourhoods"] * (True in listed)
+    kinds += ["on each of these problems, written correctly up to each response token,"] * (False in listed)
+    where = " and ".join(kinds)
     values = {
         "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
-        "where": where,
+        "where": where[0].upper() + where[1:],
         "margin": check.margin,
         "bound": check.bound,
         "ratio": check.ratio,

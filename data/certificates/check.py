@@ -7,6 +7,7 @@ a task has finitely many neighbourhoods (`Task.covering`).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -97,8 +98,8 @@ class Check:
             predictions=sum(values("predictions")),
             wrong=sum(values("wrong")),
             margin=min(values("margin")),
-            failing=sum(values("failing"), []),
-            failures=sum(values("failures"), [])[:FAILURES_SHOWN],
+            failing=list(chain.from_iterable(values("failing"))),
+            failures=list(chain.from_iterable(values("failures")))[:FAILURES_SHOWN],
             neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(checks) else None,
             bound=max(values("bound")) if bounded else None,
             ratio=min(values("ratio")) if bounded else None,

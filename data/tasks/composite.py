@@ -3,7 +3,10 @@
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import numpy as np
+
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
 from longhand.modeling.prompt_formats import PromptFormats
 
@@ -12,9 +15,9 @@ from longhand.modeling.prompt_formats import PromptFormats
 class CompositeTask(Task):
     """Base of the tasks of several kinds of problems, whose prompts tell which kind a problem is of.
 
-    A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). A field that a member has
-    too, of the same name, is the member's; members' other fields have their defaults. Every batch of training holds problems
-    of one part. All else is done part by part: `Task.parts`.
+    A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). Its fields are handed on
+    to the members that have fields of these names; members' other fields have their defaults. Every batch of training holds
+    problems of one part. All else is done part by part: `Task.parts`.
 
     Attributes:
         members: classes of the tasks, of one family.
@@ -26,6 +29,13 @@ class CompositeTask(Task):
     shares: ClassVar[tuple[float, ...]]
     coupling: ClassVar[str]
 
+    def __post_init__(self):
+        super().__post_init__()
+        # Every part checks its own fields.
+        ends = {(part.family, part.end_token) for part in self.parts}
+        if len(ends) > 1:
+            raise ValueError(f"the parts of the task {self.name!r} must have one family and one end token, got {ends}")
+
     @property
     def parts(self) -> tuple[DecoderTask, ...]:
         own = {option.name: getattr(self, option.name) for option in fields(self)}
@@ -34,9 +44,10 @@ class CompositeTask(Task):
             for member in self.members
         )
 
-    def choose_part(self, generator):
-        shares = [share / sum(self.shares) for share in self.shares]
-        return self.parts[generator.choice(len(self.members), p=shares)]
+    def choose_parts(self, generator, count):
+        shares = np.array(self.shares) / sum(self.shares)
+        chosen = generator.choice(len(self.members), size=count, p=shares)
+        return [(self.parts[place], rows) for place, rows in rows_of_groups(chosen)]
 
     def part_of(self, question):
         signed = [part for part in self.parts if part.sign in question]
@@ -81,6 +92,12 @@ class CompositeTask(Task):
         return self._by_part("has no reader of its own")
 
     def examples(self, generator, lengths, split):
+        return self._by_part("draws no problems of its own")
+
+    def operand_lengths(self, length, other=None):
+        return self._by_part("has no sizes of its own")
+
+    def sample_lengths(self, generator, count, min_length, max_length):
         return self._by_part("draws no problems of its own")
 
     def _by_part(self, reason: str):

@@ -11,6 +11,7 @@ from longhand.data.digits import numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
+from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.prompt_formats import PromptFormat
@@ -36,6 +37,7 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
     coupling: ClassVar[str] = "signed_subtraction"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "49-653"
+    shows_work: ClassVar[bool] = True
 
     reader = replace(ONES_FIRST, separators="-", negative="-")
 
@@ -50,6 +52,14 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
         query = [BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS]
         return lay_out([*query, subtract_digits(first, second), sign, missing, self.end_token], query_parts=5)
 
+    def show_work(self, question, response):
+        first, second = self.read_question(question)
+        row, minus, _ = response.partition("-")
+        rows = [("", plain(first)), ("-", plain(second)), LINE, ("", plain(row[::-1]))]
+        if minus:
+            rows += [("-", f"1{'0' * len(row)}"), LINE, ("", self.reader.read(response))]
+        return write_columns(rows)
+
     def covering(self, window, layers):
         """All 20,529 neighbourhoods, each once; `_every_neighbourhood` lists them."""
         self.check_window(window, layers)
@@ -57,8 +67,8 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
             count=20_529,
             batches=list_neighbourhoods(_every_neighbourhood(self.end_token), np.arange(4)),
             argument=(
-                "Call the ones column 0; the signs stand in column -1. Every token sees `$`, which itself sees nothing else. "
-                "(1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, the "
+                "Call the ones column 0; the signs stand in column -1. Every token sees `$`, which itself sees nothing "
+                "else. (1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, the "
                 "digits of A and B in its own column and, below the top, in the next one. It is (a - b - c) mod 10 with a "
                 "borrow c of 0 or 1, which it tells. Right next is the next column's digit; at the top it is the end token, "
                 "or `-` if a - b - c is below 0. (3) The `-` in the response sees `=` and the ones of the first row. (4) A "

@@ -41,6 +41,7 @@ class Task(Lengths, ABC):
             are partitioned.
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
+        shows_work: whether a response holds work that `show_work` lays out.
     """
 
     family: ClassVar[Family]
@@ -48,6 +49,7 @@ class Task(Lengths, ABC):
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
+    shows_work: ClassVar[bool] = False
 
     def __post_init__(self):
         for option in fields(self):
@@ -85,9 +87,9 @@ class Task(Lengths, ABC):
         """The tasks that are validated, tested and certified; several if this one is made of others, see `CompositeTask`."""
         return (self,)
 
-    def choose_part(self, generator: np.random.Generator) -> "Task":
-        """The part that a batch of training is drawn from."""
-        return self
+    def choose_parts(self, generator: np.random.Generator, count: int) -> list[tuple["Task", np.ndarray]]:
+        """The parts that `count` problems, or batches, of training are drawn from, each with its places among them."""
+        return [(self, np.arange(count))]
 
     def part_of(self, question: str) -> "Task":
         """The part that answers a question.
@@ -110,6 +112,10 @@ class Task(Lengths, ABC):
     def show_answer(self, question: str, answer: str) -> str:
         """Return the answer as a terminal shows it."""
         return answer
+
+    def show_work(self, question: str, response: str) -> str:
+        """The work in a response as on paper, the answer last; only for a task that `shows_work`."""
+        raise NotImplementedError
 
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of these lengths, uniform among the numbers of each length."""

@@ -35,7 +35,12 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
 
 
 def draw_ids(task: DecoderTask, coupling: str) -> str:
-    """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block."""
+    """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
+
+    There is an example of each part of the task.
+    """
+    if len(task.parts) > 1:
+        return "\n\n".join(draw_ids(part, coupling) for part in task.parts)
     examples = _decoder_tokens(task)
     tokens = examples.tokens[0][examples.tokens[0] != PAD]
     query = torch.from_numpy(tokens[: examples.query_lengths[0]].astype(np.int64)).unsqueeze(0)

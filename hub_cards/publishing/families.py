@@ -105,6 +105,7 @@ class DecoderCard(FamilyCard):
         return draw_ids(task, (config or task).coupling)
 
     def ask(self, task):
+        task = task.parts[0]
         query, response = decoder_example(task)
         return query[1:], [
             "output = model.generate(**inputs, do_sample=False)",

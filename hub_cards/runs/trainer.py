@@ -223,7 +223,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     trainer.sizes_for_best = [size for length in beyond or data.validation_lengths for size in _validated(task, length)]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ProgressLines([size for length in sorted(set(data.validation_lengths)) for size in _validated(task, length)]))
+    lengths = sorted(set(data.validation_lengths))
+    trainer.add_callback(ProgressLines([size for length in lengths for size in _validated(task, length)]))
     if until_certified:
         trainer.add_callback(until_certified)
     try:
