@@ -56,9 +56,9 @@ PROOF = (
 """The steps from the check to every length."""
 
 JOINED = (
-    "The coupling rule joins those of several tasks, each with levels of ids of its own, and the first sign of a query says "
-    "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others holds "
-    "between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
+    "The coupling rule joins those of several tasks, each with levels of ids of its own; the first sign of a query says "
+    "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others "
+    "holds between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
 )
 """What a proof says of coverage before the arguments of several tasks."""
 

@@ -68,14 +68,14 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
             batches=list_neighbourhoods(_every_neighbourhood(self.end_token), np.arange(4)),
             argument=(
                 "Call the ones column 0; the signs stand in column -1. Every token sees `$`, which itself sees nothing "
-                "else. (1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, the "
-                "digits of A and B in its own column and, below the top, in the next one. It is (a - b - c) mod 10 with a "
-                "borrow c of 0 or 1, which it tells. Right next is the next column's digit; at the top it is the end token, "
-                "or `-` if a - b - c is below 0. (3) The `-` in the response sees `=` and the ones of the first row. (4) A "
-                "digit of the second row sees the first row's digits in its own column and, below the top, in the next one. "
-                "It is 10 less the digit in the first column that is not 0, 0 below that column, and 9 less the digit above "
-                "it; it tells which. Right next is the next column's digit, or at the top the end token. The first row is "
-                "not all 0, since A and B differ by less than 10**L. All these cases are checked."
+                "else. (1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, "
+                "the digits a of A and b of B in its own column and, below the top, in the next one. It is (a - b - c) mod "
+                "10 with a borrow c of 0 or 1, which it tells. Right next is the next column's digit; at the top it is the "
+                "end token, or `-` if a - b - c is below 0. (3) The `-` in the response sees `=` and the ones of the first "
+                "row. (4) A digit of the second row sees the first row's digits in its own column and, below the top, in "
+                "the next one. It is 10 less the digit in the first column that is not 0, 0 below that column, and 9 less "
+                "the digit above it; it tells which. Right next is the next column's digit, or at the top the end token. "
+                "The first row is not all 0, since A and B differ by less than 10**L. All these cases are checked."
             ),
         )
 
