@@ -140,7 +140,7 @@ class FreshBatches(Batches):
         practice = self._practice and index % PRACTICE_EVERY == 0
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
-        ((task, _),) = self.task.choose_parts(generator, 1)
+        ((task, _),) = self.task.choose_tasks(generator, 1)
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
         return task.augment(generator, task.examples(generator, lengths, "train")), generator

@@ -1,6 +1,6 @@
 """Columns of a dataset: problems as Arrow tables, without padding, with their text and how hard they are."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ def example_columns(
 
 
 def rows_of_part(
-    task: "Task",
+    task: Any,
     part: "Task",
     digits: np.ndarray,
     lengths: np.ndarray,
@@ -50,7 +50,7 @@ def rows_of_part(
     """
     if len(task.parts) == 1:
         return example_columns(part, digits, lengths, position_id_type, generator)
-    columns = part.family.columns(part, digits, lengths, position_id_type, generator, coupling=task.coupling)
+    columns = part.family.columns(part, digits, lengths, position_id_type, generator, task.coupling)
     return pa.table(columns | {"task": pa.array([part.name] * len(digits))})
 
 

@@ -105,11 +105,12 @@ class Shards:
         """Problems that may repeat, and their keys (count,), see `splits.problem_keys`."""
         keys = np.zeros(count, np.uint64)
         layouts = []
-        for part, places in self.task.choose_parts(generator, count):
+        names = [part.name for part in self.task.parts]
+        for part, places in self.task.choose_tasks(generator, count):
             lengths = part.sample_lengths(generator, len(places), *self.lengths)
             for task, rows in part.layouts(generator, lengths):
                 digits = task.draw(generator, lengths[rows], self.split)
-                keys[places[rows]] = _mark(task.problem_keys(digits, lengths[rows]), self.task.parts.index(part))
+                keys[places[rows]] = _mark(task.problem_keys(digits, lengths[rows]), names.index(part.name))
                 layouts.append(Layout(task, digits, lengths[rows], places[rows]))
         return keys, layouts
 

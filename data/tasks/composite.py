@@ -17,16 +17,17 @@ class CompositeTask(Task):
 
     A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). Its fields are handed on
     to the members that have fields of these names; members' other fields have their defaults. Every batch of training holds
-    problems of one part. All else is done part by part: `Task.parts`.
+    problems of one task. All else is done part by part: `Task.parts`.
 
     Attributes:
         members: classes of the tasks, of one family.
-        shares: how often each is trained, in proportion.
+        trained: how often each is trained, in proportion. A member may be trained by several classes, which draw its problems
+            in different ways.
         coupling: name of the coupling rule.
     """
 
     members: ClassVar[tuple[type[DecoderTask], ...]]
-    shares: ClassVar[tuple[float, ...]]
+    trained: ClassVar[dict[type[DecoderTask], float]]
     coupling: ClassVar[str]
 
     def __post_init__(self):
@@ -38,16 +39,17 @@ class CompositeTask(Task):
 
     @property
     def parts(self) -> tuple[DecoderTask, ...]:
-        own = {option.name: getattr(self, option.name) for option in fields(self)}
-        return tuple(
-            member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
-            for member in self.members
-        )
+        return tuple(map(self._make, self.members))
 
-    def choose_parts(self, generator, count):
-        shares = np.array(self.shares) / sum(self.shares)
-        chosen = generator.choice(len(self.members), size=count, p=shares)
-        return [(self.parts[place], rows) for place, rows in rows_of_groups(chosen)]
+    def _make(self, member: type[DecoderTask]) -> DecoderTask:
+        """The task of a class, with the fields that it has too."""
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        return member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
+
+    def choose_tasks(self, generator, count):
+        kinds, shares = zip(*self.trained.items(), strict=True)
+        chosen = generator.choice(len(kinds), size=count, p=np.array(shares) / sum(shares))
+        return [(self._make(kinds[place]), rows) for place, rows in rows_of_groups(chosen)]
 
     def part_of(self, question):
         signed = [part for part in self.parts if part.sign in question]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 
 
-def draw_ids(task: DecoderTask, coupling: str) -> str:
+def draw_ids(task: Any, coupling: str) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
 
     There is an example of each part of the task.
