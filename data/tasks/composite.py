@@ -21,8 +21,7 @@ class CompositeTask(Task):
 
     Attributes:
         members: classes of the tasks, of one family.
-        trained: how often each is trained, in proportion. A member may be trained by several classes, which draw its problems
-            in different ways.
+        trained: how often each is trained, in proportion. Subclasses of a member may draw its problems in other ways.
         coupling: name of the coupling rule.
     """
 
@@ -52,9 +51,12 @@ class CompositeTask(Task):
         return [(self._make(kinds[place]), rows) for place, rows in rows_of_groups(chosen)]
 
     def part_of(self, question):
-        signed = [part for part in self.parts if part.sign in question]
-        if len(signed) == 1:
-            return signed[0]
+        # A task of strings has no sign.
+        signs = {part: getattr(part, "sign", "") for part in self.parts}
+        fitting = [part for part, sign in signs.items() if sign and sign in question]
+        fitting = fitting or [part for part, sign in signs.items() if not sign]
+        if len(fitting) == 1:
+            return fitting[0]
         examples = " or ".join(repr(part.example_question) for part in self.parts)
         raise ValueError(f"the question {question!r} is not one that the task {self.name!r} answers, such as {examples}")
 

@@ -34,7 +34,8 @@ class AnswerReader:
     def read(self, text: str) -> str:
         """The answer in a response."""
         if self.negative and self.negative in text:
-            return f"-{replace(self, negative='').read(text)}"
+            digits = replace(self, negative="").read(text)
+            return f"-{digits}" if digits else ""
         if self.dropped:
             text = re.sub(f"[{self.dropped}]", "", text)
         if self.separators:
@@ -50,8 +51,9 @@ class AnswerReader:
     def read_column(self, texts: pa.StringArray) -> pa.StringArray:
         """The answers in many responses, as `read` gives them."""
         if self.negative:
-            minus = pc.if_else(pc.match_substring(texts, self.negative), "-", "")
-            return pc.binary_join_element_wise(minus, replace(self, negative="").read_column(texts), "")
+            digits = replace(self, negative="").read_column(texts)
+            is_negative = pc.and_(pc.match_substring(texts, self.negative), pc.not_equal(digits, ""))
+            return pc.binary_join_element_wise(pc.if_else(is_negative, "-", ""), digits, "")
         if self.dropped:
             texts = pc.replace_substring_regex(texts, f"[{self.dropped}]", "")
         if self.separators:
