@@ -245,12 +245,17 @@ def load_other(source: str, task: Task | None, options: argparse.Namespace) -> C
     Args:
         task: what the first checkpoint of this package was made for; None if there is none.
     """
-    if task is None and options.task is None:
+    is_alone = task is None
+    if is_alone and options.task is None:
         raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
+    task = task or find_task(options.task)().for_evaluation
+    if len(task.parts) > 1:
+        parts = ", ".join(part.name for part in task.parts)
+        raise ValueError(f"{source} is a language model, which is tested on one task: choose one of {parts} with --task")
     how = {name: getattr(options, name) for name in ("revision", "trust_remote_code", "bf16", "batch_size")}
     how |= {"prompt": options.prompt or "plain", "shots": options.shots or DEFAULT_SHOTS}
-    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, **how)
-    return resample(checkpoint, options.sampling) if task is None and options.sampling is not None else checkpoint
+    checkpoint = load_language_model(source, task, **how)
+    return resample(checkpoint, options.sampling) if is_alone and options.sampling is not None else checkpoint
 
 
 def check_language_options(options: argparse.Namespace, others: list[str]) -> None:
