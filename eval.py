@@ -180,14 +180,7 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--seed", options.seed, 0, LARGEST)
     if options.batch_size is not None:
         check_integer("--batch_size", options.batch_size, 1)
-    if options.certify and options.ask is not None:
-        raise ValueError("--certify and --ask are two questions: ask one at a time")
-    if options.show_work and options.ask is None:
-        raise ValueError("--show_work is for --ask, which is not set")
-    if options.certify or options.ask is not None:
-        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
-        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
-            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
+    check_question(options)
     if options.dataset is not None:
         if not options.update_card:
             raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
@@ -197,6 +190,18 @@ def check_options(options: argparse.Namespace) -> None:
     if options.update_card and options.sampling is not None:
         raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
     check_output(options)
+
+
+def check_question(options: argparse.Namespace) -> None:
+    """Raise ValueError for options that do not go with a question or a certificate."""
+    if options.certify and options.ask is not None:
+        raise ValueError("--certify and --ask are two questions: ask one at a time")
+    if options.show_work and options.ask is None:
+        raise ValueError("--show_work is for --ask, which is not set")
+    if options.certify or options.ask is not None:
+        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
+        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
+            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
 
 
 def check_output(options: argparse.Namespace) -> None:

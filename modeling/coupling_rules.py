@@ -369,14 +369,14 @@ _OPERATIONS = {PLUS: "addition_scratchpad", MINUS: "signed_subtraction", TIMES: 
 def calculator(input_ids: Tensor, columns: int) -> Plan:
     """Plan sums, differences and products by the rules of the tasks with scratchpads, each at levels of its own:
 
-        $ 9 - 5 = 4 $
-        0 0 0 0 0 0 0
-        0 0 0 0 0 0 0
-        0 1 2 1 2 1 0
-        0 1 1 2 3 3 0
-        0 0 0 0 0 0 0
-        0 0 0 0 0 0 0
-        0 0 0 0 0 0 0
+        $ 9 * 5 = 5 4 = 5 4 $
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 2 0 0 3 2 1 0 0 0 0
+        0 0 0 1 1 1 1 1 1 1 0
+        0 0 1 0 0 3 2 4 3 2 0
 
     Levels 1 and 2 are those of `addition_scratchpad`, 3 and 4 of `signed_subtraction`, 5 to 7 of
     `multiplication_scratchpad`. The first sign of the query says which of them have ids.
