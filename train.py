@@ -168,9 +168,9 @@ def show_help(arguments: list[str]) -> bool:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Bad input ends with one line and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if show_help(arguments):
-        return
     with interruptible("the same command with --resume continues the run, if it has begun"):
+        if show_help(arguments):
+            return
         logging.disable_progress_bar()
         run_command(arguments)
 

@@ -1,6 +1,8 @@
-"""How commands end: on Ctrl-C, wherever Python is when it comes."""
+"""How commands end: on Ctrl-C, wherever Python is when it comes, and when nobody reads their output."""
 
 import signal
+import subprocess
+import sys
 import time
 import weakref
 
@@ -35,3 +37,24 @@ def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
             time.sleep(0.01)
     assert end.value.code == 130
     assert capsys.readouterr().err.strip() == "interrupted: go on by hand"
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_closed_output_ends_a_command_in_one_line(lines):
+    """A single line is written when Python exits, many before."""
+    code = f"""
+from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
+with interruptible("run it again"), refusing_in_one_line(OSError):
+    input()
+    for line in range({lines}):
+        print("a line")
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.stderr.read().strip() == "the output was closed, by `head` perhaps: run it again"
+    assert process.returncode == 141

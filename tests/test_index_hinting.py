@@ -143,6 +143,13 @@ def test_longest_operands_have_one_start():
     assert {start_of(task, text) for text in texts_of(augmented(task, LONGEST - 1, 200))} == {0, 1}
 
 
+def test_fewer_hints_give_fewer_starts_and_shorter_operands():
+    task = IndexHintedAddition(max_hints=7)
+    assert {start_of(task, text) for text in texts_of(augmented(task, 4, 500))} == {0, 1, 2}
+    with pytest.raises(ValueError, match="there are 7: the longest that fit have 6 digits"):
+        task.prompt("1234567+1")
+
+
 def test_a_start_changes_the_hints_alone():
     task = IndexHintedAddition()
     before = task.examples(make_generator(0), np.full((50, 2), 6), "train")
@@ -317,6 +324,7 @@ def test_problems_of_different_lengths_are_refused():
         ({"order": "reversed"}, "order 'reversed' is unknown"),
         ({"supervise_hints": "yes"}, "supervise_hints must be True or False, got 'yes'"),
         ({"separate_eos": 1}, "separate_eos must be True or False, got 1"),
+        ({"max_hints": 1}, "max_hints must be 2 to 202, not 1"),
     ],
 )
 def test_bad_options_are_named(options, named):

@@ -21,7 +21,7 @@ class IndexHintedAddition(Addition):
     If the longer operand has L digits, all three numbers are zero-padded to L + 1 digits and have the same consecutive
     hints. The most significant digit has the first hint, so hints run backwards in a number written with the ones first.
     Problems are written and evaluated with the first hints of the vocabulary. In training each problem gets a new random
-    start every time that it is seen, uniform among the starts that fit.
+    start every time that it is seen, uniform among the starts that fit the first `max_hints` hints.
 
     Sampling and groups are as in `Addition`.
     """
@@ -35,6 +35,15 @@ class IndexHintedAddition(Addition):
     supervise_hints: bool = field(
         default=True, metadata={"help": "learn the response's hints too; otherwise they are given and do not count"}
     )
+    max_hints: int = field(
+        default=len(HINTS),
+        metadata={"help": f"use the first hints of the vocabulary, 2 to {len(HINTS)} of them: operands have fewer digits"},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 2 <= self.max_hints <= len(HINTS):
+            raise ValueError(f"max_hints must be 2 to {len(HINTS)}, not {self.max_hints}")
 
     @property
     def reader(self):
@@ -64,10 +73,10 @@ class IndexHintedAddition(Addition):
     def format(self, digits, lengths):
         count, _, longest = digits.shape
         check_longest(digits, lengths)
-        if longest >= len(HINTS):
+        if longest >= self.max_hints:
             raise ValueError(
-                f"operands of {longest} digits need {longest + 1} index hints, but there are {len(HINTS)}: "
-                f"the longest that fit have {len(HINTS) - 1} digits"
+                f"operands of {longest} digits need {longest + 1} index hints, but there are {self.max_hints}: "
+                f"the longest that fit have {self.max_hints - 1} digits"
             )
         total = add_digits(digits[:, 0], digits[:, 1])
         padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
@@ -84,7 +93,7 @@ class IndexHintedAddition(Addition):
     def augment(self, generator, examples):
         """Move each example's hints to a random start."""
         tokens = examples.tokens
-        starts = FIRST_HINT + len(HINTS) - int(tokens.max())
+        starts = FIRST_HINT + self.max_hints - int(tokens.max())
         offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
         return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
 

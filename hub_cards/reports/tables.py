@@ -121,6 +121,13 @@ def benchmark_table(rows: list[Row]) -> str:
     return fill_table(rows, columns, "The two sides run in turn; medians of one run.")
 
 
+def rivals_table(rows: list[Row]) -> str:
+    """Return a line for each model and kind of work: its rate, and the ratio to GPT-2 of the same shape."""
+    columns = {"work": "{what}", "shape of": "`{shape}`", "model": "{model}", "parameters": "{parameters:,}"}
+    rates = {"each second": "{per_second:,.1f}", "times GPT-2": "**{ratio:.2f}**"}
+    return fill_table(rows, columns | rates, f"Processor seconds, medians of one run, {rows[0]['hardware']}.")
+
+
 def generation_table(rows: list[Row]) -> str:
     """Return a line for each recipe: examples a second, and their ratio to what is promised."""
     rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]

@@ -2,6 +2,7 @@
 
 import _thread
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
     refusals: tuple[type[Exception], ...] = (ValueError, *more)
     try:
         yield
+    except BrokenPipeError:
+        raise  # What was given is fine: `interruptible` says what happened.
     except refusals as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -34,7 +37,7 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """End the program with one line, what to do next, and exit status 130 on Ctrl-C."""
+    """End the program with one line, what to do next, on Ctrl-C (exit status 130) or when nobody reads its output (141)."""
     before = sys.unraisablehook
 
     def interrupt_again(unraisable: Any) -> None:
@@ -47,8 +50,14 @@ def interruptible(advice: str) -> Iterator[None]:
     sys.unraisablehook = interrupt_again
     try:
         yield
+        sys.stdout.flush()
     except KeyboardInterrupt as error:
         print(f"\ninterrupted: {advice}", file=sys.stderr)
         raise SystemExit(130) from error
+    except BrokenPipeError as error:
+        # Python writes what is left when it exits, and would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"the output was closed, by `head` perhaps: {advice}", file=sys.stderr)
+        raise SystemExit(141) from error
     finally:
         sys.unraisablehook = before
