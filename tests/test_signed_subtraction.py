@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from longhand.data import SPLITS, SignedSubtraction, make_generator
+from longhand.hub_cards.runs.reading import is_lenient_match
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import PAD, decode
@@ -111,6 +112,11 @@ def test_a_row_ends_where_it_is_planned_to_end():
 def test_malformed_questions_are_refused(question):
     with pytest.raises(ValueError, match="is not a subtraction such as '49-653'"):
         TASK.prompt(question)
+
+
+@pytest.mark.parametrize("written", ["-1604", "-1,604", "49-1653=-1604", "-1604, and 1-2=-1"])
+def test_a_negative_answer_of_a_language_model_is_read(written):
+    assert is_lenient_match(written, "-1604") and not is_lenient_match(written.replace("-", ""), "-1604")
 
 
 def test_work_is_shown_as_on_paper():
