@@ -5,21 +5,19 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.decoder_task import DecoderTask
 
 
 def check_problems(count: int, tokens: int, smaller: str) -> None:
@@ -78,20 +76,6 @@ class Batches(Dataset):
         raise NotImplementedError
 
 
-class FailingProblems(NamedTuple):
-    """Problems that a model gets wrong, of one group of lengths.
-
-    Attributes:
-        task: what they are problems of.
-        digits: (count, operands, width).
-        lengths: (count, operands).
-    """
-
-    task: Task
-    digits: np.ndarray
-    lengths: np.ndarray
-
-
 PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
 
@@ -107,9 +91,9 @@ class FreshBatches(Batches):
     min_length: int
     max_length: int
     seed: int
-    _practice: list[FailingProblems] = field(default_factory=list, init=False)
+    _practice: list[Problems] = field(default_factory=list, init=False)
 
-    def practise(self, problems: list[FailingProblems]) -> None:
+    def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
         Variations that belong to another split, or have lengths that are not trained, are left out.
@@ -120,11 +104,9 @@ class FreshBatches(Batches):
         self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        part, digits, _ = self._practice[generator.integers(len(self._practice))]
+        task, digits, _ = self._practice[generator.integers(len(self._practice))]
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
-        # Only decoders' problems are checked, and so practised.
-        task = cast("DecoderTask", part)
         digits = task.vary(generator, digits[rows], self.max_length)
         lengths = np.full(digits.shape[:2], digits.shape[2])
         drawn = task.drawn_lengths(digits, lengths)

@@ -11,9 +11,10 @@ import torch
 from longhand import eval as evaluation
 from longhand import train as training
 from longhand.data import Calculator, FreshBatches, build_tokenizer, load_task_dataset, make_generator
-from longhand.data.batches import PRACTICE_EVERY, FailingProblems
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_parts, covering, coverings
+from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.certificate import _conclude
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.calculator import LargeSums
 from longhand.data.tasks.registry import find_task
@@ -212,7 +213,7 @@ def test_failing_problems_are_practised_as_problems_of_their_own_task():
     task = user_task()
     batches = FreshBatches(task=task, collator=None, batch_size=8, num_batches=9, min_length=1, max_length=4, seed=0)
     digits = np.array([[[5, 1], [7, 0]]], dtype=np.uint8)
-    batches.practise([FailingProblems(task.parts[1], digits, np.full((1, 2), 2))])
+    batches.practise([Problems(task.parts[1], digits, np.full((1, 2), 2))])
     texts = [decode(row) for index in (0, PRACTICE_EVERY) for row in batches.global_batch(index)[0].tokens]
     assert all(re.fullmatch(r"\$[0-9]*15-[0-9]*07=8[0-9]+\$", text) for text in texts)
 
@@ -229,15 +230,16 @@ def test_a_fixed_training_set_is_for_tasks_without_parts(capsys):
 def test_a_check_covers_every_part_and_practises_those_of_problems():
     task = user_task()
     model = untrained(task)
-    checks = check_parts(model, task, thorough=True)
-    assert [part.name for part in checks] == ["copy", "subtraction"]
-    joined = check_neighbourhoods(model, task)
+    joined = check_neighbourhoods(model, task, thorough=True)
+    checks = joined.parts
+    assert list(checks) == ["copy", "subtraction"]
+    assert {problems.task for problems in joined.failing} == set(task.parts)
     assert joined.predictions == sum(check.predictions for check in checks.values())
     assert joined.wrong == sum(check.wrong for check in checks.values()) > 0
     assert joined.problems == sum(part.count for part in coverings(model, task)) and joined.ratio is None
     assert joined.margin == min(check.margin for check in checks.values())
     # Each part is checked as it is by itself, with the ids of the joined rule.
-    for part, check in checks.items():
+    for part, check in zip(task.parts, checks.values(), strict=True):
         again = check_neighbourhoods(model, part)
         assert (again.wrong, again.predictions) == (check.wrong, check.predictions)
 

@@ -6,7 +6,6 @@ from longhand.data.certificates.check import (
     Check,
     Failure,
     check_neighbourhoods,
-    check_parts,
     covering,
     coverings,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "Failure",
     "certify",
     "check_neighbourhoods",
-    "check_parts",
     "covering",
     "coverings",
     "find_difference",

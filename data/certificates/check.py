@@ -15,7 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.certificates.decoder_rounding import DecoderRounding, check_bounded
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, Problems
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -65,34 +65,34 @@ class Check:
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: (digits, lengths) of the problems with a wrong prediction, one pair for each batch that has any.
+        failing: the problems with a wrong prediction, for each batch that has any.
         failures: the first of them as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
         ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
+        parts: the check of every part, by its name, for a task that has several.
     """
 
     problems: int | None = None
     predictions: int = 0
     wrong: int = 0
     margin: float = math.inf
-    failing: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    failing: list[Problems] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     neighbourhoods: int | None = None
     bound: float | None = None
     ratio: float | None = None
+    parts: dict[str, "Check"] = field(default_factory=dict)
 
     @classmethod
-    def joined(cls, checks: list["Check"]) -> "Check":
-        """What the checks of all parts of a task find together."""
-        if len(checks) == 1:
-            return checks[0]
+    def joined(cls, parts: dict[str, "Check"]) -> "Check":
+        """What the checks of several parts of a task find together."""
 
         def values(name: str) -> list[Any]:
-            return [value for check in checks if (value := getattr(check, name)) is not None]
+            return [value for check in parts.values() if (value := getattr(check, name)) is not None]
 
-        bounded = len(values("ratio")) == len(checks)
+        bounded = len(values("ratio")) == len(parts)
         return cls(
             problems=sum(values("problems")) if values("problems") else None,
             predictions=sum(values("predictions")),
@@ -100,9 +100,10 @@ class Check:
             margin=min(values("margin")),
             failing=list(chain.from_iterable(values("failing"))),
             failures=list(chain.from_iterable(values("failures")))[:FAILURES_SHOWN],
-            neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(checks) else None,
+            neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(parts) else None,
             bound=max(values("bound")) if bounded else None,
             ratio=min(values("ratio")) if bounded else None,
+            parts=parts,
         )
 
     def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
@@ -119,8 +120,8 @@ class Check:
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
             if rows.any():
-                digits, lengths = batch.problems
-                self.failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
+                task, digits, lengths = batch.problems
+                self.failing.append(Problems(task, digits[rows.numpy()], lengths[rows.numpy()]))
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
@@ -184,20 +185,14 @@ def check_neighbourhoods(
     Raises:
         CannotCertify: as `covering`.
     """
-    return Check.joined(list(check_parts(model, task, thorough, progress).values()))
-
-
-def check_parts(
-    model: CoupledGPTForCausalLM, task: "Task", thorough: bool = False, progress: bool = False
-) -> dict["Task", Check]:
-    """`check_neighbourhoods` of every part of a task by itself."""
     coverings(model, task)
-    several = len(task.parts) > 1
+    if len(task.parts) == 1:
+        return _check_part(model, task, thorough, progress)
     # A bound takes long: it is computed if no part has a wrong prediction.
-    checks = {part: _check_part(model, part, thorough and not several, progress) for part in task.parts}
-    if thorough and several and not any(check.wrong for check in checks.values()):
-        checks = {part: _check_part(model, part, True, progress) for part in task.parts}
-    return checks
+    check = Check.joined({part.name: _check_part(model, part, False, progress) for part in task.parts})
+    if thorough and check.wrong == 0:
+        check = Check.joined({part.name: _check_part(model, part, True, progress) for part in task.parts})
+    return check
 
 
 def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool) -> Check:
@@ -234,13 +229,13 @@ class Predictions(NamedTuple):
     Attributes:
         inputs: of the model's forward pass, in the form that computes each neighbourhood once.
         right: (count, predictions) tokens that are right next, `IGNORED` if nothing is predicted.
-        problems: digits and lengths, if the predictions are made in problems.
+        problems: if the predictions are made in problems.
         describe: from a row and a place among its predictions to the problem and the prefix, as text.
     """
 
     inputs: dict[str, Any]
     right: torch.Tensor
-    problems: tuple[np.ndarray, np.ndarray] | None
+    problems: Problems | None
     describe: Callable[[int, int], tuple[str, str | None]]
 
     @property
@@ -261,7 +256,7 @@ def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predic
             tokens, query = examples.tokens[row], int(examples.query_lengths[row])
             return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
 
-        yield Predictions(inputs, right, (digits, lengths), describe)
+        yield Predictions(inputs, right, Problems(task, digits, lengths), describe)
 
 
 def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:

@@ -11,8 +11,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
-from longhand.data.batches import FailingProblems
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_parts, coverings
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, coverings
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.console import one_line
@@ -159,30 +158,24 @@ class UntilCertified(TrainerCallback):
         """Whether the run may stop: nothing is wrong, and every lead is at least `certified_ratio` times its bound."""
         return check.ratio is not None and check.ratio >= self.ratio
 
-    def _practise(self, checks: dict[Task, Check]) -> None:
-        self.batches.practise(
-            [FailingProblems(part, *problems) for part, check in checks.items() for problems in check.failing]
-        )
-
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # A resumed run repeats the check of the step that was saved, so that the same problems are practised.
         if state.global_step:
-            self._practise(check_parts(model, self.task))
+            self.batches.practise(check_neighbourhoods(model, self.task).failing)
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step % args.eval_steps:
             return
-        checks = check_parts(model, self.task, thorough=True)
-        check = Check.joined(list(checks.values()))
-        self._practise(checks)
+        check = check_neighbourhoods(model, self.task, thorough=True)
+        self.batches.practise(check.failing)
         if state.is_world_process_zero:
             ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or more"
             tqdm.write(
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
                 f"smallest margin {check.margin:.3f}{ratio}"
             )
-            for part, own in checks.items() if len(checks) > 1 else ():
-                tqdm.write(f"{'':13}{part.name:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
+            for part, own in check.parts.items():
+                tqdm.write(f"{'':13}{part:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
         if self.reached(check):
             control.should_training_stop = True
 
