@@ -6,14 +6,14 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 
 __version__ = "0.1.0"
 
-_FOR_TRAINER = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_FOR_TRAINER["HubCard"] = "longhand.hub_cards.publishing.hub_card"
+_ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
+_ON_DEMAND |= {"HubCard": "longhand.hub_cards.publishing.hub_card", "zoo": "longhand.hub_cards.runs.zoo"}
 
-__all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__", *_FOR_TRAINER]
+__all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__", *_ON_DEMAND]
 
 
 def __getattr__(name: str):
-    """What Trainer needs, imported when it is asked for: it imports `datasets`, which takes long."""
-    if name not in _FOR_TRAINER:
+    """What Trainer needs, and the zoo, imported when asked for: the first imports `datasets`, which takes long."""
+    if name not in _ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_FOR_TRAINER[name]), name)
+    return getattr(import_module(_ON_DEMAND[name]), name)

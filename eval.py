@@ -36,6 +36,7 @@ from longhand.hub_cards.runs.evaluation import (
     position_maps,
     token_bar,
 )
+from longhand.hub_cards.runs.help import describe_zoo
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.language_models import (
     DEFAULT_SHOTS,
@@ -64,6 +65,7 @@ from longhand.hub_cards.runs.results import (
     read_results,
     write_results,
 )
+from longhand.hub_cards.runs.zoo import is_in_zoo, locate
 
 COMPLETIONS_FILE = "completions.jsonl"
 MOST_LENGTHS = 10_000
@@ -77,6 +79,7 @@ MEASURING = (
 """Options that only an evaluation takes, not a question or a certificate."""
 
 EXAMPLES = """examples
+  python eval.py addition --ask "653+49"
   python eval.py outputs/addition --lengths 10:200:10
   python eval.py user/name --ask "653+49"
   python eval.py outputs/addition --certify
@@ -110,6 +113,14 @@ def parse_lengths(text: str, least: int = 1) -> list[int]:
     return list(lengths)
 
 
+class ListZoo(argparse.Action):
+    """List the zoo and end, whatever else is given."""
+
+    def __call__(self, parser, *_):
+        print(describe_zoo())
+        parser.exit()
+
+
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = OneLineParser(
         prog="python eval.py",
@@ -119,10 +130,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
     )
     described = (
-        "folder or Hub id of a run or adapter, or of any causal language model; several of our own are seeds of one model"
+        "folder or Hub id of a run or adapter, or of any causal language model, or a name of --list; several of our own are "
+        "seeds of one model"
     )
     parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
     flag: dict[str, Any] = {"action": "store_true"}
+    parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
     add("--show_work", **flag, help="with --ask: also print the scratchpad, as on paper")
@@ -187,8 +200,8 @@ def check_options(options: argparse.Namespace) -> None:
         check_repo_id(options.dataset)
     if options.shots is not None and options.prompt != "few_shot":
         raise ValueError(f"--shots {options.shots} is for --prompt few_shot, got --prompt {options.prompt or 'plain'}")
-    if options.update_card and options.sampling is not None:
-        raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
+    if options.update_card:
+        check_updated_cards(options)
     check_output(options)
 
 
@@ -202,6 +215,14 @@ def check_question(options: argparse.Namespace) -> None:
         asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
         if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
             raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
+
+
+def check_updated_cards(options: argparse.Namespace) -> None:
+    """Raise ValueError if results of these options cannot be added to a card."""
+    if options.sampling is not None:
+        raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
+    if shipped := [checkpoint_name(source) for source in options.checkpoints if is_in_zoo(source)]:
+        raise ValueError(f"--update_card changes a card: {shipped[0]} comes with the package and stays as it is")
 
 
 def check_output(options: argparse.Namespace) -> None:
@@ -421,7 +442,7 @@ def output_folder(options: argparse.Namespace) -> Path:
 def changed_folders(options: argparse.Namespace) -> set[Path]:
     """Return the checkpoints' folders that get a certificate or a new card."""
     sources = options.checkpoints if options.certify else map(card_place, options.checkpoints) if options.update_card else ()
-    return {Path(source).resolve() for source in sources if Path(source).is_dir()}
+    return {Path(source).resolve() for source in sources if Path(source).is_dir() and not is_in_zoo(source)}
 
 
 def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
@@ -495,6 +516,7 @@ def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    options.checkpoints = [locate(source) for source in options.checkpoints]
     check_options(options)
     with ExitStack() as held:
         for folder in changed_folders(options):

@@ -28,6 +28,7 @@ from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.language_models import is_language_model
 from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.runs.zoo import locate
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.modeling.vocabulary import PAD
 
@@ -123,7 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.export", description=__doc__, formatter_class=style)
     add = parser.add_argument
-    add("checkpoint", metavar="MODEL", help="folder of a run, or Hub id USER/NAME")
+    add("checkpoint", metavar="MODEL", help="folder of a run, Hub id USER/NAME, or a name of eval.py --list")
     add("file", type=Path, metavar="FILE.onnx", help="file to write")
     add("--revision", help="branch, tag or commit on the Hub (default: main)")
     add("--task", help="task of a checkpoint that has no recipe.yaml and names none")
@@ -136,6 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise ValueError(f"FILE must end with .onnx, in a folder that exists, got {options.file}")
         for file in options.plugin:
             load_plugin(file)
+        options.checkpoint = locate(options.checkpoint)
         if is_language_model(options.checkpoint, options.revision):
             raise ValueError(f"{options.checkpoint} is a language model of others, and no checkpoint of this package")
         checkpoint = load_checkpoint(options.checkpoint, options.revision, options.task)

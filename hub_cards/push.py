@@ -1,4 +1,4 @@
-"""Push a checkpoint, a generated dataset, the metric or parallel decoding to the Hub, in one commit.
+"""Push a checkpoint, a generated dataset, the metric or parallel decoding to the Hub, in one commit; or all of this package.
 
 Without --yes nothing is pushed: the command shows the files and the card.
 
@@ -8,12 +8,14 @@ examples:
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
   python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
+  python -m longhand.hub_cards.push zoo user --yes
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
 """
 
 import argparse
 import inspect
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.plugins import load_plugin
+from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
 from longhand.hub_cards.publishing.push import (
     Publication,
     dataset_publication,
@@ -37,11 +40,13 @@ from longhand.hub_cards.publishing.push import (
     push_metric,
     push_model,
 )
+from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.hub import check_revision
 from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.runs.zoo import is_in_zoo, locate
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
 
@@ -76,7 +81,7 @@ def add_model(content) -> None:
       python -m longhand.hub_cards.push model outputs/addition user/addition --yes    pushes them
       python -m longhand.hub_cards.push model outputs/addition user/addition --private --revision trial --yes
     """
-    described = f"folder of a checkpoint, as train.py writes it; its subfolder {CHECKPOINTS_FOLDER} is not pushed"
+    described = f"folder of a checkpoint, as train.py writes it ({CHECKPOINTS_FOLDER}/ stays), or a name of eval.py --list"
     content.add_argument("folder", type=Path, help=described)
     content.add_argument("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, named on the card")
     described = "also push Python files that longhand did not write for this model, changed or additional; read them first"
@@ -126,27 +131,45 @@ def add_decoding(content) -> None:
     """
 
 
-def add_destination(destination) -> None:
-    """Add the arguments that every kind has."""
+def add_zoo(content) -> None:
+    """Push all that this package has to publish: models, datasets, metric, decoding, and a collection that joins them.
+
+    The models are the zoo's (`python eval.py --list`); each is certified again before it is pushed. Every task has a dataset
+    of problems of trained sizes, with tests far beyond them. A push that was cut off goes on by the same command.
+
+    examples:
+      python -m longhand.hub_cards.push zoo user          lists the repositories and their sizes
+      python -m longhand.hub_cards.push zoo user --yes    pushes them
+    """
+
+
+def add_destination(destination, kind: str) -> None:
+    """Add the arguments that say where a push goes."""
     add = destination.add_argument
-    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
-    add("--yes", action="store_true", help="push; without it the files and the card are only shown")
+    if kind == "zoo":
+        add("user", metavar="USER", help="user or organization on the Hub")
+    else:
+        add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
+    add("--yes", action="store_true", help="push; without it what would be pushed is only shown")
     add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
+    if kind == "zoo":
+        return
     add("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
     add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset, metric or decoding."""
+    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding or zoo."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
     contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
+    contents["zoo"] = add_zoo
     for name, add_content in contents.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
-        add_destination(kind.add_argument_group("destination"))
+        add_destination(kind.add_argument_group("destination"), name)
     return parser
 
 
@@ -173,11 +196,25 @@ def read_publication(options: argparse.Namespace) -> Publication:
     return dataset_publication(options.task, options.repo_id, configurations, num_samples, options.seed)
 
 
+def push_or_show_zoo(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        items = list_items(options.user, Path(place))
+        if options.yes:
+            print(f"{push_items(items, options.user, options.private).url}: joins all of them")
+        else:
+            print(describe_items(items))
+            print("nothing was pushed: --yes pushes each repository in one commit, and what is there already not again")
+
+
 def run(options: argparse.Namespace) -> None:
     """Push what the options say, or show it without `--yes`. Nobody may write into a checkpoint's folder meanwhile."""
+    if options.kind == "zoo":
+        return push_or_show_zoo(options)
     check_revision(options.revision)
     with ExitStack() as held:
         if options.kind == "model":
+            if is_in_zoo(folder := Path(locate(str(options.folder)))):
+                options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))
             held.enter_context(holding(options.folder, reading=True))
         push_or_show(options)
 

@@ -562,7 +562,7 @@ def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
 def test_every_argument_has_a_help_text_and_every_kind_an_example(capsys):
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
-    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding"}
+    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "zoo"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)

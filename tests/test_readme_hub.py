@@ -93,4 +93,5 @@ def test_commands_of_the_page_are_legal():
         "dataset",
         "metric",
         "decoding",
+        "zoo",
     ]

@@ -21,6 +21,7 @@ from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import Row, describe_length, wilson_interval
+from longhand.hub_cards.runs.zoo import is_in_zoo
 
 CARD_FILE = "README.md"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
@@ -75,6 +76,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
     checkpoint = replace(checkpoint, recipe=published_recipe(checkpoint.recipe))
     # An absolute path says where it was made, and helps nobody else.
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
+    shipped = repo_id is None and is_in_zoo(folder)
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
     card = ModelCard.from_template(
         _metadata(checkpoint, title, dataset),
@@ -83,7 +85,8 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         source=source,
         description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
         introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
-        snippet=family.snippet(task, source) if task.answers_questions else None,
+        snippet=family.snippet(task, source, shipped) if task.answers_questions else None,
+        shipped=shipped,
         usage_note=family.usage_note.format(source=source),
         results=results_block(checkpoint),
         checkpoint=checkpoint,

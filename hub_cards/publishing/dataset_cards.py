@@ -40,11 +40,12 @@ def render_dataset_card(
 
     Args:
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split.
+        num_samples: examples of each split, in configurations that name none of their own.
         infos: the types of a configuration's columns and the sizes of its splits, by its name.
     """
     columns = {name: info.features for name, info in infos.items()}
     tasks = {name: _task_of(task, arguments) for name, arguments in configurations.items()}
+    counts = {name: arguments.get("num_samples", num_samples) for name, arguments in configurations.items()}
     (default, arguments), *_ = configurations.items()
     first = tasks[default]
     family = family_card(first)
@@ -52,19 +53,20 @@ def render_dataset_card(
         license=LICENSE,
         task_categories=[first.family.pipeline],
         tags=[TAG, "arithmetic", "length-generalization", *family.ideas(first), "synthetic"],
-        size_categories=[_size_category(sum(num_samples.values()) * len(configurations))],
+        size_categories=[_size_category(sum(sum(own.values()) for own in counts.values()))],
         configs=[
             {
                 "config_name": name,
-                "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in num_samples],
+                "data_files": [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in counts[name]],
                 **({"default": True} if name == default else {}),
             }
             for name in configurations
         ],
     )
     DatasetInfosDict(infos).to_dataset_card_data(data)
-    given = "".join(f", {name}={value!r}" for name, value in {**arguments, "seed": seed}.items())
-    split, count = next(iter(num_samples.items()))
+    fixed = {name: value for name, value in arguments.items() if name != "num_samples"}
+    given = "".join(f", {name}={value!r}" for name, value in {**fixed, "seed": seed}.items())
+    split, count = next(iter(counts[default].items()))
     card = DatasetCard.from_template(
         data,
         template_path=str(TEMPLATES / "dataset_card.md"),
@@ -72,7 +74,8 @@ def render_dataset_card(
         repo_id=repo_id,
         task=first,
         seed=seed,
-        num_samples=num_samples,
+        counts=counts,
+        splits=list(dict.fromkeys(split for own in counts.values() for split in own)),
         configurations=configurations,
         tasks=tasks,
         format_fields=format_fields,
@@ -92,8 +95,8 @@ def render_dataset_card(
 
 
 def _task_of(name: str, arguments: dict[str, Any]) -> Task:
-    """The task in a configuration's format. All arguments of a configuration except three are fields of the format."""
-    others = ("min_length", "max_length", "messages")
+    """The task in a configuration's format. All arguments of a configuration except four are fields of the format."""
+    others = ("min_length", "max_length", "messages", "num_samples")
     return build_task(name, **{field: value for field, value in arguments.items() if field not in others})
 
 

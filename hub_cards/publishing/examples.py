@@ -13,6 +13,8 @@ from longhand.data.formatting import Examples
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import plan_position_ids
+from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
+from longhand.modeling.pair_maps import NOT_RELATED, Window, coupled_pair_map
 from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, LABELS, PAD, decode
 
 EXAMPLE_LENGTH = 3
@@ -35,20 +37,39 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 
 
-def draw_ids(task: Any, coupling: str) -> str:
+def draw_ids(task: Any, coupling: str, window: Window | None = None) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
 
     There is an example of each part of the task.
+
+    Args:
+        window: the relations that a model sees (see `pair_maps`); a last line then marks by `^` what one token of the
+            response sees, marked `?`, which sees the most.
     """
     if len(task.parts) > 1:
-        return "\n\n".join(draw_ids(part, coupling) for part in task.parts)
+        return "\n\n".join(draw_ids(part, coupling, window) for part in task.parts)
     examples = _decoder_tokens(task)
-    tokens = examples.tokens[0][examples.tokens[0] != PAD]
-    query = torch.from_numpy(tokens[: examples.query_lengths[0]].astype(np.int64)).unsqueeze(0)
+    tokens, first = examples.tokens[0][examples.tokens[0] != PAD], int(examples.query_lengths[0])
+    query = torch.from_numpy(tokens[:first].astype(np.int64)).unsqueeze(0)
     levels = plan_position_ids(coupling, query, len(tokens))[0]
     columns = [[ALL_TOKENS[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
     names = ["tokens", *(["ids"] if len(levels) == 1 else [f"level {level}" for level in range(1, len(levels) + 1)])]
-    return _draw(columns, names)
+    if window is None:
+        return _draw(columns, names)
+    ids = levels.unsqueeze(0)
+    seen = (coupled_pair_map(ids, ids, window, windowed=True)[0] != NOT_RELATED).tril()
+    return _draw(_mark_sight(columns, seen, list(range(first, len(tokens) - 1))), [*names, "sees"])
+
+
+def _mark_sight(columns: Sequence[Sequence[str]], seen: torch.Tensor, queries: list[int]) -> list[list[str]]:
+    """The columns with one cell more: `?` for the query that sees the most, `^` for what it sees.
+
+    Args:
+        seen: (queries, keys) bool, of every token.
+    """
+    chosen = max(queries, key=lambda query: int(seen[query].sum()))
+    marks = ["?" if key == chosen else "^" if sees else "" for key, sees in enumerate(seen[chosen].tolist())]
+    return [[*column, mark] for column, mark in zip(columns, marks, strict=True)]
 
 
 def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
@@ -62,10 +83,22 @@ def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
     return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
 
 
-def draw_labels(task: EncoderTask) -> str:
-    """The example's tokens over their labels, as an indented block."""
+def draw_labels(task: EncoderTask, config: Any = None) -> str:
+    """The example's tokens over their labels, as an indented block.
+
+    Args:
+        config: of a model with a window; a last line then marks by `^` what one labelled token sees in one layer,
+            marked `?`, which sees the most.
+    """
     # The format's own fields may be long. The drawing has the narrowest ones that hold the example.
-    return _draw(encoder_example(replace(task.for_evaluation, field_width=None)), ["input", "label"])
+    columns = encoder_example(replace(task.for_evaluation, field_width=None))
+    if config is None:
+        return _draw(columns, ["input", "label"])
+    tokens = torch.tensor([[ENCODER_TOKENS.index(token) for token, _ in columns]])
+    limits = (config.relation_range, config.windowed, config.max_multiplier_length)
+    seen = derive_pair_map(config.pair_maps[0], tokens, virtual_indices(tokens), *limits)[0] != NOT_RELATED
+    labelled = [place for place, (_, label) in enumerate(columns) if label != "."]
+    return _draw(_mark_sight(columns, seen, labelled), ["input", "label", "sees"])
 
 
 def _draw(columns: Sequence[Sequence[str]], names: list[str]) -> str:
@@ -74,5 +107,8 @@ def _draw(columns: Sequence[Sequence[str]], names: list[str]) -> str:
     blocks = []
     for start in range(0, len(columns), TOKENS_PER_LINE):
         lines = zip(names, *columns[start : start + TOKENS_PER_LINE], strict=True)
-        blocks.append("\n".join(f"    {name:<8}{' '.join(cell.rjust(width) for cell in cells)}" for name, *cells in lines))
+        # A line of marks may be empty in one of several blocks.
+        filled = ((name, cells) for name, *cells in lines if any(cells))
+        texts = (f"    {name:<8}{' '.join(cell.rjust(width) for cell in cells)}" for name, cells in filled)
+        blocks.append("\n".join(text.rstrip() for text in texts))
     return "\n\n".join(blocks)

@@ -46,6 +46,10 @@ class FamilyCard(ABC):
             config: of the model; without it, the drawing is for a dataset.
         """
 
+    def draw_sight(self, task, config: PreTrainedConfig) -> str | None:
+        """The same problem, with what one token sees under the window of a model; None if the model has no window."""
+        return None
+
     @abstractmethod
     def ask(self, task) -> tuple[str, list[str]]:
         """The prompt of a question, and lines of Python that print the model's answer to its tokens, `inputs`."""
@@ -76,14 +80,18 @@ class FamilyCard(ABC):
         values = {"ideas": self.ideas(task, config), "drawing": self.draw(task, config), "rules": COUPLING_RULES}
         return template.render(task=task, config=config, parameters=parameters, count=count, **values).rstrip()
 
-    def snippet(self, task, source: str) -> str:
-        """Python that loads the model without this package, asks it a question and prints the answer.
+    def snippet(self, task, source: str, shipped: bool = False) -> str:
+        """Python that loads the model, asks it a question and prints the answer.
 
         Args:
-            source: repository or folder of the model.
+            source: repository or folder of the model, which takes its code along.
+            shipped: whether `source` is a name of the zoo instead. Then the code is this package.
         """
         prompt, answering = self.ask(task)
-        return ENVIRONMENT.get_template("snippet.md").render(task=task, source=source, prompt=prompt, answering=answering)
+        where = f'longhand.zoo("{source}")' if shipped else f'"{source}", trust_remote_code=True'
+        imports = [*task.parts[0].reader.imports, *["longhand"] * shipped]
+        values = {"task": task, "imports": imports, "where": where, "prompt": prompt, "answering": answering}
+        return ENVIRONMENT.get_template("snippet.md").render(**values)
 
 
 class DecoderCard(FamilyCard):
@@ -103,6 +111,11 @@ class DecoderCard(FamilyCard):
 
     def draw(self, task, config=None):
         return draw_ids(task, (config or task).coupling)
+
+    def draw_sight(self, task, config):
+        if not (config.position_encoding == "pairwise" and config.windowed):
+            return None
+        return draw_ids(task, config.coupling, config.relation_range or COUPLING_RULES[config.coupling].relations)
 
     def ask(self, task):
         task = task.parts[0]
@@ -146,6 +159,9 @@ class EncoderCard(FamilyCard):
 
     def draw(self, task, config=None):
         return draw_labels(task)
+
+    def draw_sight(self, task, config):
+        return draw_labels(task, config) if config.windowed else None
 
     def ask(self, task):
         prompt, labels = map("".join, zip(*encoder_example(task.for_evaluation), strict=True))

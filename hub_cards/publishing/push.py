@@ -137,7 +137,7 @@ def push_dataset(
         task: name of the task.
         repo_id: `user/name`; made if it does not exist.
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split.
+        num_samples: examples of each split, in configurations that name none of their own.
         options: see `PushOptions`.
 
     Raises:
@@ -317,7 +317,8 @@ def dataset_publication(
                 "a configuration's name must be of letters, digits, `.`, `_` and `-`, begin with a letter or digit, and not "
                 f"be {CARD_FILE}, got {name!r}"
             )
-        load_task_dataset(task, split=None, num_samples=num_samples, seed=seed, streaming=True, **arguments)
+        options: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "streaming": True, **arguments}
+        load_task_dataset(task, split=None, **options)
 
     def make_files(place: Path, pushed: PushedResults) -> Files:
         files: Files = {}

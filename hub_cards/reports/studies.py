@@ -45,6 +45,8 @@ from longhand.hub_cards.runs.studies import Study
 FITS = 0.95
 """Exact match at every tested size within the trained ones from which on a method fits them."""
 
+NOT_FITTED = "not fitted"
+
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose file evaluates `certificates: {certify: true}`."""
 
@@ -72,7 +74,7 @@ def fits(rows: list[Row], sizes: tuple[int, int]) -> bool:
 
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
     """Return the generalizable length of a variant if it fits the trained sizes."""
-    return describe_reach(rows) if fits(rows, sizes) else "not fitted"
+    return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
 
 
 def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
@@ -145,7 +147,7 @@ def study_table(
         chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
         lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
     note = f"{', '.join(notes)}."
-    if any("not fitted" in line.values() for line in lines):
+    if any(NOT_FITTED in line.values() for line in lines):
         note += f" Fitted: at least {FITS} at every trained size that was tested."
     return render_table(lines, note[0].upper() + note[1:])
 

@@ -15,18 +15,21 @@ from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.evaluation import hardware
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.results import Row
+from longhand.hub_cards.runs.zoo import is_in_zoo
 
 
 def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     """Return the folder that a checkpoint's certificate belongs to.
 
-    None if it was loaded from the Hub, or is not asked about the task of a recipe in its folder.
+    None if it was loaded from the Hub or comes with the package, or is not asked about the task of a recipe in its folder.
 
     Raises:
         ValueError: the folder holds other code than the code that is checked.
     """
     recipe, folder = checkpoint.recipe, Path(source)
-    if not folder.is_dir() or "task" not in recipe or task_from_recipe(recipe).for_evaluation != checkpoint.task:
+    if not folder.is_dir() or is_in_zoo(folder):
+        return None
+    if "task" not in recipe or task_from_recipe(recipe).for_evaluation != checkpoint.task:
         return None
     code = [name for name in hash_files(folder) if name.endswith(".py")]
     if strange := changed_code(folder, code, checkpoint.model.config, checkpoint.task, recipe):

@@ -34,6 +34,7 @@ from longhand.hub_cards.runs.hub import check_repo_id, find_file, is_passing
 from longhand.hub_cards.runs.plugins import require_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.runs.zoo import list_zoo
 from longhand.modeling.configuration_checks import TaskConfig
 
 PLOT_FILE = "accuracy.png"
@@ -343,7 +344,9 @@ def _ask_for_repository(api: HfApi, source: str, revision: str | None) -> None:
         check_repo_id(source)
     except ValueError as error:
         what = "it is a file" if Path(source).exists() else "there is no such folder"
-        raise ValueError(f"MODEL {source!r} is neither a folder nor a repository: {what}, and the {error}") from error
+        shipped = "" if "/" in source else f"; with the package come {', '.join(list_zoo())}"
+        said = f"MODEL {source!r} is neither a folder nor a repository: {what}, and the {error}{shipped}"
+        raise ValueError(said) from error
     try:
         api.model_info(source, revision=revision)
     except RevisionNotFoundError as error:
@@ -536,6 +539,8 @@ def _measured_name(folder: Path, weights: str) -> str | None:
 
 def _load_published(folder: Path, task: Task) -> PreTrainedModel:
     model = load_model(str(folder), task)
+    # Configurations name their code by themselves. The file does not where the code was left out.
+    model.config.auto_map = read_object(folder / "config.json").get("auto_map")
     check_loadable(folder, model.config)
     _load_tokenizer(str(folder), task)
     return model

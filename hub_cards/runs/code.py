@@ -12,6 +12,14 @@ from longhand.data import Task
 from longhand.hub_cards.runs.plugins import require_plugins
 
 
+def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
+    """Write a model's configuration and its code into a folder, as `save_pretrained` of the model does."""
+    model_class: Any = task.family.model_class
+    config.save_pretrained(folder)
+    if model_class._auto_class is not None:
+        custom_object_save(model_class, folder)
+
+
 def changed_code(
     folder: Path, paths: Iterable[str], config: PreTrainedConfig, task: Task, recipe: Mapping[str, Any]
 ) -> list[str]:
@@ -22,10 +30,7 @@ def changed_code(
         config: the model's configuration.
     """
     own = {plugin.name: plugin.code for plugin in require_plugins(recipe, str(folder), str)}
-    model_class: Any = task.family.model_class
     with tempfile.TemporaryDirectory() as place:
-        config.save_pretrained(place)
-        if model_class._auto_class is not None:
-            custom_object_save(model_class, place)
+        save_code(config, task, Path(place))
         own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
     return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]

@@ -1,4 +1,5 @@
-"""The help of train.py: all recipes, or the arguments that one recipe takes, with meanings, legal values and defaults."""
+"""The help of train.py and eval.py: all recipes, the arguments that one recipe takes, with meanings, legal values and
+defaults, and all checkpoints of the zoo."""
 
 import argparse
 import re
@@ -11,6 +12,7 @@ from transformers import TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
 from longhand.data import TASKS, Task
+from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.runs.arguments import (
     BOUNDS,
     PUBLISHING_ARGUMENTS,
@@ -19,7 +21,8 @@ from longhand.hub_cards.runs.arguments import (
     RunArguments,
     read_arguments,
 )
-from longhand.hub_cards.runs.recipes import group_recipes, list_recipes
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, group_recipes, list_recipes, read_recipe
+from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo
 from longhand.modeling.coupling import any_text_rules
 from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS, PositionEncoding
@@ -87,6 +90,16 @@ def describe_recipes() -> str:
     groups = {"data and lengths": data, "training": RunArguments.__annotations__}
     kinds: Any = (DataArguments, RunArguments)
     return _describe("\n".join(lines), Parser(kinds, add_help=False), groups)
+
+
+def describe_zoo() -> str:
+    """Return a line for each checkpoint of the zoo: its name, a question, and what it does."""
+    lines = []
+    for name in list_zoo():
+        recipe = read_recipe(ZOO_FOLDER / name / RECIPE_FILE)
+        lines.append((name, str(task_from_recipe(recipe).example_question), recipe.get("description", "")))
+    widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {question:{widths[1]}}  {about}" for name, question, about in lines)
 
 
 def describe_recipe(words: list[str]) -> str:

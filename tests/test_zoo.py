@@ -1,0 +1,165 @@
+"""The zoo: every checkpoint that comes with the package is certified again from its bytes, and is used by its name."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import longhand
+from longhand import eval as evaluation
+from longhand.hub_cards.publishing import zoo as shipping
+from longhand.hub_cards.runs import zoo as names
+from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
+from longhand.hub_cards.runs.checkpoints import read_checkpoint
+from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
+
+QUICK = 10_000
+"""Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""
+
+
+def refusal(capsys, main, *words) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, words)))
+    assert stop.value.code == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    return message
+
+
+@pytest.fixture
+def own_zoo(tmp_path, monkeypatch) -> Path:
+    """A zoo of one checkpoint, which tests may change."""
+    folder = tmp_path / "zoo"
+    shutil.copytree(ZOO_FOLDER / "copy", folder / "copy")
+    for module in (names, shipping):
+        monkeypatch.setattr(module, "ZOO_FOLDER", folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def neighbourhoods(name: str) -> float:
+    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text()).get("neighbourhoods") or float("inf")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in list_zoo() if neighbourhoods(name) <= QUICK])
+def test_a_checkpoint_is_certified_again_from_its_bytes(name):
+    shipping.check(name)
+
+
+def test_the_zoo_is_small():
+    assert {"addition", "addition-short", "copy"} <= set(list_zoo())
+    assert sum(map(shipping.folder_bytes, map(Path, map(zoo, list_zoo())))) <= shipping.LARGEST_ZOO == 12_000_000
+
+
+@pytest.mark.parametrize("name", list_zoo())
+def test_a_card_says_how_to_load_and_ask_by_name(name):
+    card = Path(zoo(name), "README.md").read_text()
+    assert f'longhand.zoo("{name}")' in card and f"longhand.eval {name} --ask" in card and f"{name} --certify" in card
+    assert "trust_remote_code" not in card and "custom_code" not in card and str(ZOO_FOLDER) not in card
+
+
+def test_transformers_loads_a_checkpoint_by_its_folder():
+    folder = longhand.zoo("addition")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    output = model.generate(**tokenizer("653+049=", return_tensors="pt"))
+    assert tokenizer.decode(output[0], skip_special_tokens=True) == "653+049=2070"
+    with pytest.raises(ValueError, match="no checkpoint 'adition': did you mean addition"):
+        longhand.zoo("adition")
+
+
+def test_eval_takes_a_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = {file: file.read_bytes() for file in ZOO_FOLDER.rglob("*") if file.is_file()}
+    evaluation.main(["addition", "--ask", "653+49"])
+    evaluation.main(["copy", "--lengths", "5", "--num_samples", "10"])
+    evaluation.main(["copy", "--certify"])
+    out = capsys.readouterr().out
+    assert out.startswith("702\n") and "copy: CERTIFIED" in out
+    (row,) = read_results(Path("outputs/evaluation/copy/results.jsonl"))
+    assert row["model"] == "copy" and row["exact_match"] == 1.0
+    assert Path("outputs/evaluation/copy", CERTIFICATE_FILE).is_file()
+    assert before == {file: file.read_bytes() for file in ZOO_FOLDER.rglob("*") if file.is_file()}
+    assert "addition comes with the package" in refusal(capsys, evaluation.main, "addition", "--update_card")
+    assert "addition, addition-short, copy" in refusal(capsys, evaluation.main, "adition", "--ask", "1+1")
+    assert "is for a repository" in refusal(capsys, evaluation.main, "addition", "--revision", "x", "--ask", "1+1")
+
+
+def test_a_folder_of_the_name_comes_first_and_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ZOO_FOLDER / "copy", "addition")
+    evaluation.main(["addition", "--ask", "1809"])
+    printed = capsys.readouterr()
+    assert printed.out == "1809\n" and printed.err.startswith("note: addition is a folder here; ")
+
+
+def test_the_list_names_every_checkpoint_and_a_question(capsys):
+    with pytest.raises(SystemExit) as end:
+        evaluation.main(["--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert end.value.code == 0 and [line.split()[0] for line in lines] == list_zoo()
+    assert any(line.split()[:2] == ["addition", "653+49"] for line in lines)
+
+
+def test_a_certified_run_is_shipped_without_its_code(main_job, own_zoo):
+    shipping.ship(main_job)
+    made = own_zoo / "addition"
+    assert list_zoo() == ["addition", "copy"] and zoo("addition") == str(made)
+    assert not list(made.rglob("*.py")) and "auto_map" not in json.loads((made / "config.json").read_text())
+    assert (made / "model.safetensors").read_bytes() == (main_job / "model.safetensors").read_bytes()
+    read = read_checkpoint(made)
+    assert read.name == "addition" and read.certificate["certified"] and set(read.certificate["files"]) == {
+        *("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    }  # fmt: skip
+    assert {row["model"] for row in read.rows} == {"addition"} and read.rows[0]["run_seconds"] > 0
+    files = {file.name: file.read_bytes() for file in made.iterdir() if file.suffix in (".json", ".md", ".safetensors")}
+    shipping.ship(made)
+    assert files == {name: (made / name).read_bytes() for name in files}
+
+
+def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, capsys, monkeypatch):
+    copy, run = own_zoo / "copy", own_zoo.parent / "run"
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+
+    def refused(file: str = "recipe.yaml", old: str = "", new: str = "") -> str:
+        shutil.copytree(copy, run, dirs_exist_ok=True)
+        (run / file).write_text((copy / file).read_text().replace(old, new))
+        with pytest.raises(ValueError) as error:
+            shipping.ship(run)
+        return str(error.value)
+
+    assert "names 'unknown'" in refused("recipe.yaml", "recipe: copy", "recipe: unknown")
+    assert "max_steps is 999, not 1000" in refused("recipe.yaml", "max_steps: 1000", "max_steps: 999")
+    assert "has changed since it was certified: tokenizer.json" in refused("tokenizer.json", '"1": 1', '"1": 1 ')
+    assert "has changed since it was certified: config.json" in refused("config.json", "1e-06", "1e-05")
+    with monkeypatch.context() as patch:
+        patch.setattr(shipping, "CERTIFICATE_FILE", "missing.json")
+        assert "is not certified:" in refused()
+    with monkeypatch.context() as patch:
+        patch.setattr(shipping, "certify_checkpoint", lambda *words, **more: {"certified": False})
+        assert "is not certified any more" in refused()
+    with monkeypatch.context() as patch:
+        patch.setattr(shipping, "LARGEST_ZOO", 1000)
+        assert "the zoo may have 1,000 bytes" in refused()
+    assert "name the folder" in refusal(capsys, shipping.main)
+    assert before == {file.name: file.read_bytes() for file in copy.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("config.json", b'"norm_eps": 1e-06', b'"norm_eps": 1e-05', "had other weights or another configuration"),
+        ("certificate.json", b'"certified": true', b'"certified": false', "field certified"),
+        ("results.jsonl", b'"model": "copy"', b'"model": "other"', "holds results of other"),
+        ("tokenizer.json", b'"1": 1', b'"1": 1 ', "tokenizer.json differs"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_damaged_checkpoint_is_not_certified_again(own_zoo, capsys, file, old, new, message):
+    content = (own_zoo / "copy" / file).read_bytes()
+    assert old in content
+    (own_zoo / "copy" / file).write_bytes(content.replace(old, new))
+    assert message in refusal(capsys, shipping.main, "--check", "copy")
