@@ -54,6 +54,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 def read_files(folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that decide an answer, which are those that the certificate names, and the certificate."""
     certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
+    require(certificate.get("certified") is True, "certificate.json: certified is not true")
     named = certificate.get("files")
     require(isinstance(named, dict), "certificate.json: files names no files")
     found = {file.relative_to(folder).as_posix() for pattern in LOADED for file in folder.glob(pattern)} - {*IDLE}
@@ -147,14 +148,16 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
         "tie_word_embeddings": is_flag, "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise",
         "windowed": True, "relation_range": task.relation_range, "coupling": task.coupling,
         "position_levels": len(task.window[0]), "randomized_positions": False, "wrap_position_ids": False,
-        "task": lambda value: value == described, "prompt_format": lambda value: value is None or task.accepts(value),
+        "task": lambda value: value == described,
     }, ignored=(
         # Of initial weights, of training, and of position encodings that are not used here.
         *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
         *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance"),
         # Of software: which classes of the Python files are loaded, and whether keys and values are kept.
-        *("auto_map", "transformers_version", "use_cache"),
+        *("auto_map", "transformers_version", "use_cache", "prompt_format"),
     ))  # fmt: skip
+    if config.get("prompt_format") is not None:
+        compare("config.json, prompt_format", config["prompt_format"], task.prompt_format)
     classes = {"AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig"}
     classes["AutoModel"] = "modeling_coupled_gpt.CoupledGPTModel"
     classes["AutoModelForCausalLM"] = "modeling_coupled_gpt.CoupledGPTForCausalLM"
@@ -187,6 +190,7 @@ def read_weights(content: bytes, config: dict[str, Any], relations: int) -> dict
     places = product(("attention_norms", "mlp_norms"), ("input", "output"))
     shapes |= {f"{layer}{norms}.{place}.weight": (hidden,) for norms, place in places}
     shapes |= {"model.position_encoding.relation_bias": (1, relations, heads)}
+    require(max(map(max, shapes.values())) <= MOST_TERMS, "config.json: a sum would have too many terms")
     weights, end = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         require(name in shapes, f"model.safetensors: the tensor {name} is not known here")
@@ -632,7 +636,7 @@ MOST_KEYS = 16
 
 
 def list_neighbourhoods(task: Task) -> np.ndarray:
-    """All neighbourhoods, each once, (count, 2 + MOST_KEYS): the token, what is right next, and the keys in any order.
+    """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
     A key is 32 (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
     """
@@ -649,10 +653,295 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
         table[:, : len(columns)] = np.stack(columns, axis=-1)
         table[:, 2:].sort()
         tables.append(distinct(table))
-    return distinct(np.concatenate(tables))
+    table = distinct(np.concatenate(tables))
+    return table[:, table.any(axis=0)]
 
 
 def distinct(table: np.ndarray) -> np.ndarray:
     """The rows of a table, each once, compared as bytes."""
     rows = table.view(f"S{table.itemsize * table.shape[1]}").ravel()
     return np.unique(rows).view(table.dtype).reshape(-1, table.shape[1])
+
+
+# ---- 4. Which network? ------------------------------------------------------------------------------------------------
+# Every value has its exact numbers (in float64), and a radius, a bound of each number's error in float32. What an operation
+# adds to errors by rounding, and by not being linear, is its defect. An error at the end is at most the sum over all values
+# of |derivative of the end by the value| times its defect (Lemma 3), in whatever order a processor adds.
+
+UNIT = 2.0**-24
+"""Largest relative error of one rounding to nearest in float32."""
+
+FUNCTION = 8
+"""Largest relative error of exp, tanh, a root or a quotient, in units."""
+
+LARGEST, MOST_TERMS, TINY, SMALL = 2.0**40, 2**13, 2.0**-60, 1 / 16
+"""Largest number; most terms of a sum; more than underflow adds; largest relative error for which the lemmas hold."""
+
+STEEPEST, BENT = 1.13, 0.6
+"""Of the activation: largest derivative, and half of the largest second derivative, or more (Lemma 8)."""
+
+
+def gamma(roundings: Any) -> Any:
+    """Largest relative error of a number after so many roundings."""
+    return roundings * UNIT / (1 - roundings * UNIT)
+
+
+class Value:
+    """A value of many inputs, made of earlier values.
+
+    Attributes:
+        exact, radius: (inputs, width).
+        cost: from derivatives of some ends by this value, (inputs, ends, width), to what its defects add, (inputs, ends).
+        sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
+    """
+
+    def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: tuple["Value", Callable]):
+        self.exact, self.sources = exact, sources
+        defect = defect + TINY
+        self.radius = spread + defect
+        self.cost: Callable = lambda slopes: (np.abs(slopes) @ defect[..., None])[..., 0]
+
+
+class Arithmetic:
+    """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
+
+    def __init__(self, inputs: int):
+        self.made: list[Value] = []
+        self.proved = np.ones(inputs, bool)
+
+    def require(self, condition: np.ndarray) -> None:
+        """Note for which inputs a condition of a lemma does not hold; it does not for nan."""
+        self.proved &= condition.reshape(len(self.proved), -1).all(1)
+
+    def make(self, *parts: Any) -> Value:
+        """Keep a value."""
+        self.made.append(value := Value(*parts))
+        self.require(np.abs(value.exact) + value.radius <= LARGEST)
+        return value
+
+    def total(self, x: Value, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Lemma 4: products with a weight (outputs, width), what errors of x make of them, and the defect."""
+        size = np.abs(weight).T
+        spread = x.radius @ size
+        far = np.abs(x.exact) @ size + spread
+        self.require(far <= LARGEST)
+        return x.exact @ weight.T, spread, gamma(weight.shape[1] + 3) * far + TINY
+
+    def product(self, x: Value, weight: np.ndarray) -> Value:
+        return self.make(*self.total(x, weight), (x, lambda slopes: slopes @ weight))
+
+    def add(self, x: Value, y: Value) -> Value:
+        """Lemma 5."""
+        exact, spread = x.exact + y.exact, x.radius + y.radius
+        return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *((source, lambda slopes: slopes) for source in (x, y)))
+
+    def norm(self, x: Value, weight: np.ndarray, eps: float) -> Value:
+        """Lemma 6: x divided by the root of its mean square plus eps, times a weight."""
+        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + eps)
+        share = scale * np.sqrt((x.radius**2).mean(-1, keepdims=True))
+        self.require((share <= SMALL) & (scale <= 1e11))
+        direction, factor, size = x.exact * scale, scale * weight, np.abs(x.exact)
+        spread = np.abs(factor) * (x.radius + share * size)
+        bent = np.abs(factor) * share * (3 * share * size + 1.5 * x.radius)
+        rounding = gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 10) * (np.abs(direction * weight) + spread + bent)
+
+        def back(slopes: np.ndarray) -> np.ndarray:
+            slopes, along = slopes * factor[:, None], direction[:, None]
+            return slopes - (slopes * along).mean(-1, keepdims=True) * along
+
+        return self.make(direction * weight, spread, bent + rounding, (x, back))
+
+    def hidden(self, x: Value, up: np.ndarray, gate: np.ndarray) -> Value:
+        """Lemma 8: units a(up x) (gate x), a the gelu with tanh."""
+        (u, u_spread, u_defect), (g, g_spread, g_defect) = self.total(x, up), self.total(x, gate)
+        factor = math.sqrt(2 / math.pi)
+        tanh = np.tanh(factor * (u + 0.044715 * u**3))
+        active, slope = u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
+        u_radius, g_radius = u_spread + u_defect, g_spread + g_defect
+        rounding = 3 * FUNCTION * UNIT * (np.abs(u) + u_radius)
+        radius = STEEPEST * u_radius + rounding
+        by_up, by_gate = slope * g, active
+        spread = np.abs(by_up) * u_spread + np.abs(by_gate) * g_spread
+        defect = np.abs(by_up) * u_defect + np.abs(g) * (BENT * u_radius**2 + rounding) + np.abs(active) * g_defect
+        defect += radius * g_radius + UNIT * (np.abs(active) + radius) * (np.abs(g) + g_radius)
+
+        def back(slopes: np.ndarray) -> np.ndarray:
+            return (slopes * by_up[:, None]) @ up + (slopes * by_gate[:, None]) @ gate
+
+        return self.make(active * g, spread, defect, (x, back))
+
+    def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: np.ndarray) -> Value:
+        """Lemma 9, with Lemma 10 for queries, keys and values: means of values weighted by the softmax of scores.
+
+        Args:
+            query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
+            seen: (inputs, keys), whether there is a key; bias: (inputs, keys, heads).
+        """
+        q, q_radius, k, v = query.exact[:, None], query.radius[:, None], key.exact, value.exact
+        factor, keys, seen = q.shape[-1] ** -0.5, seen.sum(1).reshape(-1, 1, 1), seen[..., None]
+        score = factor * (q * k).sum(-1) + bias
+        spread = factor * (np.abs(q) * key.radius + q_radius * np.abs(k)).sum(-1)
+        bent = factor * (q_radius * key.radius).sum(-1)
+        size = factor * np.abs(q * k).sum(-1) + spread + bent
+        defect = bent + gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
+        defect += UNIT * (np.abs(score) + spread + defect) + TINY
+        self.require(size + np.abs(score) + defect <= LARGEST)
+        radius = np.where(seen, spread + defect, 0)
+        far = radius.max(1, keepdims=True)
+        below = np.where(seen, np.where(seen, score, -np.inf).max(1, keepdims=True) - score, np.inf)
+        share = np.exp(-below)
+        share /= share.sum(1, keepdims=True)
+        roundings = 4 * UNIT * (np.where(seen, below, 0) + 2 * far) + gamma(2 * (keys + 1) * (FUNCTION + 3))
+        self.require((far <= SMALL) & (roundings <= SMALL))
+        share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
+        share_radius = share * (radius + (share * radius).sum(1, keepdims=True)) + share_defect
+
+        def mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+            return (weights[..., None] * values).sum(1).reshape(len(values), -1)
+
+        passed, bent = mean(share, value.radius), mean(share_radius, value.radius)
+        spread = mean(share_radius, np.abs(v))
+        defect = bent + gamma(2 * keys[:, 0] + 4) * (mean(share, np.abs(v)) + spread + passed + bent) + passed
+        read = self.make(mean(share, v), spread, defect)
+        of_mean, weight = read.cost, share.transpose(0, 2, 1)[:, :, None]
+
+        def cost(slopes: np.ndarray) -> np.ndarray:
+            """Errors of scores move all weights of a head, by p_k (v_k - y)."""
+            by_head = slopes.reshape(*slopes.shape[:2], *v.shape[2:]).transpose(0, 2, 1, 3)
+            by_share = by_head @ v.transpose(0, 2, 3, 1)
+            by_score = (by_share - (by_share * weight).sum(-1, keepdims=True)) * weight
+            moved = np.abs(by_score) @ radius.transpose(0, 2, 1)[..., None]
+            return of_mean(slopes) + (moved + np.abs(by_share) @ share_defect.transpose(0, 2, 1)[..., None])[..., 0].sum(1)
+
+        read.cost = cost
+        return read
+
+    def error(self, end: Value, slopes: np.ndarray) -> np.ndarray:
+        """Lemma 3: bounds of the errors of sums of a value's components, (inputs, ends), with factors (.., ends, width)."""
+        waiting, total = {end: slopes}, np.zeros(())
+        for value in reversed(self.made):
+            if value in waiting:
+                slopes = waiting.pop(value)
+                total = total + value.cost(slopes)
+                for source, back in value.sources:
+                    waiting[source] = waiting.get(source, 0) + back(slopes)
+        return total
+
+    def tighten(self, value: Value) -> Value:
+        """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
+        value.radius = np.minimum(value.radius, self.error(value, np.eye(value.exact.shape[1])[None]))
+        return value
+
+
+class Network:
+    """The transformer: one layer of attention and a gated MLP, a norm before and behind each, a norm at the end."""
+
+    def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
+        self.weights, self.eps, heads = weights, config["norm_eps"], config["num_attention_heads"]
+        embedding = weights["model.embed_tokens"]
+        tied = config["tie_word_embeddings"]
+        self.output = embedding * config["hidden_size"] ** -0.5 if tied else weights["lm_head"]
+        self.bias = weights["model.position_encoding.relation_bias"][0]
+        # A token's query, key and value depend on the token alone.
+        self.tokens = arithmetic = Arithmetic(len(TOKENS))
+        self.embedding = Value(embedding, 0, np.zeros_like(embedding))
+        normed = self.norm(arithmetic, self.embedding, "attention_norms.input")
+        projected = [arithmetic.product(normed, weights[f"self_attn.{name}_proj"]) for name in "qkv"]
+        split = (len(TOKENS), heads, -1)
+        self.projected = [(value.exact.reshape(split), value.radius.reshape(split)) for value in projected]
+
+    def norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
+        return arithmetic.norm(x, self.weights[name], self.eps)
+
+    def leads_and_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Leads of the right token over each token (infinite over itself), and bounds of their errors, for neighbourhoods."""
+        own, right, keys, weights = rows[:, 0], rows[:, 1], rows[:, 2:], self.weights
+        seen, keys, relations = keys > 0, keys % 32, np.maximum(keys // 32, 1) - 1
+        arithmetic = Arithmetic(len(rows))
+        arithmetic.proved &= self.tokens.proved.all()
+        gathered = [given(*(part[place] for part in parts)) for parts, place in zip(self.projected, (own, keys, keys), strict=True)]
+        read = arithmetic.attention(*gathered, seen, self.bias[relations])
+        output = arithmetic.tighten(arithmetic.product(read, weights["self_attn.o_proj"]))
+        start = given(self.embedding.exact[own], self.embedding.radius[own])
+        state = arithmetic.add(start, self.norm(arithmetic, output, "attention_norms.output"))
+        inner = self.norm(arithmetic, arithmetic.tighten(state), "mlp_norms.input")
+        hidden = arithmetic.hidden(inner, weights["mlp.up_proj"], weights["mlp.gate_proj"])
+        output = arithmetic.tighten(arithmetic.product(hidden, weights["mlp.down_proj"]))
+        state = arithmetic.add(state, self.norm(arithmetic, output, "mlp_norms.output"))
+        if (np.linalg.norm(state.radius, axis=1) > SMALL / 4 * np.linalg.norm(state.exact, axis=1)).any():
+            arithmetic.tighten(state)
+        logits = arithmetic.product(self.norm(arithmetic, state, "model.norm"), self.output)
+        every = np.eye(len(TOKENS))
+        leads = np.take_along_axis(logits.exact, right[:, None].astype(int), 1) - logits.exact
+        bounds = arithmetic.error(logits, every[right][:, None] - every)
+        bounds[~arithmetic.proved] = np.inf
+        leads[every[right] == 1] = np.inf
+        return leads, bounds
+
+
+def given(exact: np.ndarray, radius: np.ndarray) -> Value:
+    """A value whose errors are known."""
+    return Value(exact, radius, 0 * exact)
+
+
+# ---- 5. So? -----------------------------------------------------------------------------------------------------------
+
+ASKED = 10
+"""How many times every lead must exceed its bound."""
+
+CHUNK = 2**21
+"""Numbers that are held at once for the derivatives of some neighbourhoods by their hidden units."""
+
+STATEMENT = (
+    "For {problems}, up to position ids of {ids:,} and {tokens:,} tokens, greedy decoding with this model in float32 writes "
+    "exactly the right response and its end token ({task}), in whatever order a processor adds, if it rounds to nearest in "
+    "float32 (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
+)
+"""The corollary in PROOF.md."""
+
+
+def verify(folder: Path) -> None:
+    """Print what was read and found. Raises Refused unless everything holds."""
+    files, certificate = read_files(folder)
+    task = find_task(certificate.get("task"))
+    check_tokenizer(files, task.end)
+    config = check_configuration(files, task, certificate["task"])
+    weights = read_weights(files["model.safetensors"], config, task.relations)
+    rows = list_neighbourhoods(task)
+    print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
+    print(f"neighbourhoods  {len(rows):,}", flush=True)
+    network, chunk = Network(weights, config), max(1, CHUNK // (config["hidden_size"] * config["intermediate_size"]))
+    lead, bound, ratio = math.inf, 0.0, math.inf
+    for first in range(0, len(rows), chunk):
+        leads, bounds = network.leads_and_bounds(rows[first : first + chunk])
+        # Of a number and nan, these take nan, which no comparison holds for.
+        lead, bound = np.minimum(lead, leads.min()), np.maximum(bound, bounds.max())
+        ratio = np.minimum(ratio, (leads / bounds).min())
+    print(f"smallest lead   {lead:.6g}\nlargest bound   {bound:.3g}, of what rounding can move a lead")
+    print(f"smallest ratio  {ratio:.4g}, of a lead and its own bound; {ASKED} is asked\n", flush=True)
+    require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
+    require(ratio >= ASKED, f"the smallest ratio of a lead and its bound is {ratio:.4g}, not {ASKED}")
+    described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
+    statement = STATEMENT.format(problems=task.problems, ids=task.largest_id, tokens=MOST_TOKENS, task=described)
+    # The software measures leads in float32, and its bound may be another one.
+    stated = {"statement": statement, "neighbourhoods": len(rows), "wrong": 0}
+    stated["margin"] = lambda margin: is_number(margin) and abs(margin - lead) <= 0.01 * lead
+    compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
+    print(f"VERIFIED. {statement}")
+
+
+def main() -> None:
+    """Run the command."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python verify_certificate.py FOLDER")
+    try:
+        with np.errstate(all="ignore"):
+            verify(Path(sys.argv[1]))
+    except Refused as reason:
+        sys.exit(f"REFUSED: {reason}")
+    except Exception as error:
+        sys.exit(f"REFUSED: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()
