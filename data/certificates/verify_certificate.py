@@ -64,10 +64,12 @@ def read_files(folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
         require(name in READ or fnmatch.fnmatch(name, "*.py"), f"{name} is of a kind that is not known here")
     contents = {name: (folder / name).read_bytes() for name in sorted(found)}
     for name, content in contents.items():
-        digest = hashlib.sha256(content).hexdigest()
-        print(f"{digest}  {name}")
-        require(digest == named[name], f"{name} has not the SHA-256 that certificate.json names, {named[name]}")
+        require(sha256(content) == named[name], f"{name} has not the SHA-256 that certificate.json names, {named[name]}")
     return contents, certificate
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_json(name: str, content: bytes) -> dict[str, Any]:
@@ -313,9 +315,7 @@ def differences(task: "Task") -> Iterator[Case]:
         text: Text = [("$", (0, 0)), *operand(("A",), length, lambda k, length=length: (length - k, 1))]
         text += [("-", (length + 1, 1)), *operand(("B",), length, lambda k, length=length: (length - k, 2))]
         text += [*response(("rest",), length, lambda k, length=length: (length - k, 3)), ("end", (0, 0))]
-        for what, cells in row_of_digits(
-            ("rest",), length, lambda k: ({("A", k): first, ("B", k): second}, first - second)
-        ):
+        for what, cells in row_of_digits(("rest",), length, lambda k: ({("A", k): first, ("B", k): second}, first - second)):
             yield text, what, cells
 
 
@@ -440,28 +440,29 @@ def partial_products(task: "Task") -> Iterator[Case]:
         for row in range(second):
             begins = {("part", other, -1): TOKENS.index("+" if other else "=") for other in range(second)}
             begins |= {("sum", other, -1): TOKENS.index(">" if other else "=") for other in range(second)}
-            for name, digits, column in rows_of_product(row, first, width):
-                for what, cells in row_of_digits((name, row), digits, column):
-                    yield text, what, cells | begins
+            for what, cells in rows_of_product(row, first, width):
+                yield text, what, cells | begins
 
 
-def rows_of_product(row: int, first: int, width: int) -> Iterator[tuple[str, int, Column]]:
-    """The digits and columns of a partial product, for each digit of B in its row and the next one, and of a running sum."""
-    for digit, next_digit in product(range(10), range(10)):
+def rows_of_product(row: int, first: int, width: int) -> Iterator[tuple[Any, Cells]]:
+    """A partial product, for each digit of B in its row and in the next one, and a running sum; see `row_of_digits`."""
+    for digit in range(10):
 
-        def multiplied(k, digit=digit, next_digit=next_digit):
+        def multiplied(k, digit=digit):
             digits = np.arange(k == first - 1 > 0, 10) if k < first else np.zeros(1, int)
-            known = {("B", row): np.full_like(digits, digit), ("B", row + 1): np.full_like(digits, next_digit)}
-            return {("A", k): digits} | known, digits * digit
+            return {("A", k): digits}, digits * digit
 
-        yield "part", first + 1, multiplied
+        for what, cells in row_of_digits(("part", row), first + 1, multiplied):
+            case, next_digit = grid(range(len(cells[what])), range(10))
+            known = {("B", row): digit, ("B", row + 1): next_digit}
+            yield what, {cell: values[case] for cell, values in cells.items()} | known
 
     def added(k):
         inside, top = row <= k <= row + first, k == row + first
         above, part = grid(range(10 if row and k < first + row else 1), range(9 if top else 10 if inside else 1))
         return {("sum", row - 1, k): above, ("part", row, k - row): part}, above + part
 
-    yield "sum", width, added
+    yield from row_of_digits(("sum", row), width, added)
 
 
 def products(task: "Task") -> Iterator[Case]:
@@ -733,7 +734,9 @@ class Arithmetic:
     def add(self, x: Value, y: Value) -> Value:
         """Lemma 5."""
         exact, spread = x.exact + y.exact, x.radius + y.radius
-        return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *((source, lambda slopes: slopes) for source in (x, y)))
+        return self.make(
+            exact, spread, UNIT * (np.abs(exact) + spread), *((source, lambda slopes: slopes) for source in (x, y))
+        )
 
     def norm(self, x: Value, weight: np.ndarray, eps: float) -> Value:
         """Lemma 6: x divided by the root of its mean square plus eps, times a weight."""
@@ -854,12 +857,14 @@ class Network:
         return arithmetic.norm(x, self.weights[name], self.eps)
 
     def leads_and_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Leads of the right token over each token (infinite over itself), and bounds of their errors, for neighbourhoods."""
+        """Leads of the right token over each token (infinite over itself) in neighbourhoods, and bounds of their errors."""
         own, right, keys, weights = rows[:, 0], rows[:, 1], rows[:, 2:], self.weights
         seen, keys, relations = keys > 0, keys % 32, np.maximum(keys // 32, 1) - 1
         arithmetic = Arithmetic(len(rows))
         arithmetic.proved &= self.tokens.proved.all()
-        gathered = [given(*(part[place] for part in parts)) for parts, place in zip(self.projected, (own, keys, keys), strict=True)]
+        gathered = [
+            given(*(part[place] for part in parts)) for parts, place in zip(self.projected, (own, keys, keys), strict=True)
+        ]
         read = arithmetic.attention(*gathered, seen, self.bias[relations])
         output = arithmetic.tighten(arithmetic.product(read, weights["self_attn.o_proj"]))
         start = given(self.embedding.exact[own], self.embedding.radius[own])
@@ -900,13 +905,30 @@ STATEMENT = (
 """The corollary in PROOF.md."""
 
 
-def verify(folder: Path) -> None:
-    """Print what was read and found. Raises Refused unless everything holds."""
+class Checkpoint(NamedTuple):
+    """What parts 1 and 2 make of a folder."""
+
+    files: dict[str, bytes]
+    certificate: dict[str, Any]
+    task: Task
+    config: dict[str, Any]
+    weights: dict[str, np.ndarray]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Raises Refused for what is not known here, or not as the certificate says."""
     files, certificate = read_files(folder)
     task = find_task(certificate.get("task"))
     check_tokenizer(files, task.end)
     config = check_configuration(files, task, certificate["task"])
-    weights = read_weights(files["model.safetensors"], config, task.relations)
+    return Checkpoint(files, certificate, task, config, read_weights(files["model.safetensors"], config, task.relations))
+
+
+def verify(folder: Path) -> None:
+    """Print what was read and found. Raises Refused unless everything holds."""
+    files, certificate, task, config, weights = read_checkpoint(folder)
+    for name, content in files.items():
+        print(f"{sha256(content)}  {name}")
     rows = list_neighbourhoods(task)
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
