@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import shutil
 import subprocess
 import sys
@@ -197,20 +196,14 @@ def refused_by_both(folder: Path) -> str:
 
 
 def in_tensor(folder: Path, seed: int) -> None:
-    """Damage a tensor, drawn at random, in a way that is drawn at random."""
-    weights, chance = load_file(folder / "model.safetensors"), random.Random(seed)
-    name = chance.choice([name for name in sorted(weights) if "norm" not in name])
-    weight = weights[name].flatten(0, -2)
-    generator = torch.Generator().manual_seed(seed)
-    noise = 3 * weight.std() * torch.randn(weight.shape, generator=generator)
-    ways = (
-        -weight,
-        weight + noise,
-        weight[torch.randperm(len(weight), generator=generator)],
-        weight * 2.0**30,
-        weight * math.nan,
-    )
-    weights[name] = chance.choice(ways).view(weights[name].shape).contiguous()
+    """Add noise, three times as large as the weights are, to one tensor; or put one nan in it."""
+    weights = load_file(folder / "model.safetensors")
+    names = [name for name, weight in sorted(weights.items()) if weight.ndim > 1]
+    name, generator = names[seed % len(names)], torch.Generator().manual_seed(seed)
+    noise = 3 * weights[name].std() * torch.randn(weights[name].shape, generator=generator)
+    if seed >= len(names):
+        noise.view(-1)[int(torch.randint(noise.numel(), (1,), generator=generator))] = math.nan
+    weights[name] += noise
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -232,7 +225,7 @@ def in_file(name: str, **changes):
 
 
 DAMAGES = [
-    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(7)),
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(12)),
     lambda folder: drop_tensor(folder, 3),
     *(in_file("config.json", **changes) for changes in CONFIGS),
     *(in_file("generation_config.json", **changes) for changes in GENERATIONS),
@@ -284,7 +277,7 @@ REFUSALS = {
         in_file("certificate.json", task={"task": "sort", "separate_eos": False}),
         "the task 'sort' is not known",
     ),
-    "files": (in_file("certificate.json", files=[]), "files names no files"),
+    "files": (in_file("certificate.json", files=["config.json"]), "files names no files"),
     "key twice": (lambda folder: double_key(folder / "config.json"), "config.json: a key stands twice"),
 }
 FORGED = {

@@ -10,9 +10,12 @@ weights. It imports nothing of the package that wrote the certificate and takes 
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
 
-Lemmas are those of PROOF.md (https://github.com/longhand/longhand, hub_cards/PROOF.md), which says what is assumed of the
-processor. Assumed here besides: the Python files whose hashes are printed, with the libraries that run them, compute the
-network of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
+Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the certificate. It says what is assumed of a
+processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
+of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
+
+Not known here, and refused by name: encoders, networks of several layers, and settings that no recipe of a certified model
+has. Of the certificate, the fields proof, weights, problems, predictions, bound and ratio are the package's own account.
 """
 
 import fnmatch
@@ -55,7 +58,7 @@ def read_files(folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that decide an answer, which are those that the certificate names, and the certificate."""
     certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
     require(certificate.get("certified") is True, "certificate.json: certified is not true")
-    named = certificate.get("files")
+    named = certificate.get("files") or {}
     require(isinstance(named, dict), "certificate.json: files names no files")
     found = {file.relative_to(folder).as_posix() for pattern in LOADED for file in folder.glob(pattern)} - {*IDLE}
     for name in sorted(found | named.keys() | {*READ}):
@@ -95,12 +98,9 @@ def compare(name: str, found: dict[str, Any], expected: dict[str, Any], ignored:
         require(same, f"{name}: {key} {found[key]!r} is none for which something is known here")
 
 
-def is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def one_of(*legal: Any) -> Callable[[Any], bool]:
+    """Whether a value is one of some, for `compare`."""
+    return lambda value: json.dumps(value) in map(json.dumps, legal)
 
 
 def is_number(value: Any) -> bool:
@@ -109,6 +109,9 @@ def is_number(value: Any) -> bool:
 
 def is_size(value: Any) -> bool:
     return type(value) is int and 0 < value <= MOST_TERMS
+
+
+is_flag = one_of(False, True)
 
 
 def check_tokenizer(files: dict[str, bytes], end: int) -> None:
@@ -128,49 +131,48 @@ def check_tokenizer(files: dict[str, bytes], end: int) -> None:
     compare("tokenizer_config.json", read_json("tokenizer_config.json", files["tokenizer_config.json"]), {
         "bos_token": "$", "eos_token": TOKENS[end], "pad_token": "<pad>", "unk_token": "<unk>", "padding_side": "left",
         "extra_special_tokens": ["<eos>"] if end == BEGIN else [], "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"], "backend": "tokenizers", "model_max_length": is_long,
-        "tokenizer_class": lambda name: name in ("TokenizersBackend", "PreTrainedTokenizerFast"),
+        "model_input_names": ["input_ids", "attention_mask"], "backend": "tokenizers",
+        "model_max_length": lambda length: is_number(length) and length >= MOST_TOKENS,
+        "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
     }, ignored=("is_local", "local_files_only"))  # fmt: skip
-
-
-def is_long(value: Any) -> bool:
-    return type(value) is int and value >= MOST_TOKENS
 
 
 def check_configuration(files: dict[str, bytes], task: "Task", described: dict[str, Any]) -> dict[str, Any]:
     """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token. Returns config.json."""
-    end = task.end
-    config = read_json("config.json", files["config.json"])
+    config, end = read_json("config.json", files["config.json"]), task.end
     compare("config.json", config, {
         "architectures": ["CoupledGPTForCausalLM"], "model_type": "coupled_gpt", "dtype": "float32",
         "vocab_size": len(TOKENS), "bos_token_id": BEGIN, "eos_token_id": end, "pad_token_id": PADDING,
         "hidden_size": is_size, "num_attention_heads": is_size, "head_dim": is_size, "intermediate_size": is_size,
         "num_hidden_layers": 1, "mlp": "geglu", "hidden_act": "gelu_pytorch_tanh", "norm": "rms",
-        "norm_placement": "sandwich", "norm_eps": lambda value: type(value) is float and 0 < value < 1,
+        "norm_placement": "sandwich", "norm_eps": lambda eps: type(eps) is float and 0 < eps < 1,
         "tie_word_embeddings": is_flag, "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise",
         "windowed": True, "relation_range": task.relation_range, "coupling": task.coupling,
         "position_levels": len(task.window[0]), "randomized_positions": False, "wrap_position_ids": False,
-        "task": lambda value: value == described,
+        "task": lambda stated: stated == described,
     }, ignored=(
         # Of initial weights, of training, and of position encodings that are not used here.
         *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
         *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance"),
-        # Of software: which classes of the Python files are loaded, and whether keys and values are kept.
-        *("auto_map", "transformers_version", "use_cache", "prompt_format"),
+        # Of software. The next lines read the last two, which may be missing.
+        *("transformers_version", "use_cache", "auto_map", "prompt_format"),
     ))  # fmt: skip
+    places = {
+        "AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig",
+        "AutoModel": "modeling_coupled_gpt.CoupledGPTModel",
+    }
+    places["AutoModelForCausalLM"] = "modeling_coupled_gpt.CoupledGPTForCausalLM"
+    compare("config.json, auto_map", config.get("auto_map", places), places)
     if config.get("prompt_format") is not None:
         compare("config.json, prompt_format", config["prompt_format"], task.prompt_format)
-    classes = {"AutoConfig": "configuration_coupled_gpt.CoupledGPTConfig"}
-    classes["AutoModel"] = "modeling_coupled_gpt.CoupledGPTModel"
-    classes["AutoModelForCausalLM"] = "modeling_coupled_gpt.CoupledGPTForCausalLM"
-    compare("config.json", {"auto_map": config.get("auto_map", classes)}, {"auto_map": lambda value: value == classes})
-    flags = ("use_cache", "return_dict_in_generate")
-    flags += ("output_attentions", "output_hidden_states", "output_scores", "output_logits")
     generation = read_json("generation_config.json", files["generation_config.json"])
     compare("generation_config.json", generation, {
         "eos_token_id": end, "bos_token_id": BEGIN, "pad_token_id": PADDING, "do_sample": False,
-        **{name: is_flag for name in flags if name in generation},
-    }, ignored=("transformers_version", "_from_model_config"))  # fmt: skip
+    }, ignored=(
+        # What is computed besides, and how.
+        *("use_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
+        *("output_logits", "transformers_version", "_from_model_config"),
+    ))  # fmt: skip
     return config
 
 
@@ -203,7 +205,8 @@ def read_weights(content: bytes, config: dict[str, Any], relations: int) -> dict
         weights[name] = np.frombuffer(data, "<f4", count, end - 4 * count).astype(float).reshape(shapes[name])
         require(np.abs(weights[name]).max() <= LARGEST, f"model.safetensors: {name} holds a number that is too large")
     require(end == len(data), "model.safetensors: bytes follow the last tensor")
-    require(not (missing := shapes.keys() - weights), f"model.safetensors: the tensor {min(missing, default='')} is missing")
+    missing = ", ".join(shapes.keys() - weights)
+    require(not missing, f"model.safetensors: the tensor {missing} is missing")
     return {name.removeprefix(layer).removesuffix(".weight"): weight for name, weight in weights.items()}
 
 
@@ -219,7 +222,7 @@ Cells = dict[Any, Any]
 Case = tuple[Text, Any, Cells]
 """A text, one of its tokens, and all contents of the cells that the token sees, of its own cell and of the next one."""
 
-Column = Callable[[int], tuple[Cells, np.ndarray]]
+Column = Callable[[int], tuple[Cells, Any]]
 """From k to the cells of column k of a sum in all their contents, and what each adds up to."""
 
 SIZES = (1, 2, 3, 4)
@@ -261,12 +264,12 @@ def row_of_digits(name: Any, width: int, column: Column) -> Iterator[tuple[Any, 
         carries = np.unique(digit // 10)
 
 
-def operand(name: Any, width: int, ids: Callable[[int], tuple[int, ...]]) -> Text:
+def operand(name: Any, width: int, ids: Callable[..., tuple[int, ...]]) -> Text:
     """The text of a number, ones last: its cells are (name, ..., k) for digit k, of significance 10^k."""
     return [((*name, k), ids(k)) for k in reversed(range(width))]
 
 
-def response(name: Any, width: int, ids: Callable[[int], tuple[int, ...]]) -> Text:
+def response(name: Any, width: int, ids: Callable[..., tuple[int, ...]]) -> Text:
     """The text of a number, ones first, behind the token that begins it, which counts as its digit -1."""
     return [((*name, k), ids(k)) for k in range(-1, width)]
 
@@ -333,7 +336,7 @@ def strings(task: "Task") -> Iterator[Case]:
         backwards = task.name == "reverse"
         answer = symbols[::-1] if backwards else symbols
         if task.name == "parity":
-            answer = [sum(symbols[: place + 1]) % 2 for place in range(length)]
+            answer = [np.sum(symbols[: place + 1], axis=0) % 2 for place in range(length)]
         text: Text = [("$", (0,)), *((("A", place), (place + 2 - backwards,)) for place in range(length))]
         response = ["=", *(("B", place) for place in range(length))]
         text += [(what, (length + 1 - place if backwards else place + 1,)) for place, what in enumerate(response)]
@@ -554,7 +557,7 @@ class Task(NamedTuple):
         pattern = self.pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
         checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
         # The last two are for messages alone.
-        return {"pattern": pattern, "response": self.answer, **checks, "example": is_text, "ones_first": is_flag}
+        return {"pattern": pattern, "response": self.answer, **checks, "example": lambda text: True, "ones_first": is_flag}
 
     @property
     def largest_id(self) -> int:
@@ -568,29 +571,30 @@ MOST_TOKENS = math.isqrt(2**63)
 """Tokens of a problem: the software numbers pairs of tokens in 63 bits."""
 
 NUMBER = "(?:0|[1-9][0-9]*)"
-ZEROS = ((rf"0{{{n}}}[0-9]+", f"{{{10 ** (n - 1)},{10**n - 1}}}") for n in range(1, 7))
-NEXT_COLUMN, STRINGS = ((0,), (1,)), {"problems": "strings of every length", "same_widths": False}
-BY_DIGITS = (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2))
+ZEROS = ((rf"0{{{count}}}[0-9]+", f"{{{10 ** (count - 1)},{10**count - 1}}}") for count in range(1, 7))
+NEXT_COLUMN = ((0,), (1,))
 SCRATCHPAD = (
     *((0, QUERY, QUERY), (1, QUERY, QUERY), (QUERY, 0, QUERY), (QUERY, -1, QUERY), (1, QUERY, NEITHER), (QUERY, 0, NEITHER)),
     *((NEITHER, 1, 0), (NEITHER, 1, 1), (KEY, 0, 0), (KEY, 0, 1), (KEY, -1, QUERY), (NEITHER, QUERY, 1)),
 )
+EVERY_STRING = "strings of every length"
 TASKS = {
     "addition": Task(
         sums, NEXT_COLUMN, r"[0-9]+\+[0-9]+=", relation_range=[0, 1],
-        options={"zero_padding": True, "order": lambda order: order in ("response_reversed", "all_reversed")},
+        options={"zero_padding": True, "order": one_of("response_reversed", "all_reversed")},
     ),
     "multi_operand_addition": Task(
-        sums, NEXT_COLUMN, r"0[0-9]+(?:\+0[0-9]+){MORE}=", relation_range=[0, 1],
-        options={"operands": lambda count: count in (2, 3, 4)},
+        sums, NEXT_COLUMN, r"0[0-9]+(?:\+0[0-9]+){MORE}=", relation_range=[0, 1], options={"operands": one_of(2, 3, 4)},
     ),
     "subtraction": Task(
         differences, ((0, 2), (0, 1), (1, 2), (1, 1)), "[0-9]+-[0-9]+=", larger_first=True,
         problems="operands of every length, the first not smaller than the second",
     ),
-    "copy": Task(strings, ((-1,),), "[0-9]+=", **STRINGS),
-    "reverse": Task(strings, ((1,),), "[0-9]+=", **STRINGS),
-    "parity": Task(strings, ((-1,),), "[0-1]+=", "[0-1]*", "copy", options={"scratchpad": True}, **STRINGS),
+    "copy": Task(strings, ((-1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False),
+    "reverse": Task(strings, ((1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False),
+    "parity": Task(
+        strings, ((-1,),), "[0-1]+=", "[0-1]*", "copy", EVERY_STRING, options={"scratchpad": True}, same_widths=False,
+    ),
     "minesweeper": Task(
         boards, tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)), "[M_]+(?:>[M_]+)*=", "[M0-8]*",
         "minesweeper_next_cell", "boards of every width and height, with any number of mines anywhere",
@@ -599,23 +603,23 @@ TASKS = {
     "addition_scratchpad": Task(
         running_sums, ((0, 1), (1, 1), (1, QUERY)), "|".join(rf"{first}(?:\+{first}){more}=" for first, more in ZEROS),
         "(?:[0-9]+>)*[0-9]*", problems="any number of operands of every length",
-        options={"max_operands": is_number, "length_sampling": is_text},
+        options={"max_operands": is_number, "length_sampling": lambda name: isinstance(name, str)},
     ),
     "multiplication_scratchpad": Task(
         partial_products, SCRATCHPAD, rf"{NUMBER}\*{NUMBER}=", "(?:[0-9]+[+=>])*[0-9]*", same_widths=False,
     ),
     "multiplication": Task(
-        products, BY_DIGITS, rf"{NUMBER}\*[0-9]{{COUNT}}=", coupling="multiplication_by_digits", same_widths=False,
-        problems="a first operand of every length and every second operand",
-        options={"multiplier_length": lambda digits: digits in (1, 2)},
+        products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
+        rf"{NUMBER}\*[0-9]{{COUNT}}=", coupling="multiplication_by_digits", same_widths=False,
+        problems="a first operand of every length and every second operand", options={"multiplier_length": one_of(1, 2)},
     ),
 }  # fmt: skip
-"""The tasks that are known here. Those of encoders, which answer at once and not token by token, would follow."""
+"""The tasks that are known here. Those of encoders would follow, with a network and a conclusion of their own."""
 
 
 def find_task(described: Any) -> Task:
     """The task of a description; each of its fields must be known."""
-    name = described.get("task") if isinstance(described, dict) else None
+    name = str(described.get("task")) if isinstance(described, dict) else ""
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
     compare("certificate.json, task", described, {"task": name, "separate_eos": is_flag, **task.options})
@@ -862,10 +866,11 @@ class Network:
         seen, keys, relations = keys > 0, keys % 32, np.maximum(keys // 32, 1) - 1
         arithmetic = Arithmetic(len(rows))
         arithmetic.proved &= self.tokens.proved.all()
-        gathered = [
-            given(*(part[place] for part in parts)) for parts, place in zip(self.projected, (own, keys, keys), strict=True)
-        ]
-        read = arithmetic.attention(*gathered, seen, self.bias[relations])
+        query, key, value = (
+            given(exact[place], radius[place])
+            for (exact, radius), place in zip(self.projected, (own, keys, keys), strict=True)
+        )
+        read = arithmetic.attention(query, key, value, seen, self.bias[relations])
         output = arithmetic.tighten(arithmetic.product(read, weights["self_attn.o_proj"]))
         start = given(self.embedding.exact[own], self.embedding.radius[own])
         state = arithmetic.add(start, self.norm(arithmetic, output, "attention_norms.output"))
@@ -927,7 +932,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 def verify(folder: Path) -> None:
     """Print what was read and found. Raises Refused unless everything holds."""
     files, certificate, task, config, weights = read_checkpoint(folder)
-    for name, content in files.items():
+    for name, content in {"certificate.json": (folder / "certificate.json").read_bytes(), **files}.items():
         print(f"{sha256(content)}  {name}")
     rows = list_neighbourhoods(task)
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
