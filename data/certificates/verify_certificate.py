@@ -724,6 +724,10 @@ class Arithmetic:
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
         return value
 
+    def given(self, exact: np.ndarray, radius: Any) -> Value:
+        """Lemma 10: a value whose errors are bounded, wherever they come from."""
+        return self.make(exact, 0, radius + np.zeros_like(exact))
+
     def total(self, x: Value, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lemma 4: products with a weight (outputs, width), what errors of x make of them, and the defect."""
         size = np.abs(weight).T
@@ -778,7 +782,7 @@ class Arithmetic:
         return self.make(active * g, spread, defect, (x, back))
 
     def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: np.ndarray) -> Value:
-        """Lemma 9, with Lemma 10 for queries, keys and values: means of values weighted by the softmax of scores.
+        """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
 
         Args:
             query: (inputs, heads, width); key, value: (inputs, keys, heads, width).
@@ -851,8 +855,8 @@ class Network:
         self.bias = weights["model.position_encoding.relation_bias"][0]
         # A token's query, key and value depend on the token alone.
         self.tokens = arithmetic = Arithmetic(len(TOKENS))
-        self.embedding = Value(embedding, 0, np.zeros_like(embedding))
-        normed = self.norm(arithmetic, self.embedding, "attention_norms.input")
+        self.embedding = embedding
+        normed = self.norm(arithmetic, arithmetic.given(embedding, 0), "attention_norms.input")
         projected = [arithmetic.product(normed, weights[f"self_attn.{name}_proj"]) for name in "qkv"]
         split = (len(TOKENS), heads, -1)
         self.projected = [(value.exact.reshape(split), value.radius.reshape(split)) for value in projected]
@@ -867,12 +871,12 @@ class Network:
         arithmetic = Arithmetic(len(rows))
         arithmetic.proved &= self.tokens.proved.all()
         query, key, value = (
-            given(exact[place], radius[place])
+            arithmetic.given(exact[place], radius[place])
             for (exact, radius), place in zip(self.projected, (own, keys, keys), strict=True)
         )
         read = arithmetic.attention(query, key, value, seen, self.bias[relations])
         output = arithmetic.tighten(arithmetic.product(read, weights["self_attn.o_proj"]))
-        start = given(self.embedding.exact[own], self.embedding.radius[own])
+        start = arithmetic.given(self.embedding[own], 0)
         state = arithmetic.add(start, self.norm(arithmetic, output, "attention_norms.output"))
         inner = self.norm(arithmetic, arithmetic.tighten(state), "mlp_norms.input")
         hidden = arithmetic.hidden(inner, weights["mlp.up_proj"], weights["mlp.gate_proj"])
@@ -887,11 +891,6 @@ class Network:
         bounds[~arithmetic.proved] = np.inf
         leads[every[right] == 1] = np.inf
         return leads, bounds
-
-
-def given(exact: np.ndarray, radius: np.ndarray) -> Value:
-    """A value whose errors are known."""
-    return Value(exact, radius, 0 * exact)
 
 
 # ---- 5. So? -----------------------------------------------------------------------------------------------------------
