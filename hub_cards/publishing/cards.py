@@ -16,6 +16,7 @@ from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.publishing.wording import format_fields, sentence
+from longhand.hub_cards.runs.certificates import VERIFIER
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.hub import check_repo_id
@@ -94,6 +95,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         recipe_file=published_recipe_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else None,
         format=format_fields(task),
         limits=family.limits(checkpoint.config),
+        verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         dataset=dataset,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
         address=_citation().get("repository-code"),
