@@ -1,4 +1,4 @@
-"""Push a checkpoint, a generated dataset, the metric or parallel decoding to the Hub, in one commit; or all of this package.
+"""Push a checkpoint, a generated dataset, the metric, parallel decoding or the page to the Hub, in one commit; or all of it.
 
 Without --yes nothing is pushed: the command shows the files and the card.
 
@@ -8,6 +8,7 @@ examples:
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
   python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
+  python -m longhand.hub_cards.push space user/longhand --yes
   python -m longhand.hub_cards.push zoo user --yes
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
@@ -40,6 +41,7 @@ from longhand.hub_cards.publishing.push import (
     push_metric,
     push_model,
 )
+from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
@@ -131,6 +133,20 @@ def add_decoding(content) -> None:
     """
 
 
+def add_space(content) -> None:
+    """Push the page of longhand.hub_cards.space as a Space, with the code of this package.
+
+    It runs on the free hardware of Spaces.
+
+    examples:
+      python -m longhand.hub_cards.push space user/longhand          shows the files and the card
+      python -m longhand.hub_cards.push space user/longhand --yes    pushes them
+      python -m longhand.hub_cards.push space user/mine --models outputs/addition outputs/subtraction --yes
+    """
+    described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: all of the zoo)"
+    content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
+
+
 def add_zoo(content) -> None:
     """Push all that this package has to publish: models, datasets, metric, decoding, and a collection that joins them.
 
@@ -159,12 +175,12 @@ def add_destination(destination, kind: str) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding or zoo."""
+    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, space or zoo."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
     contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
-    contents["zoo"] = add_zoo
+    contents |= {"space": add_space, "zoo": add_zoo}
     for name, add_content in contents.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
@@ -187,6 +203,8 @@ def read_publication(options: argparse.Namespace) -> Publication:
         return metric_publication(options.repo_id)
     if options.kind == "decoding":
         return decoding_publication(options.repo_id)
+    if options.kind == "space":
+        return space_publication(options.repo_id, options.models)
     given = parse_fields(options.task, options.fields)
     if options.min_length is not None:
         given["min_length"] = options.min_length

@@ -329,7 +329,9 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "space":
             if wanted.get("sdk") not in ("static", "gradio", "docker"):
                 raise Refusal(400, "a Space needs an sdk")
-            files |= {"README.md": b"---\nsdk: static\n---\n", "index.html": b"<html></html>", "style.css": b""}
+            files["README.md"] = f"---\nsdk: {wanted['sdk']}\n---\nCheck out the configuration reference\n".encode()
+            if wanted["sdk"] == "static":
+                files |= {"index.html": b"<html></html>", "style.css": b""}
         repository = self.hub.repositories[kind, name] = Repository(kind, name, private)
         repository.commit("main", "initial commit", files)
         return as_json({"url": url, "name": name, "id": name})

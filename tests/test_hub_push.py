@@ -546,7 +546,7 @@ def test_the_command_takes_the_shortest_length_of_a_task_with_few_short_problems
     assert f"{advice[1]} to 9" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["model", "dataset", "metric", "decoding"])
+@pytest.mark.parametrize("kind", ["model", "dataset", "metric", "decoding", "space"])
 def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
     sums = ["addition", "user/made", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
     words = [kind, *{"model": [str(folder), "user/made"], "dataset": sums}.get(kind, ["user/made"])]
@@ -562,7 +562,7 @@ def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
 def test_every_argument_has_a_help_text_and_every_kind_an_example(capsys):
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
-    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "zoo"}
+    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "space", "zoo"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)

@@ -17,7 +17,12 @@ from longhand.hub_cards.runs.checkpoints import read_checkpoint
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import zoo
 
-ITEMS = {("space", "user/exact_match_by_length"), ("model", "user/parallel-greedy"), ("model", "user/longhand-copy")}
+ITEMS = {
+    ("space", "user/longhand"),
+    ("space", "user/exact_match_by_length"),
+    ("model", "user/parallel-greedy"),
+    ("model", "user/longhand-copy"),
+}
 ITEMS |= {("dataset", f"user/longhand-{name}-problems") for name in ("copy", "encoder-addition")}
 
 

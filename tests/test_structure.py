@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     *("modeling", "data", "hub_cards/metrics", "hub_cards/runs", "hub_cards/reports", "hub_cards/publishing"),
-    *("hub_cards/studies", "hub_cards"),
+    *("hub_cards/studies", "hub_cards/space", "hub_cards"),
 )
 """From the bottom to the top; a file imports from its own room and from those before it. train.py and eval.py are above."""
 

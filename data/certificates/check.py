@@ -32,6 +32,9 @@ MOST_PROBLEMS = 5_000_000
 
 FAILURES_SHOWN = 10
 
+BOUNDED_AT_ONCE = 1000
+"""Neighbourhoods between two steps of the progress bar."""
+
 
 class CannotCertify(ValueError):
     """No certificate is possible for this model and task; the message says why."""
@@ -214,6 +217,7 @@ def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, prog
                     rounding.add(batch)
                 bar.update(len(logits))
             if check.wrong == 0 and rounding:
+                rounding.shows_progress = progress
                 check.neighbourhoods = rounding.finish()
                 check.bound, check.ratio = rounding.bound, rounding.ratio
     finally:
@@ -312,6 +316,7 @@ class _Rounding:
         self.model, self.network = model, DecoderRounding(model)
         self.rows: list[np.ndarray] = []
         self.bound, self.ratio = 0.0, math.inf
+        self.shows_progress = False
 
     def add(self, batch: Predictions) -> None:
         """Note, or bound, what the predictions of a batch see."""
@@ -332,8 +337,11 @@ class _Rounding:
         most = max(rows.shape[1] for rows in self.rows) // 2 - 1
         table = np.concatenate([self._widen(rows, most) for rows in self.rows])
         rows = torch.from_numpy(np.unique(table, axis=0)).to(self.model.device)
-        queries, right, keys, relations = rows[:, 0], rows[:, 1], rows[:, 2 : most + 2], rows[:, most + 2 :]
-        self._bound([Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long())
+        with tqdm(total=len(rows), desc="bounding", disable=None if self.shows_progress else True, leave=False) as bar:
+            for part in rows.split(BOUNDED_AT_ONCE):
+                queries, right, keys, relations = part[:, 0], part[:, 1], part[:, 2 : most + 2], part[:, most + 2 :]
+                self._bound([Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long())
+                bar.update(len(part))
         return len(rows)
 
     def _bound(self, layers: list[Neighbourhoods], right: torch.Tensor) -> None:

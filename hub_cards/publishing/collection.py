@@ -1,4 +1,4 @@
-"""Publish all of this package's work in one go: models, datasets, metric, decoding, and a collection that joins them.
+"""Publish all of this package's work in one go: page, models, datasets, metric, decoding, and a collection that joins them.
 
 Each repository gets one commit or none, in turn, and the collection what it lacks. So a push that was cut off goes on where
 it was: the same command again sends nothing twice.
@@ -24,6 +24,7 @@ from longhand.hub_cards.publishing.push import (
     model_publication,
     publish,
 )
+from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.publishing.wording import sentence
 from longhand.hub_cards.publishing.zoo import folder_bytes, unpack
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
@@ -89,8 +90,9 @@ def list_items(user: str, place: Path) -> list[Item]:
     """
     if "/" in user:
         raise ValueError(f"USER must be the name of a user or an organization on the Hub, got {user!r}")
-    metric, decoding = f"{user}/{METRIC_FOLDER.name}", f"{user}/parallel-greedy"
+    page, metric, decoding = f"{user}/longhand", f"{user}/{METRIC_FOLDER.name}", f"{user}/parallel-greedy"
     items = [
+        _item(page, "space", "A page to ask the models, and to see what they see", partial(space_publication, page)),
         _item(metric, "space", "Exact match in all and by length, for evaluate.load", partial(metric_publication, metric)),
         _item(decoding, "model", "Greedy decoding in parallel, for generate()", partial(decoding_publication, decoding)),
     ]

@@ -16,7 +16,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -158,10 +158,11 @@ def commit_files(
     api = api or HfApi()
     revision = revision or "main"
     sent: tuple[list[str], list[str]] = ([], [])
+    sdk = _sdk(files[REPOCARD_NAME]) if kind == "space" else None
 
     def attempt() -> Push:
         nonlocal sent
-        head = _open(api, repo_id, kind, private, revision, create=onto is None)
+        head = _open(api, repo_id, kind, private, revision, create=onto is None, sdk=sdk)
         held = {file.rfilename: file for file in head.siblings or ()}
         made = [CommitOperationAdd(path, content) for path, content in sorted(files.items())]
         added = [file for file in made if not _is_held(file, held.get(file.path_in_repo))]
@@ -315,8 +316,17 @@ def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
     return bool(text.strip())
 
 
-def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool) -> Any:
+def _sdk(card: Path | bytes) -> str:
+    """The SDK that a Space's card names. In a static Space users load the files and run them; the Hub does not."""
+    text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+    return RepoCard(text, ignore_metadata_errors=True).data.to_dict().get("sdk", "static")
+
+
+def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool, sdk: str | None) -> Any:
     """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist.
+
+    Args:
+        sdk: of a new Space.
 
     Raises:
         CannotPush: the repository does not exist and `create` is False, or something else is in it.
@@ -326,8 +336,6 @@ def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, cre
     except RepositoryNotFoundError as error:
         if not create:
             raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
-        # A static Space: users load its files and run them; the Hub does not.
-        sdk = "static" if kind == "space" else None
         api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
         main = api.repo_info(repo_id, repo_type=kind)
     _check_ours(api, main, repo_id, kind, private)

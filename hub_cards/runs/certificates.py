@@ -55,7 +55,7 @@ def read_certificate(folder: Path, model: PreTrainedModel, task: Task) -> dict[s
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
-    certificate = _read_fitting(file, model, task)
+    certificate = read_fitting(file, model, task)
     try:
         different = find_difference(certificate, model, task, progress=True)  # type: ignore[arg-type]
     except CannotCertify as error:
@@ -83,12 +83,12 @@ def warn_of_certificate(folder: Path, model: PreTrainedModel, task: Task) -> Non
     if not file.is_file():
         return
     try:
-        _read_fitting(file, model, task)
+        read_fitting(file, model, task)
     except (ValueError, OSError) as error:
         print(f"warning: {one_line(error)}", file=sys.stderr)
 
 
-def _read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, Any]:
+def read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, Any]:
     """Return the certificate in a file.
 
     Raises:
