@@ -5,14 +5,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging
 
 from longhand.data import TASKS, Task
-from longhand.data.certificates import CannotCertify, covering, hash_weights
+from longhand.data.certificates import CannotCertify, coverings, hash_weights
 from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
@@ -138,6 +138,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
+    add("--show_work", **flag, help="with --ask: also print the scratchpad, as on paper")
     add(
         "--certify",
         **flag,
@@ -168,7 +169,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub")
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
-    group.add_argument("--task", help="task of a checkpoint that has no recipe.yaml, or of language models")
+    group.add_argument("--task", help="task of a checkpoint without recipe.yaml or of language models, or one of several")
     add_plugin_option(group)
     group.add_argument("--trust_remote_code", **flag, help="run the code beside the checkpoints; read it first")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -192,12 +193,7 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--seed", options.seed, 0, LARGEST)
     if options.batch_size is not None:
         check_integer("--batch_size", options.batch_size, 1)
-    if options.certify and options.ask is not None:
-        raise ValueError("--certify and --ask are two questions: ask one at a time")
-    if options.certify or options.ask is not None:
-        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
-        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
-            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
+    check_question(options)
     if options.dataset is not None:
         if not options.update_card:
             raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
@@ -207,6 +203,18 @@ def check_options(options: argparse.Namespace) -> None:
     if options.update_card:
         check_updated_cards(options)
     check_output(options)
+
+
+def check_question(options: argparse.Namespace) -> None:
+    """Raise ValueError for options that do not go with a question or a certificate."""
+    if options.certify and options.ask is not None:
+        raise ValueError("--certify and --ask are two questions: ask one at a time")
+    if options.show_work and options.ask is None:
+        raise ValueError("--show_work is for --ask, which is not set")
+    if options.certify or options.ask is not None:
+        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
+        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
+            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
 
 
 def check_updated_cards(options: argparse.Namespace) -> None:
@@ -263,12 +271,17 @@ def load_other(source: str, task: Task | None, options: argparse.Namespace) -> C
     Args:
         task: what the first checkpoint of this package was made for; None if there is none.
     """
-    if task is None and options.task is None:
+    is_alone = task is None
+    if is_alone and options.task is None:
         raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
+    task = task or find_task(options.task)().for_evaluation
+    if len(task.parts) > 1:
+        parts = ", ".join(part.name for part in task.parts)
+        raise ValueError(f"{source} is a language model, which is tested on one task: choose one of {parts} with --task")
     how = {name: getattr(options, name) for name in ("revision", "trust_remote_code", "bf16", "batch_size")}
     how |= {"prompt": options.prompt or "plain", "shots": options.shots or DEFAULT_SHOTS}
-    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, **how)
-    return resample(checkpoint, options.sampling) if task is None and options.sampling is not None else checkpoint
+    checkpoint = load_language_model(source, task, **how)
+    return resample(checkpoint, options.sampling) if is_alone and options.sampling is not None else checkpoint
 
 
 def check_language_options(options: argparse.Namespace, others: list[str]) -> None:
@@ -298,12 +311,12 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
     return replace(checkpoint, task=replace(checkpoint.task, **changed))
 
 
-def ask(checkpoints: list[Checkpoint], question: str) -> None:
-    """Print the answer of each checkpoint."""
+def ask(checkpoints: list[Checkpoint], question: str, show_work: bool) -> None:
+    """Print the answer of each checkpoint, with the work before it if that is asked for."""
     for checkpoint in checkpoints:
         with token_bar(checkpoint.model, "answering") as bar:
-            answer = checkpoint.answer(question, bar)
-        print(checkpoint.task.show_answer(question, answer))
+            answer = (checkpoint.show_work if show_work else checkpoint.answer)(question, bar)
+        print(answer if show_work else checkpoint.task.part_of(question).show_answer(question, answer))
 
 
 def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
@@ -316,7 +329,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
     for checkpoint, place in zip(checkpoints, places, strict=True):
         model: Any = checkpoint.model
         try:
-            covering(model, checkpoint.task)
+            coverings(model, checkpoint.task)
         except CannotCertify as error:
             raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(place)}") from error
     folder = output_folder(options)
@@ -357,20 +370,22 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
             updated. Nothing is measured or written then.
     """
     lengths = operand_lengths(checkpoints, options)
+    tested = [part for checkpoint in checkpoints for part in checkpoint.by_part()]
     if options.update_card:
         for source in options.checkpoints:
             check_card(card_place(source), options.revision)
     folder = output_folder(options)
     say_earlier(folder / RESULTS_FILE, checkpoints)
     rows, completions, how = [], [], {name: getattr(options, name) for name in ("num_samples", "seed")}
-    for checkpoint in checkpoints:
+    for checkpoint in tested:
+        own = lengths[checkpoint.task]
         if isinstance(checkpoint, LanguageModel):
-            measured, written = measure_language_model(checkpoint, lengths, **how)
+            measured, written = measure_language_model(checkpoint, own, **how)
             completions += written
         else:
             how_decoded = options.decode or "teacher_forced"
             measured = evaluate_lengths(
-                checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, decode=how_decoded, **how
+                checkpoint.model, checkpoint.task, own, name=checkpoint.name, decode=how_decoded, **how
             )
         known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
         rows += [row | known for row in measured]
@@ -382,15 +397,15 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.update_card:
         update_cards(rows, checkpoints, options)
     if options.output_places:
-        write_places(checkpoints, lengths, options, folder)
+        write_places(tested, lengths, options, folder)
     if options.position_maps:
         write_position_maps(checkpoints, folder)
     if options.attentions:
-        write_attention(checkpoints, lengths[0], options, folder)
+        write_attention(tested, lengths, options, folder)
 
 
-def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> list[tuple[int, ...]]:
-    """Return the digits of every operand for each size to evaluate.
+def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, list[tuple[int, ...]]]:
+    """Return the digits of every operand for each size to evaluate, by the task, or the part of it, that is tested.
 
     Raises:
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so.
@@ -398,20 +413,22 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     first, *others = checkpoints
     if different := [checkpoint.name for checkpoint in others if checkpoint.task.name != first.task.name]:
         raise ValueError(f"one table holds one task: {first.name} was made for {first.task.name!r}, {different[0]} was not")
+    if options.lengths_b is not None and len(first.task.parts) > 1:
+        parts = ", ".join(part.name for part in first.task.parts)
+        raise ValueError(f"--lengths_b draws one heatmap: choose one of {parts} with --task")
     sizes: list[tuple[int, ...]] = [(length,) for length in parse_lengths(options.lengths)]
     if options.lengths_b is not None:
         # A class of sums may be 0. `operand_lengths` of other tasks refuses it.
         sizes = list(product(parse_lengths(options.lengths), parse_lengths(options.lengths_b, least=0)))
-    lengths = [first.task.operand_lengths(*size) for size in sizes]
-    for checkpoint in checkpoints:
+    lengths = {}
+    for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
+        lengths[checkpoint.task] = own = [checkpoint.task.operand_lengths(*size) for size in sizes]
         if isinstance(checkpoint, LanguageModel):
-            check_text_problems(checkpoint, lengths, options.num_samples, options.seed)
+            check_text_problems(checkpoint, own, options.num_samples, options.seed)
             continue
-        check_lengths(
-            checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"
-        )
+        check_lengths(checkpoint.model, checkpoint.task, own, options.num_samples, arguments="--num_samples or --lengths")
         if options.attentions:
-            check_attention_memory(checkpoint.model, checkpoint.task, lengths[0], min(options.num_samples, MOST_MAPS))
+            check_attention_memory(checkpoint.model, checkpoint.task, own[0], min(options.num_samples, MOST_MAPS))
         if options.decode in ("generate", "parallel"):
             checkpoint.task.family.check_generation(checkpoint.task)
     return lengths
@@ -462,22 +479,24 @@ def update_cards(rows: list[Row], checkpoints: list[Checkpoint], options: argpar
 
 
 def write_places(
-    checkpoints: list[Checkpoint], lengths: list[tuple[int, ...]], options: argparse.Namespace, folder: Path
+    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], options: argparse.Namespace, folder: Path
 ) -> None:
     """Measure and write the accuracy of every digit of the answer."""
     count, seed = options.num_samples, options.seed
-    rows = [row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths, count, seed)]
+    rows = [row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths[checkpoint.task], count, seed)]
     write_results(rows, folder / PLACES_FILE)
     print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
 
 
 def write_attention(
-    checkpoints: list[Checkpoint], operands: tuple[int, ...], options: argparse.Namespace, folder: Path
+    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], options: argparse.Namespace, folder: Path
 ) -> None:
     """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
     count, rows = min(options.num_samples, MOST_MAPS), []
     for checkpoint in checkpoints:
-        draw_attention(checkpoint, operands, count, options.seed, file := folder / f"attention-{file_name(checkpoint)}.png")
+        operands, part = lengths[checkpoint.task][0], f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
+        file = folder / f"attention-{file_name(checkpoint)}{part}.png"
+        draw_attention(checkpoint, operands, count, options.seed, file)
         print(f"wrote {file}")
         rows += measure_attention(checkpoint, operands, count, options.seed)
     write_results(rows, folder / ATTENTION_FILE)
@@ -505,7 +524,7 @@ def run(options: argparse.Namespace) -> None:
         checkpoints = load_checkpoints(options)
         if options.ask is not None:
             # A shell takes no argument of 128 KiB and more.
-            ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask)
+            ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask, options.show_work)
             return
         held.enter_context(holding(output_folder(options)))
         if options.certify:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, covering
+from longhand.data.certificates import CannotCertify, coverings
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.families import family_card
@@ -91,14 +91,12 @@ def evaluate_final(run: Run, began: float) -> bool:
         certified = certify_checkpoint(load_checkpoint(str(run.folder)), run.folder / CERTIFICATE_FILE, run.folder)[
             "certified"
         ]
-    lengths = [run.task.for_evaluation.operand_lengths(length) for length in run.data.test_lengths]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):
-        if folder.is_dir():
-            checkpoint = load_checkpoint(str(folder))
-            rows += evaluate_lengths(
-                checkpoint.model, checkpoint.task, lengths, name=checkpoint.name, num_samples=run.data.test_samples
-            )
+        for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():
+            task, name = checkpoint.task, checkpoint.name
+            lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
+            rows += evaluate_lengths(checkpoint.model, task, lengths, name=name, num_samples=run.data.test_samples)
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
     return certified
@@ -107,9 +105,9 @@ def evaluate_final(run: Run, began: float) -> bool:
 def what_next(model: Any, run: Run) -> list[str]:
     """Return options of eval.py that make sense for the model."""
     task, lengths = run.task, run.data.test_lengths
-    options = [f'--ask "{task.example_question}"'] if task.answers_questions else []
+    options = [f'--ask "{part.example_question}"' for part in task.parts if part.answers_questions]
     with suppress(CannotCertify):
-        covering(model, task)
+        coverings(model, task)
         options.append("--certify")
     with suppress(ValueError):
         task.family.check_generation(task)

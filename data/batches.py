@@ -5,21 +5,19 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.decoder_task import DecoderTask
 
 
 def check_problems(count: int, tokens: int, smaller: str) -> None:
@@ -86,31 +84,29 @@ PRACTICE_EVERY = 4
 class FreshBatches(Batches):
     """Training problems drawn anew for every batch.
 
-    A batch holds one group of lengths. Groups are as frequent as `Task.sample_lengths` draws them.
+    A batch holds one group of lengths of one part of the task. Groups are as frequent as `Task.sample_lengths` draws them.
     """
 
     task: Task
     min_length: int
     max_length: int
     seed: int
-    _practice: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False)
+    _practice: list[Problems] = field(default_factory=list, init=False)
 
-    def practise(self, problems: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
         Variations that belong to another split, or have lengths that are not trained, are left out.
 
         Args:
-            problems: (digits, lengths) pairs, one group of lengths each.
+            problems: each of one group of lengths.
         """
-        self._practice = [problem for problem in problems if problem[1].max() <= self.max_length]
+        self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        digits, _ = self._practice[generator.integers(len(self._practice))]
+        task, digits, _ = self._practice[generator.integers(len(self._practice))]
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
-        # Only decoders' problems are checked, and so practised.
-        task = cast("DecoderTask", self.task)
         digits = task.vary(generator, digits[rows], self.max_length)
         lengths = np.full(digits.shape[:2], digits.shape[2])
         drawn = task.drawn_lengths(digits, lengths)
@@ -126,9 +122,10 @@ class FreshBatches(Batches):
         practice = self._practice and index % PRACTICE_EVERY == 0
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
-        lengths = self.task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
-        lengths = self.task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        return self.task.augment(generator, self.task.examples(generator, lengths, "train")), generator
+        ((task, _),) = self.task.choose_tasks(generator, 1)
+        lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
+        lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
+        return task.augment(generator, task.examples(generator, lengths, "train")), generator
 
 
 class FixedBatches(Batches):
@@ -144,6 +141,8 @@ class FixedBatches(Batches):
     def __init__(self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.task, self.seed = task, seed
+        if len(task.parts) > 1:
+            raise ValueError(f"num_train_samples is for a task without parts, got it with {task.name!r}: leave it unset")
         generator = make_generator(seed, "train", "fixed")
         longest = task.widest.longest_lengths(max_length)
         tokens = task.widest.examples(make_generator("one"), longest, "train").tokens.shape[1]

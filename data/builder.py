@@ -17,7 +17,7 @@ import torch
 from datasets.builder import Key
 
 from longhand.data.checks import check_integer
-from longhand.data.columns import as_messages, example_columns, reorder
+from longhand.data.columns import as_messages, reorder, rows_of_part
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.plugins import load_plugin, plugin_hashes
 from longhand.data.shards import Layout, Shards
@@ -79,7 +79,8 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             if split not in SPLITS:
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
             check_integer("num_samples", count, 1)
-            _check_split(task, split, self.min_length, self.max_length)
+            for part in task.parts:
+                _check_split(part, split, self.min_length, self.max_length)
 
     def create_config_id(self, config_kwargs, custom_features=None):
         """The name of the cache's folder. It covers every argument, given or not."""
@@ -105,16 +106,22 @@ def _check_split(task: Task, split: str, min_length: int, max_length: int) -> No
 
 
 def _largest(task: Task, max_length: int) -> tuple[pa.Table, int, np.dtype]:
-    """The row of the problem with the most tokens, these tokens, and the type of position ids."""
-    task, lengths = task.widest, task.longest_lengths(max_length)
-    generator = make_generator("longest")
-    digits = task.draw_operands(generator, lengths)
+    """The row of the problem with the most tokens, these tokens, and the type of position ids, of all parts of a task."""
     wide, narrow = np.dtype(np.int32), np.dtype(np.int16)
-    columns = example_columns(task, digits, lengths, wide, generator)
-    ids = [pc.max(columns[name].chunk(0).values).as_py() for name in columns.column_names if "position_ids" in name]
-    position_id_type = wide if max(ids, default=0) > np.iinfo(narrow).max else narrow
-    most_tokens = len(columns["input_ids"][0]) + task.most_text
-    return example_columns(task, digits, lengths, position_id_type, generator), most_tokens, position_id_type
+
+    def longest_row(part: Task, position_id_type: np.dtype) -> pa.Table:
+        part, lengths = part.widest, part.longest_lengths(max_length)
+        generator = make_generator("longest")
+        digits = part.draw_operands(generator, lengths)
+        return rows_of_part(task, part, digits, lengths, position_id_type, generator)
+
+    rows = {part: longest_row(part, wide) for part in task.parts}
+    columns = [row[name] for row in rows.values() for name in row.column_names if "position_ids" in name]
+    largest_id = max((pc.max(column.chunk(0).values).as_py() for column in columns), default=0)
+    position_id_type = wide if largest_id > np.iinfo(narrow).max else narrow
+    tokens = {part: len(row["input_ids"][0]) + part.most_text for part, row in rows.items()}
+    longest = max(tokens, key=lambda part: tokens[part])
+    return longest_row(longest, position_id_type), tokens[longest], position_id_type
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
@@ -192,7 +199,8 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
         tables = [
-            example_columns(part.task, part.digits, part.lengths, self.position_id_type, generator) for part in layouts
+            rows_of_part(self.task, part.task, part.digits, part.lengths, self.position_id_type, generator)
+            for part in layouts
         ]
         rows = np.concatenate([part.rows for part in layouts])
         place = np.empty_like(rows)

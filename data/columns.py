@@ -1,6 +1,6 @@
 """Columns of a dataset: problems as Arrow tables, without padding, with their text and how hard they are."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,25 @@ def example_columns(
     """
     columns = task.family.columns(task, digits, lengths, position_id_type, generator)
     return pa.table(columns | task.extra_columns(digits))
+
+
+def rows_of_part(
+    task: Any,
+    part: "Task",
+    digits: np.ndarray,
+    lengths: np.ndarray,
+    position_id_type: np.dtype,
+    generator: np.random.Generator | None = None,
+) -> pa.Table:
+    """`example_columns` of problems of one part of a task.
+
+    If the task has several parts, all have the same columns: the position ids are those of the task's own coupling rule, the
+    columns that a part may add are left out, and `task` is the name of the part.
+    """
+    if len(task.parts) == 1:
+        return example_columns(part, digits, lengths, position_id_type, generator)
+    columns = part.family.columns(part, digits, lengths, position_id_type, generator, task.coupling)
+    return pa.table(columns | {"task": pa.array([part.name] * len(digits))})
 
 
 def as_messages(table: pa.Table) -> pa.Table:

@@ -103,14 +103,21 @@ class Shards:
 
     def _draw_any(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, list[Layout]]:
         """Problems that may repeat, and their keys (count,), see `splits.problem_keys`."""
-        lengths = self.task.sample_lengths(generator, count, *self.lengths)
         keys = np.zeros(count, np.uint64)
         layouts = []
-        for task, rows in self.task.layouts(generator, lengths):
-            digits = task.draw(generator, lengths[rows], self.split)
-            keys[rows] = task.problem_keys(digits, lengths[rows])
-            layouts.append(Layout(task, digits, lengths[rows], rows))
+        names = [part.name for part in self.task.parts]
+        for part, places in self.task.choose_tasks(generator, count):
+            lengths = part.sample_lengths(generator, len(places), *self.lengths)
+            for task, rows in part.layouts(generator, lengths):
+                digits = task.draw(generator, lengths[rows], self.split)
+                keys[places[rows]] = _mark(task.problem_keys(digits, lengths[rows]), names.index(part.name))
+                layouts.append(Layout(task, digits, lengths[rows], places[rows]))
         return keys, layouts
+
+
+def _mark(keys: np.ndarray, part: int) -> np.ndarray:
+    """The keys of problems of one part, so that problems of two parts with the same operands have different ones."""
+    return np.where(keys > 0, keys ^ (np.uint64(part) << np.uint64(56)), keys)
 
 
 def _is_new(keys: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import logging
 import secrets
 import warnings
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 graph,
-                graph.example(problems(checkpoint, 4)),
+                graph.example(problems(checkpoint.by_part()[0], 4)),
                 dynamo=True,
                 verbose=False,
                 input_names=list(sizes),
@@ -107,8 +108,8 @@ def compare(checkpoint: Checkpoint, graph: Any, names: list[str], file: Path) ->
 
     session = onnxruntime.InferenceSession(str(file))
     largest = 0.0
-    for length in (3, 6):
-        tokens = problems(checkpoint, length)
+    for part, length in product(checkpoint.by_part(), (3, 6)):
+        tokens = problems(part, length)
         example = graph.example(tokens)
         given = {name: value.detach().numpy() for name, value in zip(names, example, strict=True)}
         found = session.run(None, given)[0]

@@ -89,7 +89,7 @@ def write_tasks(options: argparse.Namespace) -> None:
     """
     for file in options.plugin:
         load_plugin(file)
-    tasks = [find_task(name)().for_evaluation for name in options.tasks or TASKS]
+    tasks = dict.fromkeys(part.for_evaluation for name in options.tasks or TASKS for part in find_task(name)().parts)
     if (least := min(options.lengths)) < 1:
         raise ValueError(f"--lengths must be at least 1, got {least}")
     if options.num_samples < 1:

@@ -45,6 +45,7 @@ class CouplingRule:
         relations: the relations that a token needs to see to predict the next token, for a window (see `pair_maps`);
             empty if the rule names none.
         reads_any_text: whether the rule reads the text of every task.
+        members: names of the rules that this one joins, see `joined_rules`.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CouplingRule:
     capacity: Callable[[int], str]
     relations: tuple[Relation, ...] = ()
     reads_any_text: bool = False
+    members: tuple[str, ...] = ()
 
 
 COUPLING_RULES: dict[str, CouplingRule] = {}
@@ -62,7 +64,12 @@ PlanFunction = Callable[[Tensor, int], Plan]
 
 
 def coupling_rule(
-    *, levels: int, capacity: Callable[[int], str], relations: tuple[Relation, ...] = (), reads_any_text: bool = False
+    *,
+    levels: int,
+    capacity: Callable[[int], str],
+    relations: tuple[Relation, ...] = (),
+    reads_any_text: bool = False,
+    members: tuple[str, ...] = (),
 ) -> Callable[[PlanFunction], PlanFunction]:
     """Register the decorated function `(input_ids, columns) -> Plan` as a coupling rule, named like the function.
 
@@ -71,6 +78,7 @@ def coupling_rule(
         capacity: as for `CouplingRule`.
         relations: as for `CouplingRule`.
         reads_any_text: as for `CouplingRule`.
+        members: as for `CouplingRule`.
 
     Raises:
         ValueError: the name is taken by another function, or a relation has not one entry per level.
@@ -82,10 +90,15 @@ def coupling_rule(
             raise ValueError(f"a relation of the coupling rule {name!r} must have {levels} entries, got {wrong[0]}")
         holder = COUPLING_RULES.get(name)
         check_free("coupling rule", name, plan, holder.plan if holder else None)
-        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations, reads_any_text)
+        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations, reads_any_text, members)
         return plan
 
     return add
+
+
+def joining_rules(name: str) -> list[str]:
+    """Return the names of the rules that join the rule of this name with others."""
+    return [joined.name for joined in COUPLING_RULES.values() if name in joined.members]
 
 
 def any_text_rules() -> list[str]:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .coupling import COUPLING_RULES, Plan, coupling_rule
+from .joined_rules import joined_rule, plan_joined
 from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY
 from .query_forms import board_markers, one_layout, padded_operand_markers, string_markers, text_markers, two_number_markers
 from .vocabulary import MINUS, PLUS, TIMES
@@ -196,6 +197,41 @@ def subtraction(input_ids: Tensor, columns: int) -> Plan:
     return Plan(torch.cat([plan.position_ids, torch.where(plan.position_ids > 0, operand, 0)], dim=1), plan.response_length)
 
 
+@coupling_rule(
+    levels=2,
+    capacity=lambda ids: f"operands of {ids - 1} digits",
+    # A's digit and B's digit in the token's column, then in the next column; a second row has the first one in A's place.
+    relations=((0, 2), (0, 1), (1, 2), (1, 1)),
+)
+def signed_subtraction(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `subtraction`, with a second row that begins with `-`. With start 1:
+
+        $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $
+        0 1 2 3 4 1 2 3 4 3 2 1 4 3 2 1 0
+        0 1 1 1 1 2 2 2 3 3 3 3 5 5 5 5 0
+
+    The second row has the id 5, so that it sees the first row, two below, as that one sees A, and nothing else. The plan has
+    a response of two rows; a difference that is not negative ends after the first one.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. Ids 1 to L + 1 and 1, 2, 3 and 5 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A-B=`.
+    """
+    begin, middle, equals = two_number_markers(input_ids, MINUS).split(1, dim=1)
+    longest = torch.maximum(middle - begin, equals - middle) - 1
+    place = torch.arange(columns, device=input_ids.device) - equals - 1 - longest
+    second_row = torch.stack([longest + 1 - place, torch.full_like(place, 5)], dim=1)
+    in_second_row = ((place >= 0) & (place <= longest)).unsqueeze(1)
+    first_row = subtraction(input_ids, columns).position_ids
+    return Plan(torch.where(in_second_row, second_row, first_row), 2 * int(longest.max()) + 2)
+
+
 @coupling_rule(levels=1, capacity=lambda ids: f"operands of {ids - 1} digits in all")
 def multiplication(input_ids: Tensor, columns: int) -> Plan:
     """Give digits of the same significance one id (paper 1, Sec. 6.1).
@@ -324,6 +360,38 @@ def multiplication_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     by_product = torch.where((in_partial & ~separator) | in_sum, first + second + 1 - shifted, (column == middle).long())
     response_length = int((second * (2 * first + second + 3)).max())
     return Plan(torch.stack([by_first, by_row, by_product], dim=1), response_length)
+
+
+_OPERATIONS = {PLUS: "addition_scratchpad", MINUS: "signed_subtraction", TIMES: "multiplication_scratchpad"}
+
+
+@joined_rule(_OPERATIONS)
+def calculator(input_ids: Tensor, columns: int) -> Plan:
+    """Plan sums, differences and products by the rules of the tasks with scratchpads, each at levels of its own:
+
+        $ 9 * 5 = 5 4 = 5 4 $
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 0 0 0 0 0 0 0
+        0 2 0 0 3 2 1 0 0 0 0
+        0 0 0 1 1 1 1 1 1 1 0
+        0 0 1 0 0 3 2 4 3 2 0
+
+    Levels 1 and 2 are those of `addition_scratchpad`, 3 and 4 of `signed_subtraction`, 5 to 7 of
+    `multiplication_scratchpad`. The first sign of the query says which of them have ids.
+
+    Args:
+        input_ids: as for `addition`; rows may be of different operations.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of seven levels.
+
+    Raises:
+        ValueError: a row has none of the three forms.
+    """
+    return plan_joined(_OPERATIONS, input_ids, columns)
 
 
 # `copy` and `reverse` see the next symbol of the query.

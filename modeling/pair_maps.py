@@ -240,6 +240,9 @@ def _matches(
 def largest_neighbour_id(window: Window, levels: int, rows: int = 1) -> int:
     """Return the largest id that `coupled_neighbours` takes: keys are numbered by row and ids, in 63 bits."""
     limit = 2**63 // rows
+    if is_listed(window):
+        # A level at which neither of two tokens has an id takes no part in their number.
+        levels = max(sum(entry != NEITHER for entry in relation) for relation in window)
     base = round(limit ** (1 / levels))
     while base**levels > limit:
         base -= 1

@@ -63,6 +63,11 @@ class PromptFormat:
         if fault := self.prompt_fault(self.example):
             raise ValueError(f"example of prompt_format, {self.example!r}, is not legal: {fault}")
 
+    @property
+    def shown(self) -> str:
+        """The example, as a message shows it."""
+        return repr(self.example)
+
     def prompt_fault(self, prompt: str) -> str | None:
         """Return what is wrong with a prompt; None if it is legal."""
         if not re.fullmatch(self.pattern, prompt):
@@ -126,14 +131,51 @@ class PromptFormat:
                 yield _join(around, kept, example, fill, self.ones_first)
 
 
-def read_format(values: dict) -> PromptFormat:
-    """Return the format that a configuration holds as a mapping.
+@dataclass(frozen=True)
+class PromptFormats:
+    """The formats of a model of several tasks: a prompt is legal if it is legal in one of them.
+
+    Attributes:
+        formats: each a `PromptFormat` of a decoder, or its fields.
+    """
+
+    formats: list
+
+    def __post_init__(self):
+        if not isinstance(self.formats, list) or not self.formats:
+            raise ValueError(f"formats of prompt_format must be a list of formats, got {self.formats!r}")
+        read = [value if isinstance(value, PromptFormat) else read_format(value) for value in self.formats]
+        object.__setattr__(self, "formats", read)
+
+    @property
+    def response(self) -> str | None:
+        return self.formats[0].response
+
+    @property
+    def shown(self) -> str:
+        return " or ".join(each.shown for each in self.formats)
+
+    def fault(self, text: str, end: str = "") -> str | None:
+        """As `PromptFormat.fault`: what is wrong by the format whose numbers need only be padded or stripped, if any."""
+        faults = [each.fault(text, end) for each in self.formats]
+        if None in faults:
+            return None
+        by_format = zip(faults, self.formats, strict=True)
+        return next((fault for fault, each in by_format if each.mend(text)), "it is of none of the model's formats")
+
+    def mend(self, text: str) -> str | None:
+        """As `PromptFormat.mend`, by the first format that can."""
+        return next(filter(None, (each.mend(text) for each in self.formats)), None)
+
+
+def read_format(values: dict) -> PromptFormat | PromptFormats:
+    """Return the format, or formats, that a configuration holds as a mapping.
 
     Raises:
         ValueError: a field is missing or unknown, or its value is not legal.
     """
     try:
-        return PromptFormat(**values)
+        return PromptFormats(**values) if "formats" in values else PromptFormat(**values)
     except TypeError as error:
         raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {values}") from error
 
@@ -176,7 +218,7 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
         if fault := prompt_format.fault(text, end):
             mended = prompt_format.mend(text)
             shown = text.removeprefix("$").translate(_SHOWN)
-            hint = f"write {mended!r}" if mended else f"a legal prompt is {prompt_format.example!r}"
+            hint = f"write {mended!r}" if mended else f"a legal prompt is {prompt_format.shown}"
             raise ValueError(
                 f"row {row} of input_ids, {shown!r}, is no prompt of {_describe(config.task)}: {fault}; {hint} (for a model "
                 "of another task or format, set task and prompt_format of its config; None checks nothing)"

@@ -387,7 +387,7 @@ def test_the_cache_knows_every_argument(tmp_path):
 
 def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     first = load(streaming=False, cache_dir=tmp_path)
-    monkeypatch.setattr(builder, "example_columns", None)
+    monkeypatch.setattr(builder, "rows_of_part", None)
     monkeypatch.setattr(TaskDatasetBuilder, "_info", lambda self: first.info.copy())
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
@@ -405,6 +405,7 @@ HASHES = {
     "reverse,False": "fcc928479318c3ba",
     "parity,False,True": "ee3c0f3e6eb095c4",
     "subtraction,False": "2205d17879caaecd",
+    "signed_subtraction,False": "6bee88ebf1cd0500",
     "addition,False,False,response_reversed": "c16857a1fd4cd928",
     "addition,True,False,plain": "3a39a7e8e5032fb2",
     "addition,False,True,all_reversed": "88c923bab59e308d",

@@ -15,6 +15,7 @@ from longhand.modeling.vocabulary import CHARACTERS, PAD, TOKENS, UNKNOWN
 
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
+SUBTRACTION_RULES = ["subtraction", "signed_subtraction"]
 MULTIPLICATION_RULES = ["multiplication", "multiplication_by_digits", "multiplication_scratchpad"]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
 PADDED_RULES = ["multi_operand_addition", "addition_scratchpad"]
@@ -22,8 +23,8 @@ STRING_RULES = ["copy", "reverse"]
 QUERIES = {
     **dict.fromkeys(PADDED_RULES, "$653+049="),
     **dict.fromkeys(STRING_RULES, "$65349="),
-    "subtraction": "$653-49=",
-    **dict.fromkeys(MULTIPLICATION_RULES, "$653*49="),
+    **dict.fromkeys(SUBTRACTION_RULES, "$653-49="),
+    **dict.fromkeys([*MULTIPLICATION_RULES, "calculator"], "$653*49="),
     **dict.fromkeys(MINESWEEPER_RULES, "$M_>__="),
 }
 """A query for rules that refuse `$653+49=`."""
@@ -31,7 +32,8 @@ QUERIES = {
 LAYOUTS = {
     **dict.fromkeys(PADDED_RULES, ("$65+49=", "$6+5+4=", "..$5+4=")),
     **dict.fromkeys(STRING_RULES, ("$65=...", ".$649=7", "..$549=")),
-    "subtraction": ("$65-49=", "$6-549=", "..$5-4=", "$544-9="),
+    **dict.fromkeys(SUBTRACTION_RULES, ("$65-49=", "$6-549=", "..$5-4=", "$544-9=")),
+    "calculator": ("$65-49=", "$6-549=", "..$5*4=", "$65+49="),
     **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$6*549=", "..$5*4=", "$544*9=")),
     **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$M_MM_=", "..$_>M=", "$_>M>_=")),
 }
@@ -39,7 +41,7 @@ LAYOUTS = {
 
 ONE_LAYOUT = {
     **dict.fromkeys(STRING_RULES, ("$6549=", "$1122=")),
-    "subtraction": ("$65-49=", "$22-11="),
+    **dict.fromkeys([*SUBTRACTION_RULES, "calculator"], ("$65-49=", "$22-11=")),
     **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22=")),
     **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$__>__=")),
 }

@@ -21,6 +21,7 @@ from longhand.data import (
     check_characters,
     make_generator,
 )
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -201,7 +202,7 @@ def test_a_fixed_training_set_gets_new_starts_every_epoch():
 
 def test_practised_problems_get_random_starts_too():
     batches = fresh()
-    batches.practise([(np.full((4, 2, 3), 7, dtype=np.uint8), np.full((4, 2), 3))])
+    batches.practise([Problems(batches.task, np.full((4, 2, 3), 7, dtype=np.uint8), np.full((4, 2), 3))])
     batch = batches[0]
     assert "7" * 3 in re.sub(f"[{HINTS}]", "", decode(batch["input_ids"][0].tolist()))
     assert len(set(batch_starts(batch))) > 16

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import coupled_pair_map
@@ -277,7 +278,7 @@ def test_boards_that_no_trained_board_can_hold_are_not_practised():
 def test_batches_practise_trained_boards():
     batches = FreshBatches(Minesweeper(), 5, 9, 0, collator=CouplingCollator(RULE.name, 30), batch_size=8, num_batches=8)
     failing = np.array([[[1, 1, 1], [1, 0, 1], [1, 1, 1]]], dtype=np.uint8)
-    batches.practise([(failing, np.full((1, 3), 3))])
+    batches.practise([Problems(batches.task, failing, np.full((1, 3), 3))])
     texts = [decode(tokens) for tokens in batches.global_batch(0)[0].tokens]
     assert all("8" in text for text in texts) and len(set(texts)) == 8
 

@@ -29,7 +29,7 @@ from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.recipes import list_recipes
 from longhand.hub_cards.studies.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig
-from longhand.modeling.prompt_formats import PromptFormat, check_prompts
+from longhand.modeling.prompt_formats import PromptFormat, check_prompts, read_format
 from longhand.modeling.vocabulary import HINTS
 
 ORDERS = ("response_reversed", "all_reversed", "plain")
@@ -280,7 +280,7 @@ def test_hash_of_weights_is_as_without_task_and_format(task):
 def test_every_recipe_names_its_task_in_the_configuration(name, tmp_path):
     run = parse_run([name, "--bf16", "False", "--output_dir", str(tmp_path / "run")])
     assert run.config.task == run.task.describe()
-    assert PromptFormat(**run.config.prompt_format) == run.task.prompt_format
+    assert read_format(run.config.prompt_format) == run.task.prompt_format
 
 
 def test_a_construction_names_its_task(tmp_path):

@@ -8,12 +8,12 @@ from longhand.data import TASKS, Parity, make_generator
 from longhand.data.tasks.reader import AnswerReader
 
 ALL_STEPS = AnswerReader(dropped='a-z"', separators='>"', last=9, ones_first=True, leading_zeros=False, padding="_")
-READERS = dict.fromkeys([*(kind().reader for kind in TASKS.values()), Parity().reader, ALL_STEPS])
+READERS = dict.fromkeys([*(part.reader for kind in TASKS.values() for part in kind().parts), Parity().reader, ALL_STEPS])
 
 
 def random_responses(count: int) -> list[str]:
     generator = make_generator("responses")
-    characters = np.array(list("0000123456789=>_+MĀāĂǉ"))
+    characters = np.array(list("0000123456789=>_+-MĀāĂǉ"))
     lengths = generator.integers(1, 12, size=count)
     return ["".join(generator.choice(characters, size=length)) for length in lengths] + ["0", "00", "0=00", "_0_"]
 

@@ -14,6 +14,7 @@ from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import hash_weights
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.runs import trainer
@@ -427,7 +428,7 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
 def practising(problems, low=1, high=3, seed=0):
     collator = CouplingCollator("addition", 40)
     batches = FreshBatches(Addition(), low, high, seed, collator=collator, batch_size=64, num_batches=40)
-    batches.practise(problems)
+    batches.practise([Problems(batches.task, *each) for each in problems])
     return batches
 
 

@@ -1,7 +1,14 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, Certificate, certify, find_difference, hash_weights
-from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, covering
+from longhand.data.certificates.check import (
+    CannotCertify,
+    Check,
+    Failure,
+    check_neighbourhoods,
+    covering,
+    coverings,
+)
 
 __all__ = [
     "ROUNDING_FACTOR",
@@ -12,6 +19,7 @@ __all__ = [
     "certify",
     "check_neighbourhoods",
     "covering",
+    "coverings",
     "find_difference",
     "hash_weights",
 ]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering
+from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, coverings
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
 from longhand.data.certificates.rounding import PROVED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
@@ -53,6 +54,13 @@ PROOF = (
     "together, for one problem at a time. It refuses what is larger.",
 )
 """The steps from the check to every length."""
+
+JOINED = (
+    "The coupling rule joins those of several tasks, each with levels of ids of its own; the first sign of a query says "
+    "which one reads it. The tokens of a problem have no ids at the levels of the others, so no relation of the others "
+    "holds between two of them. A token sees what it sees by its own task's rule, and the tasks are covered one by one."
+)
+"""What a proof says of coverage before the arguments of several tasks."""
 
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
@@ -114,7 +122,7 @@ def find_difference(
     Raises:
         CannotCertify: as `covering`.
     """
-    covering(model, task)
+    coverings(model, task)
     if (key := (hash_weights(model), repr(task))) not in _CHECKS:
         certify(model, task, progress)
     check = _CHECKS[key]
@@ -176,11 +184,15 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
 
 
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
-    listed = "In each of these neighbourhoods"
-    written = "On each of these problems, written correctly up to each response token,"
+    covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
+    argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
+    listed = {isinstance(part, CoveringNeighbourhoods) for part in covered.values()}
+    kinds = ["in each of these neighbourhoods"] * (True in listed)
+    kinds += ["on each of these problems, written correctly up to each response token,"] * (False in listed)
+    where = " and ".join(kinds)
     values = {
-        "coverage": covering(model, task).argument,
-        "where": listed if check.problems is None else written,
+        "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
+        "where": where[0].upper() + where[1:],
         "margin": check.margin,
         "bound": check.bound,
         "ratio": check.ratio,

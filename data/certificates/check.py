@@ -6,7 +6,8 @@ a task has finitely many neighbourhoods (`Task.covering`).
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,13 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.certificates.decoder_rounding import DecoderRounding, check_bounded
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, Problems
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
-from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.pair_maps import NOT_RELATED, Neighbours, Window
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
@@ -66,23 +68,46 @@ class Check:
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: (digits, lengths) of the problems with a wrong prediction, one pair for each batch that has any.
+        failing: the problems with a wrong prediction, for each batch that has any.
         failures: the first of them as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
         ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
+        parts: the check of every part, by its name, for a task that has several.
     """
 
     problems: int | None = None
     predictions: int = 0
     wrong: int = 0
     margin: float = math.inf
-    failing: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    failing: list[Problems] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     neighbourhoods: int | None = None
     bound: float | None = None
     ratio: float | None = None
+    parts: dict[str, "Check"] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: dict[str, "Check"]) -> "Check":
+        """What the checks of several parts of a task find together."""
+
+        def values(name: str) -> list[Any]:
+            return [value for check in parts.values() if (value := getattr(check, name)) is not None]
+
+        bounded = len(values("ratio")) == len(parts)
+        return cls(
+            problems=sum(values("problems")) if values("problems") else None,
+            predictions=sum(values("predictions")),
+            wrong=sum(values("wrong")),
+            margin=min(values("margin")),
+            failing=list(chain.from_iterable(values("failing"))),
+            failures=list(chain.from_iterable(values("failures")))[:FAILURES_SHOWN],
+            neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(parts) else None,
+            bound=max(values("bound")) if bounded else None,
+            ratio=min(values("ratio")) if bounded else None,
+            parts=parts,
+        )
 
     def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
         """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
@@ -98,15 +123,22 @@ class Check:
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
             if rows.any():
-                digits, lengths = batch.problems
-                self.failing.append((digits[rows.numpy()], lengths[rows.numpy()]))
+                task, digits, lengths = batch.problems
+                self.failing.append(Problems(task, digits[rows.numpy()], lengths[rows.numpy()]))
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
+def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[CoveringProblems | CoveringNeighbourhoods]:
+    """`covering` of every part of a task."""
+    return [covering(model, part) for part in task.parts]
+
+
 def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods:
-    """The problems or neighbourhoods that a check of the model has to run. None is made yet, so this is cheap.
+    """The problems or neighbourhoods of one part that a check of the model has to run. None is made yet, so this is cheap.
+
+    The relations of the neighbourhoods are those of the model's window.
 
     Raises:
         CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound;
@@ -115,7 +147,7 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     try:
         task.family.check_certifiable(task, model)
         check_bounded(model)
-        window, layers = model.model.position_encoding.window, model.config.num_hidden_layers
+        layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
@@ -124,7 +156,24 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
             f"no certificate: the window {list(window)} in {layers} layer(s) takes {found.count:,} problems to cover, "
             f"more than {MOST_PROBLEMS:,}"
         )
+    if isinstance(found, CoveringNeighbourhoods) and first:
+        moved = (batch._replace(relations=batch.relations + first) for batch in found.batches)
+        return replace(found, batches=moved)
     return found
+
+
+def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int]:
+    """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
+
+    They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
+    problem of the task (see `joined_rules`).
+    """
+    window, rule = model.model.position_encoding.window, COUPLING_RULES[model.config.coupling]
+    own = getattr(task, "coupling", None)
+    if own not in rule.members or tuple(window) != rule.relations:
+        return window, 0
+    before = rule.members[: rule.members.index(own)]
+    return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
 
 
 def check_neighbourhoods(
@@ -139,12 +188,24 @@ def check_neighbourhoods(
     Raises:
         CannotCertify: as `covering`.
     """
+    coverings(model, task)
+    if len(task.parts) == 1:
+        return _check_part(model, task, thorough, progress)
+    # A bound takes long: it is computed if no part has a wrong prediction.
+    check = Check.joined({part.name: _check_part(model, part, False, progress) for part in task.parts})
+    if thorough and check.wrong == 0:
+        check = Check.joined({part.name: _check_part(model, part, True, progress) for part in task.parts})
+    return check
+
+
+def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool) -> Check:
+    """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
     listed = isinstance(covered, CoveringNeighbourhoods)
     batches = neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches)
     check = Check()
     rounding = _Rounding(model) if thorough else None
-    bar = tqdm(total=covered.count, desc="checking", disable=None if progress else True, leave=False)
+    bar = tqdm(total=covered.count, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
     try:
@@ -172,13 +233,13 @@ class Predictions(NamedTuple):
     Attributes:
         inputs: of the model's forward pass, in the form that computes each neighbourhood once.
         right: (count, predictions) tokens that are right next, `IGNORED` if nothing is predicted.
-        problems: digits and lengths, if the predictions are made in problems.
+        problems: if the predictions are made in problems.
         describe: from a row and a place among its predictions to the problem and the prefix, as text.
     """
 
     inputs: dict[str, Any]
     right: torch.Tensor
-    problems: tuple[np.ndarray, np.ndarray] | None
+    problems: Problems | None
     describe: Callable[[int, int], tuple[str, str | None]]
 
     @property
@@ -199,7 +260,7 @@ def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predic
             tokens, query = examples.tokens[row], int(examples.query_lengths[row])
             return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
 
-        yield Predictions(inputs, right, (digits, lengths), describe)
+        yield Predictions(inputs, right, Problems(task, digits, lengths), describe)
 
 
 def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:

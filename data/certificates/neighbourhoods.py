@@ -14,6 +14,20 @@ Case = tuple[np.ndarray | int, np.ndarray | int, Mapping[int, Any]]
 """Tokens, what is right next, and from a slot to its tokens: (count,) each, or one for all. Other slots are empty."""
 
 
+class Problems(NamedTuple):
+    """Problems of one task and one group of lengths.
+
+    Attributes:
+        task: the task.
+        digits: (count, operands, width), ones first.
+        lengths: (count, operands).
+    """
+
+    task: Any
+    digits: np.ndarray
+    lengths: np.ndarray
+
+
 @dataclass(frozen=True)
 class CoveringProblems:
     """Short problems in which every neighbourhood occurs that a response token can have in a problem of any size.

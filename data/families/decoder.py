@@ -146,11 +146,12 @@ class Decoder(Family):
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
-    def columns(self, task, digits, lengths, position_id_type, generator):
+    def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
         """Its own columns are `query_length`, the number of tokens of the query, and the position ids.
 
-        Position ids follow from the task's coupling rule. They are one column `coupled_position_ids`, or
-        `coupled_position_ids_0`, `coupled_position_ids_1`, ... for a rule of several levels. A model derives them by itself.
+        Position ids follow from the task's coupling rule, or from the one that is named. They are one column
+        `coupled_position_ids`, or `coupled_position_ids_0`, `coupled_position_ids_1`, ... for a rule of several levels. A
+        model derives them by itself.
         """
         examples = task.format(digits, lengths)
         tokens, query_lengths = examples.tokens, examples.query_lengths
@@ -164,7 +165,7 @@ class Decoder(Family):
             "labels": list_column(self._labels(task, examples), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        position_ids = planned_position_ids(task.coupling, examples, lengths).astype(position_id_type)
+        position_ids = planned_position_ids(coupling or task.coupling, examples, lengths).astype(position_id_type)
         levels = position_ids.shape[1]
         for level in range(levels):
             name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"
@@ -230,7 +231,8 @@ def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray)
     # Sorting operand by operand is ten times as fast as sorting whole rows.
     for operand in lengths.T:
         _, problems, layout = np.unique(layout * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
-    return plan_position_ids(coupling, planned[problems], planned.shape[1]).numpy()[layout]
+    ids = plan_position_ids(coupling, planned[problems], planned.shape[1])
+    return ids.expand(len(problems), -1, -1).numpy()[layout]
 
 
 DECODER = register_family(Decoder())

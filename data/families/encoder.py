@@ -65,7 +65,7 @@ class Encoder(Family):
             "cascades of carries"
         )
 
-    def columns(self, task, digits, lengths, position_id_type, generator):
+    def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
         """Labels are the class of each token; the completion is their text."""
         _, field_width = task.field_widths(int(lengths[:, 0].max()))
         examples = task.write(digits, field_width, generator)

@@ -80,8 +80,13 @@ class Family(ABC):
         lengths: np.ndarray,
         position_id_type: np.dtype,
         generator: np.random.Generator | None,
+        coupling: str | None = None,
     ) -> dict[str, pa.Array]:
-        """Columns of a dataset by name, see `data.columns.example_columns`."""
+        """Columns of a dataset by name, see `data.columns.example_columns`.
+
+        Args:
+            coupling: name of the coupling rule, if not the task's own.
+        """
 
     @abstractmethod
     def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:

@@ -5,6 +5,7 @@ Importing a task's file registers the task, so a new task takes one line here.
 
 from longhand.data.tasks.addition import Addition as Addition
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad as AdditionScratchpad
+from longhand.data.tasks.calculator import Calculator as Calculator
 from longhand.data.tasks.copy import Copy as Copy
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication
@@ -15,4 +16,5 @@ from longhand.data.tasks.multiplication import Multiplication as Multiplication
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad as MultiplicationScratchpad
 from longhand.data.tasks.parity import Parity as Parity
 from longhand.data.tasks.reverse import Reverse as Reverse
+from longhand.data.tasks.signed_subtraction import SignedSubtraction as SignedSubtraction
 from longhand.data.tasks.subtraction import Subtraction as Subtraction

@@ -12,7 +12,7 @@ from longhand.data.complexity import cascade_lengths
 from longhand.data.digits import add_digits, count_up, extend_digits
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -26,7 +26,7 @@ _COVERING_BATCH = 10_000
 
 @register_task
 @dataclass(frozen=True)
-class Addition(LongestOperandLengths, DecoderTask):
+class Addition(LongestOfTwoLengths, DecoderTask):
     """Sums of two numbers of decimal digits.
 
     Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. A
@@ -71,16 +71,6 @@ class Addition(LongestOperandLengths, DecoderTask):
         """Leading zeros count as digits if numbers are padded; otherwise they are removed."""
         numbers = super().read_question(question)
         return numbers if self.zero_padding else [number.lstrip("0") or "0" for number in numbers]
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        # Uniform over the pairs with this maximum: (max, max), (shorter, max), (max, shorter).
-        longest = int(lengths.max())
-        shorter = longest - min_length
-        choice = generator.integers(0, 2 * shorter + 1, size=count)
-        other = np.where(choice <= shorter, min_length + choice, min_length + choice - shorter - 1)
-        pairs = np.full((count, 2), longest)
-        pairs[np.arange(count), (choice > shorter).astype(int)] = other
-        return pairs
 
     def format(self, digits, lengths):
         first, second = digits[:, 0], digits[:, 1]

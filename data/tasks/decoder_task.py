@@ -10,7 +10,7 @@ from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
 from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.task import Task
-from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.coupling import COUPLING_RULES, joining_rules
 from longhand.modeling.pair_maps import Window
 from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS, decode
 
@@ -38,7 +38,7 @@ class DecoderTask(Task):
     @property
     def couplings(self) -> tuple[str, ...]:
         """Names of all coupling rules for this format, `coupling` first; `any_text_rules` read every format."""
-        return (self.coupling,)
+        return (self.coupling, *joining_rules(self.coupling))
 
     @property
     def end_token(self) -> int:

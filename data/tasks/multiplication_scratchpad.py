@@ -11,6 +11,7 @@ from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeig
 from longhand.data.digits import add_digits, multiply_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
@@ -35,6 +36,7 @@ class MultiplicationScratchpad(DecoderTask):
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
+    shows_work: ClassVar[bool] = True
     reader = replace(ONES_FIRST, separators=">=")
 
     prompt_format = PromptFormat(rf"{NUMBER}\*{NUMBER}=", "294*68=", response="(?:[0-9]+[+=>])*[0-9]*")
@@ -61,6 +63,16 @@ class MultiplicationScratchpad(DecoderTask):
         for row in range(second_length):
             parts += [GREATER if row else EQUALS, sums[:, row]]
         return lay_out([*parts, self.end_token], query_parts=5)
+
+    def show_work(self, question, response):
+        first, second = self.read_question(question)
+        partial, _, sums = response.partition("=")
+        rows = [("", first), ("*", second), LINE]
+        for place, (product, total) in enumerate(zip(partial.split("+"), sums.split(">"), strict=False)):
+            if place:
+                rows += [("+", plain(product[::-1]) + " " * place), LINE]
+            rows.append(("", plain(total[::-1])))
+        return write_columns(rows)
 
     def covering(self, window, layers):
         """All 98,487 neighbourhoods, each once; `_partial_products` and `_running_sums` list them."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ class AnswerReader:
         ones_first: whether the answer is written with the ones digit first.
         leading_zeros: whether zeros at the front are part of the answer; if not, a number of zeros alone reads 0.
         padding: character to strip from both ends.
+        negative: a response with this character has an answer below 0; the steps before give its digits.
     """
 
     dropped: str = ""
@@ -28,9 +29,13 @@ class AnswerReader:
     ones_first: bool = False
     leading_zeros: bool = True
     padding: str = ""
+    negative: str = ""
 
     def read(self, text: str) -> str:
         """The answer in a response."""
+        if self.negative and self.negative in text:
+            digits = replace(self, negative="").read(text)
+            return f"-{digits}" if digits else ""
         if self.dropped:
             text = re.sub(f"[{self.dropped}]", "", text)
         if self.separators:
@@ -45,6 +50,10 @@ class AnswerReader:
 
     def read_column(self, texts: pa.StringArray) -> pa.StringArray:
         """The answers in many responses, as `read` gives them."""
+        if self.negative:
+            digits = replace(self, negative="").read_column(texts)
+            is_negative = pc.and_(pc.match_substring(texts, self.negative), pc.not_equal(digits, ""))
+            return pc.binary_join_element_wise(pc.if_else(is_negative, "-", ""), digits, "")
         if self.dropped:
             texts = pc.replace_substring_regex(texts, f"[{self.dropped}]", "")
         if self.separators:
@@ -60,6 +69,9 @@ class AnswerReader:
 
     def code(self, variable: str) -> str:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
+        if self.negative:
+            minus = f'("-" if {_quote(self.negative)} in {variable} else "")'
+            return f"{minus} + ({replace(self, negative='').code(variable)})"
         code = variable
         if self.dropped:
             code = f're.sub({_quote(f"[{self.dropped}]")}, "", {code})'

@@ -19,7 +19,7 @@ from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.pair_maps import Window
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.prompt_formats import PromptFormat, PromptFormats
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Task(Lengths, ABC):
             are partitioned.
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
+        shows_work: whether a response holds work that `show_work` lays out.
     """
 
     family: ClassVar[Family]
@@ -48,6 +49,7 @@ class Task(Lengths, ABC):
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
+    shows_work: ClassVar[bool] = False
 
     def __post_init__(self):
         for option in fields(self):
@@ -66,7 +68,7 @@ class Task(Lengths, ABC):
     def example_question(self) -> str: ...
 
     @property
-    def prompt_format(self) -> PromptFormat | None:
+    def prompt_format(self) -> PromptFormat | PromptFormats | None:
         """What the configuration of the task's models says of legal prompts; None if prompts are not checked."""
         return None
 
@@ -110,6 +112,10 @@ class Task(Lengths, ABC):
     def show_answer(self, question: str, answer: str) -> str:
         """Return the answer as a terminal shows it."""
         return answer
+
+    def show_work(self, question: str, response: str) -> str:
+        """The work in a response as on paper, the answer last; only for a task that `shows_work`."""
+        raise NotImplementedError
 
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of these lengths, uniform among the numbers of each length."""

@@ -65,13 +65,13 @@ class CardUpdate:
 
 
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint and size.
+    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint, task and size.
 
     If only the time differs that the measurement took, the old row stays.
     """
     merged: dict[tuple[Any, ...], Row] = {}
     for row in (*old, *new):
-        size = row["model"], row["length"], row["length_b"]
+        size = row["model"], row["task"], row["length"], row["length_b"]
         if {**merged.get(size, {}), "seconds": row["seconds"]} != row:
             merged[size] = row
     models = list(dict.fromkeys(row["model"] for row in merged.values()))
@@ -272,10 +272,11 @@ def evaluation_files(checkpoint: CheckpointFolder, dataset: str | None) -> dict[
     """
     if dataset is None or not checkpoint.rows:
         return {}
+    several = len(checkpoint.task.parts) > 1
     entries = [
         EvalResultEntry(
             dataset_id=dataset,
-            task_id=f"length_{describe_length(row).replace(', ', 'x')}",
+            task_id=f"{row['task']}_" * several + f"length_{describe_length(row).replace(', ', 'x')}",
             value=row["exact_match"],
             notes=f"exact match on {row['num_samples']} problems drawn by longhand, not rows of this dataset: seed "
             f"{row['seed']}, {row['decode']}",
@@ -348,8 +349,8 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
         raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
     suffix = suffixes[given]
     checkpoint = read_checkpoint(folder, own)
-    if (task := rows[0]["task"]) != checkpoint.task.name:
-        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {checkpoint.task.name!r}")
+    if (task := rows[0]["task"]) not in (parts := [part.name for part in checkpoint.task.parts]):
+        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {' or '.join(map(repr, parts))}")
     if rows[0]["weights"] != checkpoint.weights.get(f"{own}{suffix}"):
         raise ValueError(
             f"rows are of another checkpoint: {called}{suffix} has other weights or another configuration than what they "

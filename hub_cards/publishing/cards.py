@@ -16,6 +16,7 @@ from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.publishing.wording import format_fields, sentence
+from longhand.hub_cards.runs.certificates import VERIFIER
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.hub import check_repo_id
@@ -94,6 +95,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         recipe_file=published_recipe_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else None,
         format=format_fields(task),
         limits=family.limits(checkpoint.config),
+        verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         dataset=dataset,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
         address=_citation().get("repository-code"),
@@ -139,8 +141,8 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
         common: dict[str, Any] = {
             "task_type": task.family.pipeline,
             "task_name": task.name,
-            "dataset_type": dataset or f"longhand-{task.name}".replace("_", "-"),
-            "dataset_name": f"{task.name}, length {describe_length(row)}",
+            "dataset_type": dataset or f"longhand-{row['task']}".replace("_", "-"),
+            "dataset_name": f"{row['task']}, length {describe_length(row)}",
             "dataset_config": f"length_{size}",
             "dataset_split": "test",
             "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")} | drawn,
@@ -156,18 +158,27 @@ def results_block(checkpoint: CheckpointFolder) -> str:
     if not checkpoint.rows and not checkpoint.best_rows:
         parts.append("Not evaluated.")
     if checkpoint.rows:
-        parts.append(size_table(checkpoint.rows, _size_name(checkpoint)))
+        parts += _size_tables(checkpoint.rows, checkpoint)
         parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
     if checkpoint.spare_best:
         parts.append(f"`{BEST_FOLDER}/` is left out: {checkpoint.spare_best}.")
     elif checkpoint.best_rows:
         parts.append(f"The weights with the best exact match in validation, in `{BEST_FOLDER}/`:")
-        parts.append(size_table(checkpoint.best_rows, _size_name(checkpoint)))
+        parts += _size_tables(checkpoint.best_rows, checkpoint)
         parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
     if parts and checkpoint.has_plot:
         parts.append(f"![exact match by length]({PLOT_FILE})")
     body = "\n\n".join(parts)
     return f"<!-- results -->\n{body}\n<!-- end -->"
+
+
+def _size_tables(rows: list[Row], checkpoint: CheckpointFolder) -> list[str]:
+    """A table for each part of the task that was measured, below its name if there are several."""
+    tables = []
+    for part in checkpoint.task.parts:
+        if own := [row for row in rows if row["task"] == part.name]:
+            tables += [f"`{part.name}`:"] * (len(checkpoint.task.parts) > 1) + [size_table(own, _size_name(own, part))]
+    return tables
 
 
 def size_table(rows: list[Row], size_name: str) -> str:
@@ -204,12 +215,11 @@ def _describe_sizes(checkpoint: CheckpointFolder) -> str:
     return f"{tested}. Other sizes {'rest on the certificate alone' if certified else 'were not measured'}."
 
 
-def _size_name(checkpoint: CheckpointFolder) -> str:
-    """What the sizes of the results are: one name if every row has one size."""
-    names = checkpoint.task.size_names
-    if any(row["length"] != row["length_b"] for row in (*checkpoint.rows, *checkpoint.best_rows)):
-        return ", ".join(names)
-    return family_card(checkpoint.task).size_name(names)
+def _size_name(rows: list[Row], task: Task) -> str:
+    """What the sizes of results are: one name if every row has one size."""
+    if any(row["length"] != row["length_b"] for row in rows):
+        return ", ".join(task.size_names)
+    return family_card(task).size_name(task.size_names)
 
 
 def _citation() -> dict[str, Any]:

@@ -44,6 +44,7 @@ _USUAL = ((1, 30), (31, 300))
 _STRINGS, _ENCODERS = ((2, 30), (31, 300)), ((1, 10), (1, 100))
 SIZES = {
     "addition_scratchpad": ((1, 10), (11, 50)),
+    "calculator": ((1, 10), (11, 30)),
     "copy": _STRINGS,
     "encoder_addition": _ENCODERS,
     "encoder_multiplication": _ENCODERS,

@@ -22,6 +22,7 @@ COLUMNS = {
     "operand_lengths": "the size of each operand",
     "query_length": "tokens of the prompt, with the first `$`",
     "coupled_position_ids": "position ids; models derive them, so training needs no such column",
+    "task": "which of the tasks the problem is of",
     "longest_cascade": "most columns that one carry passes through",
 }
 """What a column holds; those of several levels of position ids have their number at the end."""

@@ -37,13 +37,17 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 
 
-def draw_ids(task: DecoderTask, coupling: str, window: Window | None = None) -> str:
+def draw_ids(task: Any, coupling: str, window: Window | None = None) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
+
+    There is an example of each part of the task.
 
     Args:
         window: the relations that a model sees (see `pair_maps`); a last line then marks by `^` what one token of the
             response sees, marked `?`, which sees the most.
     """
+    if len(task.parts) > 1:
+        return "\n\n".join(draw_ids(part, coupling, window) for part in task.parts)
     examples = _decoder_tokens(task)
     tokens, first = examples.tokens[0][examples.tokens[0] != PAD], int(examples.query_lengths[0])
     query = torch.from_numpy(tokens[:first].astype(np.int64)).unsqueeze(0)

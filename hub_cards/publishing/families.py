@@ -89,7 +89,7 @@ class FamilyCard(ABC):
         """
         prompt, answering = self.ask(task)
         where = f'longhand.zoo("{source}")' if shipped else f'"{source}", trust_remote_code=True'
-        imports = [*task.reader.imports, *["longhand"] * shipped]
+        imports = [*task.parts[0].reader.imports, *["longhand"] * shipped]
         values = {"task": task, "imports": imports, "where": where, "prompt": prompt, "answering": answering}
         return ENVIRONMENT.get_template("snippet.md").render(**values)
 
@@ -118,6 +118,7 @@ class DecoderCard(FamilyCard):
         return draw_ids(task, config.coupling, config.relation_range or COUPLING_RULES[config.coupling].relations)
 
     def ask(self, task):
+        task = task.parts[0]
         query, response = decoder_example(task)
         return query[1:], [
             "output = model.generate(**inputs, do_sample=False)",

@@ -6,12 +6,13 @@ It is in this room because it shows results, which `data/` knows nothing of, and
 """
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from longhand.data import TASKS, Task, make_generator
-from longhand.data.columns import example_columns
+from longhand.data.columns import rows_of_part
 from longhand.hub_cards.publishing.dataset_cards import COLUMNS
 from longhand.hub_cards.publishing.families import ENVIRONMENT, family_card
 from longhand.hub_cards.publishing.wording import count
@@ -76,11 +77,12 @@ def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:
 
 
 def problems(task: Task) -> str:
-    """A table of three problems, as a dataset has them."""
+    """A table of three problems of every part of a task, as a dataset has them."""
     lines = []
-    for size in SIZES:
-        lengths, generator = np.array([task.operand_lengths(size)]), make_generator("gallery", task.name, size)
-        row = example_columns(task, task.draw_operands(generator, lengths), lengths, np.dtype(np.int16), generator)
+    for part, size in product(task.parts, SIZES):
+        lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
+        digits = part.draw_operands(generator, lengths)
+        row = rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator)
         texts = {name: row[name][0].as_py() for name in ("prompt", "completion", "answer")}
         headings = ("a model is given", "it writes", "the answer")
         lines.append({heading: f"`{text}`" for heading, text in zip(headings, texts.values(), strict=True)})
@@ -89,9 +91,10 @@ def problems(task: Task) -> str:
 
 def dataset_columns(task: Task) -> list[str]:
     """The names of a dataset's columns."""
-    lengths, generator = np.array([task.operand_lengths(SIZES[0])]), make_generator("gallery", task.name)
-    digits = task.draw_operands(generator, lengths)
-    return example_columns(task, digits, lengths, np.dtype(np.int16), generator).column_names
+    part, generator = task.parts[0], make_generator("gallery", task.name)
+    lengths = np.array([part.operand_lengths(SIZES[0])])
+    digits = part.draw_operands(generator, lengths)
+    return rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator).column_names
 
 
 def render() -> str:

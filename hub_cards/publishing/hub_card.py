@@ -67,11 +67,11 @@ class HubCard(TrainerCallback):
         self.trained_lengths, self.folder = trained_lengths, Path(trainer.args.output_dir or "")
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         self.task = _find_task(model)
-        tested = self.task.for_evaluation
-        self.lengths = [tested.operand_lengths(length) for length in lengths]
+        self.lengths = lengths
         if not self.lengths or num_samples < 1:
             raise ValueError(f"lengths and num_samples must not be empty, got {lengths!r} and {num_samples!r}")
-        check_lengths(model, tested, self.lengths, num_samples)
+        for part in self.task.for_evaluation.parts:
+            check_lengths(model, part, list(map(part.operand_lengths, lengths)), num_samples)
         if dataset is not None:
             check_repo_id(dataset)
         if (self.folder / CERTIFICATE_FILE).exists():
@@ -111,7 +111,10 @@ class HubCard(TrainerCallback):
             checkpoint = load_checkpoint(str(self.folder))
         if not self.rows or self.rows[0]["weights"] != hash_weights(checkpoint.model):
             how: dict[str, Any] = {"num_samples": self.num_samples, "seed": self.seed}
-            self.rows = evaluate_lengths(checkpoint.model, checkpoint.task, self.lengths, name=checkpoint.name, **how)
+            self.rows = []
+            for part in checkpoint.task.parts:
+                lengths = list(map(part.operand_lengths, self.lengths))
+                self.rows += evaluate_lengths(checkpoint.model, part, lengths, name=checkpoint.name, **how)
         report(self.rows, self.folder, trained_lengths(recipe))
         write_card(self.folder, self.trainer.hub_model_id, self.dataset)
 

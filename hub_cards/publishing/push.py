@@ -29,7 +29,7 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
-from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
+from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
 from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, TRAINING_ARGUMENTS, read_checkpoint
 from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.hub import check_repo_id
@@ -232,7 +232,7 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
     checkpoint = read_checkpoint(folder)
     task, spare = checkpoint.task, checkpoint.spare_best
     own = checkpoint.without_best() if spare else checkpoint
-    python_files = [path for path in published_files(folder) if path.endswith(".py")]
+    python_files = [path for path in published_files(folder) if path.endswith(".py") and path != VERIFIER.name]
     if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
         raise ValueError(
             f"{folder} holds Python files that this version of longhand did not write for this model: {', '.join(strange)}; "
@@ -255,6 +255,8 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         # Results that the folder or the repository lists under a dataset are listed under it again.
         files |= evaluation_files(added, dataset or listed_datasets(folder).get(task.name) or pushed.datasets.get(task.name))
         files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
+        # What others run is what this package wrote, whatever the folder's copy has become.
+        files |= {VERIFIER.name: VERIFIER} if VERIFIER.name in files else {}
         check_private(files, folder)
         return files
 

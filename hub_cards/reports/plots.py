@@ -21,7 +21,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.results import Row, group_by, group_cost, has_classes, median_interval, wilson_interval
+from longhand.hub_cards.runs.results import (
+    Row,
+    group_by,
+    group_cost,
+    has_classes,
+    median_interval,
+    name_parts,
+    wilson_interval,
+)
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
@@ -206,15 +214,17 @@ def plot_accuracy(
         size_names: names of `length` and `length_b` of the rows.
         seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
     """
-    models = group_by(sorted(rows, key=itemgetter("length")), itemgetter("model"))
+    tasks = group_by(rows, itemgetter("task"))
+    models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
     lines = [_wilson_line(label, own) for label, own in models.items()]
     names = size_names[:1] if has_classes(rows) else size_names
     xlabel = " = ".join(dict.fromkeys(names))
-    figure, axes = _accuracy_axes(rows, 2 if seeds else len(lines), trained_lengths, xlabel, rows[0]["task"])
+    figure, axes = _accuracy_axes(rows, 2 if seeds else len(lines), trained_lengths, xlabel, ", ".join(tasks))
     if seeds:
         for line in lines:
             axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
-        lines = [median_line(f"median of {len(models)} checkpoints (grey: each)", rows)]
+        label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
+        lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
     draw_lines(axes, lines)
     save_figure(figure, file)
 

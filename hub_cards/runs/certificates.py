@@ -9,11 +9,14 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longhand.data import Task
-from longhand.data.certificates import CannotCertify, find_difference, hash_weights
+from longhand.data.certificates import CannotCertify, find_difference, hash_weights, verify_certificate
 from longhand.hub_cards.runs.console import one_line
-from longhand.hub_cards.runs.files import read_object
+from longhand.hub_cards.runs.files import read_object, write_atomically
 
 CERTIFICATE_FILE = "certificate.json"
+
+VERIFIER = Path(verify_certificate.__file__)
+"""A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
 
 ANSWER_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
@@ -27,7 +30,8 @@ FIELDS = {"certified": bool, "weights": str, "task": dict, "files": dict, "ratio
 
 def hash_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file in a folder that decides an answer of its checkpoint, by name."""
-    files = sorted({file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.is_file()})
+    found = {file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.is_file()}
+    files = sorted(found - {folder / VERIFIER.name})
     return {file.relative_to(folder).as_posix(): _hash(file) for file in files}
 
 
@@ -59,6 +63,18 @@ def read_certificate(folder: Path, model: PreTrainedModel, task: Task) -> dict[s
     if different is not None:
         raise ValueError(f"{file}, {different}: {_advice(file)}")
     return certificate
+
+
+def copy_verifier(folder: Path) -> str | None:
+    """Put the verifier beside a folder's certificate, or remove it and return why it cannot verify this one."""
+    copy = folder / VERIFIER.name
+    try:
+        verify_certificate.read_checkpoint(folder)
+    except verify_certificate.Refused as reason:
+        copy.unlink(missing_ok=True)
+        return one_line(reason)
+    write_atomically(copy, VERIFIER.read_bytes())
+    return None
 
 
 def warn_of_certificate(folder: Path, model: PreTrainedModel, task: Task) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from longhand.data.certificates import Certificate, Failure, certify
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.runs.certificates import hash_files
+from longhand.hub_cards.runs.certificates import VERIFIER, copy_verifier, hash_files
 from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.evaluation import hardware
@@ -64,6 +64,10 @@ def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, 
     write_atomically(file, json.dumps(asdict(certificate), indent=2) + "\n")
     print(format_certificate(checkpoint.name, certificate, show_proof))
     print(f"\nwrote {file} after {seconds} seconds")
+    unknown = copy_verifier(folder) if folder is not None else None
+    if certificate.certified and folder is not None:
+        command = f"python {folder / VERIFIER.name} {folder}"
+        print(f"{VERIFIER.name} does not know it: {unknown}" if unknown else f"to verify it with numpy alone: {command}")
     row = {
         name: value
         for name, value in asdict(certificate).items()

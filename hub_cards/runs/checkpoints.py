@@ -71,7 +71,23 @@ class Checkpoint:
 
     def answer(self, question: str, streamer: Any = None) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
-        return self.task.family.answer(self.task, self.model, self.tokenizer, question, streamer)
+        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question, streamer)
+
+    def show_work(self, question: str, streamer: Any = None) -> str:
+        """Return the model's answer to a question with the work before it, as on paper.
+
+        Raises:
+            ValueError: as `answer`, or the task has no work to show.
+        """
+        part = self.task.part_of(question)
+        if not part.shows_work:
+            raise ValueError(f"--show_work: a model of the task {part.name!r} writes the answer alone")
+        family: Any = part.family
+        return part.show_work(question, family.respond(part, self.model, self.tokenizer, question, streamer))
+
+    def by_part(self) -> list["Checkpoint"]:
+        """Return the checkpoint for each part of its task, to be tested on it."""
+        return [replace(self, task=part) for part in self.task.parts]
 
 
 def load_checkpoint(
@@ -83,7 +99,7 @@ def load_checkpoint(
         source: folder or `user/name`.
         revision: branch, tag or commit on the Hub.
         task: name of the task, for a checkpoint that has no recipe and whose configuration names no task; its format is
-            then the default.
+            then the default. Or a part of the checkpoint's task, to be tested alone.
         trust_remote_code: run the copies, beside the checkpoint, of plugins that it needs and that are not loaded.
 
     Raises:
@@ -94,24 +110,25 @@ def load_checkpoint(
         return _load_adapted(source, adapter, recipe, task, trust_remote_code)
     _load_plugins(recipe, source, revision, trust_remote_code)
     described, file = describe_task(recipe, source, revision)
-    if task is not None and described.get("task", task) != task:
-        raise ValueError(
-            f"--task {task} is for a checkpoint that names no task: {source} is of task {described['task']!r} ({file})"
-        )
-    chosen = task or described.get("task")
+    chosen = described.get("task", task)
     if not isinstance(chosen, str) or chosen not in TASKS:
         raise ValueError(f"task of {source}: got {chosen!r}, choose one of {', '.join(TASKS)} with --task")
     try:
         trained = task_from_recipe({**described, "task": chosen})
     except ValueError as error:
         raise ValueError(f"{source}, {file}: {error}") from error
+    parts = {part.name: part for part in (trained, *trained.parts)}
+    if task is not None and task not in parts:
+        raise ValueError(
+            f"--task {task} is for a checkpoint that names no task: {source} is of task {described['task']!r} ({file})"
+        )
     model = load_model(source, trained, revision)
     tokenizer = _load_tokenizer(source, trained, revision)
     return Checkpoint(
         name=checkpoint_name(source),
         model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
         tokenizer=tokenizer,
-        task=trained.for_evaluation,
+        task=parts[task or chosen].for_evaluation,
         trained_lengths=trained_lengths(recipe),
         run_seconds=_run_seconds(Path(source)),
         recipe=recipe,
@@ -588,7 +605,7 @@ def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
             f"{file} is of another checkpoint ({', '.join(strangers)}, not {name}): evaluate this one with eval.py, or give "
             "the folder the name that it was evaluated under"
         )
-    if other := sorted({row["task"] for row in rows} - {task.name}):
+    if other := sorted({row["task"] for row in rows} - {part.name for part in task.parts}):
         raise ValueError(f"{file} is of another task ({', '.join(other)}), the recipe's is {task.name!r}")
     if stale := sorted({row["model"] for row in rows if "weights" in row and row["weights"] != weights.get(row["model"])}):
         raise ValueError(

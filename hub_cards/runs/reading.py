@@ -33,7 +33,7 @@ def is_lenient_match(completion: str, answer: str, chat: bool = False) -> bool:
     text = _written(completion)
     if not chat:
         text = text.split("\n")[0]
-    word = NUMBER if answer.isdecimal() else rf"(?<![0-9A-Za-z])[0-9{re.escape(answer)}]+(?![0-9A-Za-z])"
+    word = NUMBER if answer.removeprefix("-").isdecimal() else rf"(?<![0-9A-Za-z])[0-9{re.escape(answer)}]+(?![0-9A-Za-z])"
     result = None if chat else re.match(rf"[^0-9A-Za-z-]*({word})(?!\s*[-+*/=^])", text)
     words = [result[1]] if result else re.findall(word, text)
     return bool(words) and words[-1].replace(",", "") == answer

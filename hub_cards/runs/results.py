@@ -109,6 +109,7 @@ def format_table(rows: list[Row]) -> str:
 
     There is a column for the answer alone if a task has a scratchpad, and one for the lenient reading of language models.
     """
+    rows = name_parts(rows)
     width = max(len("model"), *(len(row["model"]) for row in rows))
     optional = {"answer_match": "answer", "lenient_match": "lenient"}
     optional = {name: title for name, title in optional.items() if any(name in row for row in rows)}
@@ -129,8 +130,20 @@ def _decimals(row: Row, name: str, places: int) -> str:
     return f"{row[name]:.{places}f}" if name in row else ""
 
 
+def name_parts(rows: list[Row]) -> list[Row]:
+    """Rows with the task behind the model's name, if they are of several tasks."""
+    if len({row["task"] for row in rows}) < 2:
+        return rows
+    return [{**row, "model": f"{row['model']}: {row['task']}"} for row in rows]
+
+
 def format_medians(rows: list[Row]) -> str:
-    """A table of the median exact match by length over checkpoints that differ in their seed."""
+    """A table of the median exact match by length over checkpoints that differ in their seed, for each task."""
+    tasks = group_by(rows, itemgetter("task"))
+    return "\n\n".join([*(f"{task}\n" * (len(tasks) > 1) + _format_medians(own) for task, own in tasks.items())])
+
+
+def _format_medians(rows: list[Row]) -> str:
     lines = ["size         median exact match  95% interval of the median  checkpoints"]
     for length, own in group_by(rows, describe_length).items():
         values = [row["exact_match"] for row in own]
@@ -141,6 +154,7 @@ def format_medians(rows: list[Row]) -> str:
 
 def format_places(rows: list[Row]) -> str:
     """A table of the accuracy of every output place, a line for each model and size, the last place of the answer first."""
+    rows = name_parts(rows)
     width = max(len("model"), *(len(row["model"]) for row in rows))
     lines = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last place first"]
     for (model, size), own in group_by(rows, lambda row: (row["model"], describe_length(row))).items():
@@ -163,6 +177,7 @@ def format_position_maps(rows: list[Row]) -> str:
 
 def format_attention(rows: list[Row]) -> str:
     """A table of the attention of every layer and head, by the difference of ids."""
+    rows = name_parts(rows)
     width = max(len("model"), *(len(row["model"]) for row in rows))
     lines = [f"{'model':<{width}}  layer  head" + "".join(f"  {kind.replace('_', ' '):>8}" for kind in ATTENTION_KINDS)]
     for row in rows:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from longhand.data import Task
 from longhand.data.checks import check_integer
 from longhand.data.memory import INPUT_BYTES, PROBLEM_BYTES, check_memory
 from longhand.hub_cards.runs.arguments import Run
@@ -42,13 +43,14 @@ def _count_parameters(run: Run, layers: int) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def check_training(run: Run, model: PreTrainedModel, longest: dict[str, Any]) -> None:
+def check_training(run: Run, model: PreTrainedModel, part: Task, longest: dict[str, Any]) -> None:
     """Raise ValueError if a batch of training or validation, of the longest problems, does not fit into memory.
 
     Args:
+        part: of the run's task.
         longest: a batch of one problem, as large as a trained one can be.
     """
-    training, data, family, tested = run.training, run.data, run.task.family, run.task.for_evaluation
+    training, data, family, tested = run.training, run.data, part.family, part.for_evaluation
     tokens, kept = batch_shape(longest)
     drawn = training.batch_size * tokens * (PROBLEM_BYTES + INPUT_BYTES)
     what = f"batches of {training.batch_size:,} problems of up to {tokens:,} tokens (max_length {data.max_length:,})"

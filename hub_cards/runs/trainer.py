@@ -10,8 +10,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, make_generator
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, covering
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, coverings
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.console import one_line
@@ -42,7 +42,7 @@ class BatchTrainer(Trainer):
     """
 
     model: Any
-    sizes_for_best: list[int]
+    sizes_for_best: list[str]
     """The validated sizes that choose the best checkpoint."""
 
     def evaluate(self, eval_dataset=None, *args, **kwargs):
@@ -112,11 +112,11 @@ def _only(items: list) -> dict:
 class ProgressLines(ProgressCallback):
     """A progress bar, and above it one line for each validation of all lengths."""
 
-    def __init__(self, lengths: list[int]):
+    def __init__(self, sizes: list[str]):
         super().__init__()
-        self.lengths = lengths
+        self.sizes = sizes
         self.loss: float | None = None
-        self.exact_match: dict[int, float] = {}
+        self.exact_match: dict[str, float] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
         # A bar redraws itself, which suits terminals. A log gets the lines alone.
@@ -129,12 +129,12 @@ class ProgressLines(ProgressCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.loss = logs.get("loss", self.loss)
-        for length in self.lengths:
-            if (value := logs.get(f"eval_{length}_exact_match")) is not None:
-                self.exact_match[length] = value
-        if len(self.exact_match) == len(self.lengths):
+        for size in self.sizes:
+            if (value := logs.get(f"eval_{size}_exact_match")) is not None:
+                self.exact_match[size] = value
+        if len(self.exact_match) == len(self.sizes):
             if state.is_world_process_zero and self.training_bar is not None:
-                accuracy = "  ".join(f"{length}: {value:.3f}" for length, value in self.exact_match.items())
+                accuracy = "  ".join(f"{size}: {value:.3f}" for size, value in self.exact_match.items())
                 loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
                 self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
             self.exact_match = {}
@@ -150,7 +150,7 @@ class UntilCertified(TrainerCallback):
     def __init__(self, run: Run, model: Any, batches: Any):
         self.task, self.ratio, self.batches = run.task, run.training.certified_ratio, batches
         try:
-            covering(model, self.task)
+            coverings(model, self.task)
         except CannotCertify as error:
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 
@@ -174,6 +174,8 @@ class UntilCertified(TrainerCallback):
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
                 f"smallest margin {check.margin:.3f}{ratio}"
             )
+            for part, own in check.parts.items():
+                tqdm.write(f"{'':13}{part:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
         if self.reached(check):
             control.should_training_stop = True
 
@@ -188,7 +190,8 @@ def make_trainer(run: Run) -> BatchTrainer:
     check_model(run)
     batches = _training_batches(run)
     # Lengths that the task does not train raise here, before any file is written.
-    task.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
+    for part in task.parts:
+        part.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
     set_seed(training.seed)
     model = task.family.model_class(run.config)
     _check_room(run, model)
@@ -210,10 +213,11 @@ def make_trainer(run: Run) -> BatchTrainer:
         preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length]
-    trainer.sizes_for_best = beyond or data.validation_lengths
+    trainer.sizes_for_best = [size for length in beyond or data.validation_lengths for size in _validated(task, length)]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ProgressLines(sorted(set(data.validation_lengths))))
+    lengths = sorted(set(data.validation_lengths))
+    trainer.add_callback(ProgressLines([size for length in lengths for size in _validated(task, length)]))
     if until_certified:
         trainer.add_callback(until_certified)
     try:
@@ -237,13 +241,21 @@ def _training_batches(run: Run) -> FreshBatches | FixedBatches:
 
 
 def _validation_batches(run: Run, samples: int) -> dict[str, EvaluationBatches]:
-    """Return one batch of problems for each validated length, by the length."""
+    """Return one batch of problems for each validated size, by its name in metrics."""
     task, seed = run.task.for_evaluation, run.training.data_seed
     options = {"collator": task.family.collator(run.config), **_share(run)}
     return {
-        str(length): EvaluationBatches(task, task.operand_lengths(length), samples, seed, "validation", samples, **options)
+        size: EvaluationBatches(part, part.operand_lengths(length), samples, seed, "validation", samples, **options)
         for length in run.data.validation_lengths
+        for size, part in _validated(task, length).items()
     }
+
+
+def _validated(task: Task, length: int) -> dict[str, Task]:
+    """Return the parts of a task by the names of one length of theirs in metrics."""
+    if len(task.parts) == 1:
+        return {str(length): task}
+    return {f"{part.name}_{length}": part for part in task.parts}
 
 
 def _share(run: Run) -> dict[str, int]:
@@ -253,15 +265,17 @@ def _share(run: Run) -> dict[str, int]:
 
 def _check_room(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
-    data, task, tested = run.data, run.task, run.task.for_evaluation
-    check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
-    lengths = [tested.operand_lengths(length) for length in data.test_lengths]
-    check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
-    longest = task.operand_lengths(data.max_length)
-    check_lengths(model, task.widest, [longest], arguments="max_length")
-    # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-    largest = EvaluationBatches(task.widest, longest, 1, run.training.data_seed, "train", 1, collator=run.training_collator)
-    check_training(run, model, largest[0])
+    data = run.data
+    for tested in run.task.for_evaluation.parts:
+        check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
+        lengths = [tested.operand_lengths(length) for length in data.test_lengths]
+        check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
+    for part in run.task.parts:
+        longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
+        check_lengths(model, part.widest, [longest], arguments="max_length")
+        # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
+        largest = EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)
+        check_training(run, model, part, largest[0])
 
 
 def _mean_matches(prediction) -> dict[str, float]:

@@ -1,0 +1,108 @@
+"""Tasks made of other tasks: one model learns them all, and each is validated, tested and certified by itself."""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.lengths import rows_of_groups
+from longhand.data.tasks.task import Task
+from longhand.modeling.prompt_formats import PromptFormats
+
+
+@dataclass(frozen=True)
+class CompositeTask(Task):
+    """Base of the tasks of several kinds of problems, whose prompts tell which kind a problem is of.
+
+    A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). Its fields are handed on
+    to the members that have fields of these names; members' other fields have their defaults. Every batch of training holds
+    problems of one task. All else is done part by part: `Task.parts`.
+
+    Attributes:
+        members: classes of the tasks, of one family.
+        trained: how often each is trained, in proportion. Subclasses of a member may draw its problems in other ways.
+        coupling: name of the coupling rule.
+    """
+
+    members: ClassVar[tuple[type[DecoderTask], ...]]
+    trained: ClassVar[dict[type[DecoderTask], float]]
+    coupling: ClassVar[str]
+
+    def __post_init__(self):
+        super().__post_init__()
+        # Every part checks its own fields.
+        ends = {(part.family, part.end_token) for part in self.parts}
+        if len(ends) > 1:
+            raise ValueError(f"the parts of the task {self.name!r} must have one family and one end token, got {ends}")
+
+    @property
+    def parts(self) -> tuple[DecoderTask, ...]:
+        return tuple(map(self._make, self.members))
+
+    def _make(self, member: type[DecoderTask]) -> DecoderTask:
+        """The task of a class, with the fields that it has too."""
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        return member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
+
+    def choose_tasks(self, generator, count):
+        kinds, shares = zip(*self.trained.items(), strict=True)
+        chosen = generator.choice(len(kinds), size=count, p=np.array(shares) / sum(shares))
+        return [(self._make(kinds[place]), rows) for place, rows in rows_of_groups(chosen)]
+
+    def part_of(self, question):
+        # A task of strings has no sign.
+        signs = {part: getattr(part, "sign", "") for part in self.parts}
+        fitting = [part for part, sign in signs.items() if sign and sign in question]
+        fitting = fitting or [part for part, sign in signs.items() if not sign]
+        if len(fitting) == 1:
+            return fitting[0]
+        examples = " or ".join(repr(part.example_question) for part in self.parts)
+        raise ValueError(f"the question {question!r} is not one that the task {self.name!r} answers, such as {examples}")
+
+    @property
+    def couplings(self) -> tuple[str, ...]:
+        return (self.coupling,)
+
+    @property
+    def vocab_size(self) -> int:
+        return max(part.vocab_size for part in self.parts)
+
+    @property
+    def end_token(self) -> int:
+        return self.parts[0].end_token
+
+    @property
+    def most_digits(self) -> int:  # type: ignore[override]
+        return min(part.most_digits for part in self.parts)
+
+    @property
+    def prompt_format(self):
+        return PromptFormats(formats=[part.prompt_format for part in self.parts])
+
+    @property
+    def example_question(self) -> str:
+        return self.parts[0].example_question
+
+    @property
+    def every_problem(self) -> str:  # type: ignore[override]
+        return "; ".join(f"{part.name}: {part.every_problem}" for part in self.parts)
+
+    def prompt(self, question):
+        return self.part_of(question).prompt(question)
+
+    @property
+    def reader(self):
+        return self._by_part("has no reader of its own")
+
+    def examples(self, generator, lengths, split):
+        return self._by_part("draws no problems of its own")
+
+    def operand_lengths(self, length, other=None):
+        return self._by_part("has no sizes of its own")
+
+    def sample_lengths(self, generator, count, min_length, max_length):
+        return self._by_part("draws no problems of its own")
+
+    def _by_part(self, reason: str):
+        raise ValueError(f"the task {self.name!r} {reason}: choose one of {', '.join(part.name for part in self.parts)}")

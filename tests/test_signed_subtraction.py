@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+import torch
+
+from longhand.data import SPLITS, SignedSubtraction, make_generator
+from longhand.hub_cards.runs.reading import is_lenient_match
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.vocabulary import PAD, decode
+
+TASK = SignedSubtraction()
+RULE = COUPLING_RULES[TASK.coupling]
+
+
+def expected_text(first, second, width):
+    """The text of a problem, made of Python integers."""
+    difference = str((first - second) % 10**width).zfill(width)[::-1]
+    missing = f"-{str(second - first).zfill(width)[::-1]}" if first < second else ""
+    return f"${str(first).zfill(width)}-{str(second).zfill(width)}={difference}{missing}$"
+
+
+def to_digits(pairs, width):
+    digits = [[[int(digit) for digit in str(number).zfill(width)[::-1]] for number in pair] for pair in pairs]
+    return np.array(digits, dtype=np.uint8), np.full((len(pairs), 2), width)
+
+
+def drawn_pairs(width, count):
+    """Pairs of numbers of up to `width` digits: uniform, equal, next to each other, full of zeros and nines."""
+    generator = make_generator("pairs", width)
+    digits = generator.integers(0, 10, size=(count, 2, width))
+    often = generator.choice([0, 9], size=digits.shape)
+    digits = np.where(generator.random(digits.shape) < generator.choice([0, 0.8], size=(count, 1, 1)), often, digits)
+    first, second = ([int("".join(map(str, row))) for row in digits[:, operand].tolist()] for operand in (0, 1))
+    steps = generator.integers(0, 3, count).tolist()
+    near = [min(number + step, 10**width - 1) for number, step in zip(first, steps, strict=True)]
+    return [*zip(first, second, strict=True), *zip(first, near, strict=True), *zip(near, first, strict=True), (0, 0)]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 40])
+def test_text_of_every_problem_is_the_difference_and_what_is_missing_if_it_is_negative(width):
+    pairs = drawn_pairs(width, 100)
+    examples = TASK.format(*to_digits(pairs, width))
+    for (first, second), row, query in zip(pairs, examples.tokens, examples.query_lengths, strict=True):
+        text = decode(row)
+        assert text == expected_text(first, second, width)
+        assert TASK.reader.read(text[query:-1]) == str(first - second)
+
+
+def test_lengths_are_independent_and_either_number_may_be_the_larger():
+    generator = make_generator(0)
+    lengths = TASK.group_lengths(generator, np.array([3, 1]), 3000, 1)
+    assert {tuple(pair) for pair in lengths.tolist()} == {(3, 1), (3, 2), (3, 3), (1, 3), (2, 3)}
+    examples = TASK.examples(generator, lengths, "train")
+    negative = np.mean(["-" in decode(row).partition("=")[2] for row in examples.tokens])
+    assert 0.4 < negative < 0.6 and not examples.same_layout
+
+
+def test_splits_share_no_short_problem():
+    drawn = []
+    for split in SPLITS:
+        digits = TASK.draw(make_generator(split), np.full((2000, 2), 2), split)
+        drawn.append({row.tobytes() for row in digits})
+    assert not (drawn[0] & drawn[1] or drawn[0] & drawn[2] or drawn[1] & drawn[2])
+
+
+def neighbourhoods(examples):
+    """What every token of responses sees, by the pair map of the planned ids, with what is right next."""
+    found = set()
+    tokens = torch.from_numpy(examples.tokens).long()
+    ids = RULE.plan(tokens[:1], tokens.shape[1]).position_ids
+    relations = coupled_pair_map(ids, ids, RULE.relations, windowed=True)[0].tolist()
+    for row in examples.tokens.tolist():
+        for query in range(int(examples.query_lengths[0]) - 1, len(row) - 1):
+            if row[query + 1] == PAD:
+                break
+            keys = [(relations[query][key], row[key]) for key in range(1, query + 1) if relations[query][key] >= 0]
+            assert relations[query][0] == len(RULE.relations) and len(dict(keys)) == len(keys)
+            found.add((row[query], tuple(sorted(keys)), row[query + 1]))
+    return found
+
+
+def test_listed_neighbourhoods_are_exactly_those_that_occur():
+    covering, listed = TASK.covering(RULE.relations, 1), []
+    for tokens, keys, relations, right in covering.batches:
+        slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
+        listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
+    assert len({row[:2] for row in listed}) == len(listed) == covering.count
+    every = np.indices((100, 100)).reshape(2, -1).T.tolist()
+    occurring = neighbourhoods(TASK.format(*to_digits(every, 2)))
+    occurring |= neighbourhoods(TASK.format(*to_digits([(a, b) for a in range(10) for b in range(10)], 1)))
+    # Any two columns above a column that is borrowed from or not, below a column of any kind.
+    occurring |= neighbourhoods(TASK.format(*to_digits([(10 * a + low, 10 * b + 5) for a, b in every for low in (0, 9)], 4)))
+    for width in (3, 9, 30):
+        occurring |= neighbourhoods(TASK.format(*to_digits(drawn_pairs(width, 100), width)))
+    assert occurring == set(listed)
+
+
+@pytest.mark.parametrize(("window", "layers"), [((0, 1), 1), (RULE.relations[:-1], 1), (RULE.relations, 2)])
+def test_other_windows_and_more_layers_are_refused(window, layers):
+    with pytest.raises(ValueError, match="worked out for one layer and the window of the coupling rule"):
+        TASK.covering(window, layers)
+
+
+def test_a_row_ends_where_it_is_planned_to_end():
+    tokens = torch.from_numpy(TASK.format(*to_digits([(49, 653)], 3)).tokens).long()
+    plan = RULE.plan(tokens, tokens.shape[1])
+    assert tokens.shape[1] - 9 == plan.response_length == 8
+    assert (plan.position_ids[0, :, 1:-1] > 0).all() and (plan.position_ids[0, :, -1] == 0).all()
+
+
+@pytest.mark.parametrize("question", ["49", "49-", "49--653", "-49-653", "49-653-1", "4.9-1", "49+653"])
+def test_malformed_questions_are_refused(question):
+    with pytest.raises(ValueError, match="is not a subtraction such as '49-653'"):
+        TASK.prompt(question)
+
+
+@pytest.mark.parametrize("written", ["-1604", "-1,604", "49-1653=-1604", "-1604, and 1-2=-1"])
+def test_a_negative_answer_of_a_language_model_is_read(written):
+    assert is_lenient_match(written, "-1604") and not is_lenient_match(written.replace("-", ""), "-1604")
+
+
+def test_work_is_shown_as_on_paper():
+    assert TASK.show_work("49-653", "693-406") == "    49\n-  653\n------\n   396\n- 1000\n------\n  -604"
+    assert TASK.show_work("653-049", "406") == " 653\n- 49\n----\n 604"

@@ -1,0 +1,364 @@
+"""The verifier of certificates, numpy alone: it agrees with the package, and refuses what the package refuses."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_certificates import change_json, load, swap_digits, untrained
+from test_rounding import LARGE, make_model, permuted
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.data import (
+    Addition,
+    AdditionScratchpad,
+    Copy,
+    Minesweeper,
+    MultiOperandAddition,
+    Multiplication,
+    MultiplicationScratchpad,
+    Parity,
+    Reverse,
+    Subtraction,
+)
+from longhand.data.certificates import certify, covering, verify_certificate
+from longhand.data.certificates.check import _predictions, _Rounding, neighbourhood_predictions
+from longhand.data.certificates.decoder_rounding import DecoderRounding
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.certificates.verify_certificate import (
+    Network,
+    Refused,
+    find_task,
+    list_neighbourhoods,
+    read_checkpoint,
+    verify,
+)
+from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.runs.certificates import VERIFIER, hash_files
+from longhand.modeling.neighbourhoods import Neighbourhoods
+from longhand.modeling.pair_maps import Neighbours
+from longhand.modeling.vocabulary import BOS
+
+BLOCKED = ("torch", "transformers", "safetensors", "tokenizers", "longhand", "yaml")
+
+FORMATS = [
+    *(
+        Addition(),
+        Addition(order="all_reversed", separate_eos=True),
+        MultiOperandAddition(operands=2),
+        Subtraction(),
+        Copy(),
+    ),
+    *(Reverse(separate_eos=True), Parity(), Minesweeper(), AdditionScratchpad(), Multiplication(multiplier_length=1)),
+    pytest.param(MultiOperandAddition(), marks=pytest.mark.slow),
+    pytest.param(MultiplicationScratchpad(), marks=pytest.mark.slow),
+]
+every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: f"{task.name} {task.describe()}"[:60])
+
+
+def model_of(task, **options):
+    return untrained(
+        task, coupling=task.couplings[-1 if task.name == "multiplication" else 0], eos_token_id=task.end_token, **options
+    )
+
+
+def listed_by_package(task) -> set[bytes]:
+    """The neighbourhoods of the package's covering, each with what is right next, in the form of `list_neighbourhoods`."""
+    model, found = model_of(task), set()
+    covered = covering(model, task)
+    listed = isinstance(covered, CoveringNeighbourhoods)
+    for batch in neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches):
+        rounding = _Rounding(model)
+        rounding.add(batch)
+        rows = np.concatenate(rounding.rows)
+        keys, relations = np.split(rows[:, 2:], 2, axis=1)
+        codes = np.sort(np.where(relations >= 0, 32 * (relations + 1) + keys, 0), axis=1)
+        found |= {row[row > 0].tobytes() for row in np.unique(np.concatenate([rows[:, :2] + 1, codes], axis=1), axis=0)}
+    return found
+
+
+@every_format
+def test_both_list_the_same_neighbourhoods(task):
+    rows = list_neighbourhoods(find_task(task.describe())).astype(np.int32)
+    rows[:, :2] += 1
+    mine = {row[row > 0].tobytes() for row in rows}
+    assert len(mine) == len(rows)
+    assert mine == listed_by_package(task)
+
+
+def network_of(model) -> Network:
+    weights = {
+        name.removeprefix("model.layers.0.").removesuffix(".weight"): weight.double().numpy()
+        for name, weight in model.state_dict().items()
+    }
+    return Network(weights, model.config.to_dict())
+
+
+def some_rows(task, count: int = 300) -> np.ndarray:
+    rows = list_neighbourhoods(find_task(task.describe()))
+    return rows[np.random.default_rng(0).permutation(len(rows))[:count]]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("tied", [False, True])
+@every_format
+def test_both_find_the_same_leads(task, tied):
+    model, rows = model_of(task, tie_word_embeddings=tied), some_rows(task)
+    leads, bounds = network_of(model).leads_and_bounds(rows)
+    own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
+    neighbourhoods = Neighbourhoods(own[:, 0], codes % 32, (codes // 32 - 1).int(), index=own)
+    expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(21), [neighbourhoods], right[:, 0])
+    np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
+    assert np.isfinite(bounds).mean() > 0.9 and bound.isfinite().double().mean() > 0.9
+
+
+@torch.inference_mode()
+def test_no_order_of_summation_moves_a_lead_beyond_its_bound():
+    model, rows = make_model(), some_rows(Addition(), 500)
+    leads, bounds = network_of(model).leads_and_bounds(rows)
+    right, codes = torch.from_numpy(rows[:, 1].astype(np.int64)), torch.from_numpy(rows[:, 2:].astype(np.int64))
+    count, slots = codes.shape
+    tokens = torch.cat([torch.full((count, 1), BOS), codes % 32, torch.from_numpy(rows[:, :1].astype(np.int64))], dim=1)
+    columns, relations = (torch.full((count, slots + 2, slots), -1) for _ in range(2))
+    columns[:, -1], relations[:, -1] = torch.where(codes > 0, torch.arange(1, slots + 1), -1), codes // 32 - 1
+    columns[:, :-1, 0], relations[:, :-1, 0] = 0, 2
+    inputs = {"neighbours": Neighbours(columns, relations.int()), "position_ids": torch.zeros(1, 1, slots + 2).long()}
+    largest = 0.0
+    for seed in range(8):
+        logits = permuted(model, seed)(tokens, **inputs, logits_to_keep=1).logits[:, 0].double()
+        computed = (logits.gather(1, right[:, None]) - logits).numpy()
+        moved = np.abs(computed - leads)[np.isfinite(leads)]
+        assert (moved <= bounds[np.isfinite(leads)]).all()
+        largest = max(largest, (moved / bounds[np.isfinite(leads)]).max())
+    assert largest > 1e-4
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory) -> Path:
+    """A certified model that is checked in a moment."""
+    folder = tmp_path_factory.mktemp("runs") / "copy"
+    train.main(["copy", "--test_lengths", "10", "--test_samples", "5", "--output_dir", str(folder)])
+    return folder
+
+
+@pytest.fixture
+def copy(copier, tmp_path) -> Path:
+    """A copy of the folder, without results, which are of these weights alone."""
+    folder = Path(shutil.copytree(copier, tmp_path / "copy", ignore=shutil.ignore_patterns("best", "results.jsonl")))
+    read_checkpoint(folder)
+    return folder
+
+
+def run_alone(folder) -> subprocess.CompletedProcess:
+    """Run the copy beside a checkpoint where numpy is all that is installed."""
+    script = f"import runpy, sys; sys.modules |= dict.fromkeys({BLOCKED}); sys.argv = ['verify', '.']; "
+    script += "runpy.run_path('verify_certificate.py', run_name='__main__')"
+    return subprocess.run([sys.executable, "-I", "-c", script], cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["main_job", "copier"])
+def test_a_certified_run_is_verified_by_the_file_beside_it_with_numpy_alone(job, request):
+    folder = request.getfixturevalue(job)
+    done = run_alone(folder)
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert done.returncode == 0 and done.stderr == ""
+    assert f"VERIFIED. {certificate['statement']}" in done.stdout
+    assert f"neighbourhoods  {certificate['neighbourhoods']:,}" in done.stdout
+    for name, digest in certificate["files"].items():
+        assert f"{digest}  {name}" in done.stdout
+    assert VERIFIER.name not in certificate["files"]
+    assert f"`python {VERIFIER.name} .`" in (folder / "README.md").read_text()
+
+
+def forge(folder: Path) -> None:
+    """Make a certificate name the files as they are."""
+    change_json(folder / "certificate.json", files=hash_files(folder))
+
+
+def refused_by_both(folder: Path) -> str:
+    """What the verifier says; the package does not certify the folder either."""
+    done = run_alone(folder)
+    assert done.returncode == 1 and done.stderr.startswith("REFUSED: ") and done.stderr.count("\n") == 1
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", "--output_dir", str(folder.parent / "out")])
+    assert stop.value.code in (1, 2)
+    return done.stderr
+
+
+def in_tensor(folder: Path, seed: int) -> None:
+    """Add noise, three times as large as the weights are, to one tensor; or put one nan in it."""
+    weights = load_file(folder / "model.safetensors")
+    names = [name for name, weight in sorted(weights.items()) if weight.ndim > 1]
+    name, generator = names[seed % len(names)], torch.Generator().manual_seed(seed)
+    noise = 3 * weights[name].std() * torch.randn(weights[name].shape, generator=generator)
+    if seed >= len(names):
+        noise.view(-1)[int(torch.randint(noise.numel(), (1,), generator=generator))] = math.nan
+    weights[name] += noise
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def drop_tensor(folder: Path, seed: int) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights[sorted(weights)[seed % len(weights)]]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+CONFIGS = [
+    {"num_attention_heads": 1, "head_dim": 32}, {"norm_placement": "post"}, {"eos_token_id": 18}, {"windowed": False},
+    {"coupling": "reverse"}, {"norm_eps": 1e3}, {"vocab_size": 22},
+]  # fmt: skip
+GENERATIONS = [{"suppress_tokens": [7]}, {"repetition_penalty": 5.0}, {"max_new_tokens": 3}, {"num_beams": 2}]
+
+
+def in_file(name: str, **changes):
+    return lambda folder: change_json(folder / name, **changes)
+
+
+DAMAGES = [
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(12)),
+    lambda folder: drop_tensor(folder, 3),
+    *(in_file("config.json", **changes) for changes in CONFIGS),
+    *(in_file("generation_config.json", **changes) for changes in GENERATIONS),
+    swap_digits,
+    in_file("tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(len(DAMAGES)))
+def test_a_damaged_checkpoint_is_refused_by_both_even_if_its_certificate_names_the_damaged_files(place, copy):
+    DAMAGES[place](copy)
+    forge(copy)
+    refused_by_both(copy)
+
+
+@torch.no_grad()
+@pytest.mark.slow
+def test_weights_that_only_some_orders_get_right_are_refused_by_both(copy):
+    """Two hidden units with equal activations, read with weights 2^24 and -2^24; see test_rounding.py."""
+    model = load(copy)
+    mlp = model.model.layers[0].mlp
+    first, second = mlp.down_proj.weight.norm(dim=0).argsort()[:2].tolist()
+    mlp.down_proj.weight[:, [first, second]] = 0.0
+    for weight in (mlp.up_proj.weight, mlp.gate_proj.weight):
+        weight[second] = weight[first]
+    for size in (0.0, LARGE):
+        mlp.down_proj.weight[:, first], mlp.down_proj.weight[:, second] = size, -size
+        model.save_pretrained(copy)
+        forge(copy)
+        if size:
+            assert "the smallest ratio of a lead and its bound is" in refused_by_both(copy)
+        else:
+            change_json(copy / "certificate.json", margin=certify(model, Copy()).margin)
+            verify(copy)
+
+
+REFUSALS = {
+    "certificate of others": (
+        lambda folder: change_json(folder / "config.json", use_cache=True),
+        "config.json has not the SHA",
+    ),
+    "new file": (lambda folder: (folder / "added_tokens.json").write_text("{}"), "added_tokens.json is not among the files"),
+    "missing file": (lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json is missing"),
+    "statement": (in_file("certificate.json", statement="All."), "statement 'All.' is none for which"),
+    "margin": (in_file("certificate.json", margin=99.0), "margin 99.0"),
+    "not certified": (in_file("certificate.json", certified=False), "certified is not true"),
+    "another task": (
+        in_file("certificate.json", task={"task": "sort", "separate_eos": False}),
+        "the task 'sort' is not known",
+    ),
+    "files": (in_file("certificate.json", files=["config.json"]), "files names no files"),
+    "key twice": (lambda folder: double_key(folder / "config.json"), "config.json: a key stands twice"),
+}
+FORGED = {
+    "unknown key": (in_file("config.json", sparse=True), "config.json: sparse True is not known here"),
+    "unknown setting": (in_file("generation_config.json", top_k=1), "generation_config.json: top_k 1 is not known here"),
+    "unknown value": (in_file("config.json", hidden_act="gelu"), "config.json: hidden_act 'gelu' is none for which"),
+    "true for one": (in_file("config.json", num_hidden_layers=True), "num_hidden_layers True"),
+    "prompts": (in_file("config.json", prompt_format={}), "prompt_format: pattern is missing"),
+    "classes": (in_file("config.json", auto_map={"AutoModel": "other.Model"}), "auto_map"),
+    "tensor": (lambda folder: add_tensor(folder), "the tensor extra is not known here"),
+    "cut off": (lambda folder: cut(folder / "model.safetensors"), "model.safetensors"),
+}
+
+
+def double_key(file: Path) -> None:
+    file.write_text(file.read_text().replace("{", '{"use_cache": false,', 1))
+    forge(file.parent)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-4])
+
+
+def add_tensor(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors") | {"extra": torch.zeros(2)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(("change", "expected"), REFUSALS.values(), ids=REFUSALS)
+def test_what_a_certificate_does_not_say_is_refused_by_name(change, expected, copy):
+    change(copy)
+    with pytest.raises(Refused, match=expected):
+        verify(copy)
+
+
+@pytest.mark.parametrize(("change", "expected"), FORGED.values(), ids=FORGED)
+def test_what_the_verifier_does_not_know_is_refused_by_name(change, expected, copy):
+    change(copy)
+    forge(copy)
+    with pytest.raises(Refused, match=expected):
+        read_checkpoint(copy)
+
+
+def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copy, capsys):
+    """Another activation is certified by the package, and not known to the verifier."""
+    task, model = Copy(), load(copy)
+    model.config.hidden_act = "gelu"
+    certificate = certify(model, task)
+    assert certificate.certified
+    model.save_pretrained(copy)
+    evaluation.main([str(copy), "--certify", "--output_dir", str(copy.parent / "out")])
+    assert "verify_certificate.py does not know it: config.json: hidden_act 'gelu'" in capsys.readouterr().out
+    assert not (copy / VERIFIER.name).exists()
+    assert VERIFIER.name not in render_model_card(copy)
+    with suppress(KeyError):
+        del model_files(copy, "user/copier")[VERIFIER.name]
+        raise AssertionError("the verifier was published")
+
+
+def test_a_push_publishes_the_verifier_of_this_package_whatever_the_copy_says(copy):
+    (copy / VERIFIER.name).write_text("print('VERIFIED.')")
+    assert model_files(copy, "user/copier")[VERIFIER.name] == VERIFIER
+
+
+@pytest.mark.parametrize("folder", ["missing", "."])
+def test_a_folder_without_a_certificate_is_refused_in_one_line(folder, tmp_path):
+    done = subprocess.run([sys.executable, "-I", VERIFIER, folder], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("REFUSED: ") and done.stderr.count("\n") == 1
+
+
+def test_limits_are_those_of_the_package():
+    from test_certificates import certifiable
+
+    from longhand.data.certificates.certificate import _conclude
+    from longhand.data.certificates.check import Check
+
+    compared = 0
+    for task, rule in certifiable():
+        mine = find_task(task.describe())
+        if mine.coupling == rule:
+            limits = _conclude(Check(wrong=1), untrained(task, coupling=rule), task).limits
+            assert limits == {"position_ids": mine.largest_id, "tokens": verify_certificate.MOST_TOKENS}
+            compared += 1
+    assert compared == len({mine for mine in verify_certificate.TASKS}) + 1
