@@ -5,7 +5,7 @@ The datasets here are indexed by batch. Every process makes the whole global bat
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
-
-if TYPE_CHECKING:
-    from longhand.data.tasks.decoder_task import DecoderTask
 
 
 def check_problems(count: int, tokens: int, smaller: str) -> None:
@@ -109,8 +106,7 @@ class FreshBatches(Batches):
         digits, _ = self._practice[generator.integers(len(self._practice))]
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
-        # Only decoders' problems are checked, and so practised.
-        task = cast("DecoderTask", self.task)
+        task = self.task
         digits = task.vary(generator, digits[rows], self.max_length)
         lengths = np.full(digits.shape[:2], digits.shape[2])
         drawn = task.drawn_lengths(digits, lengths)
@@ -119,7 +115,7 @@ class FreshBatches(Batches):
         if len(trained) == 0:
             return None
         trained = np.resize(trained, self.batch_size)
-        return task.augment(generator, task.format(digits[trained], lengths[trained]))
+        return task.augment(generator, task.rewrite(generator, digits[trained], lengths[trained]))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)

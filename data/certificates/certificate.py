@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
+from longhand.data.certificates import settling
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
@@ -45,6 +46,9 @@ PROOF = (
     "together, for one problem at a time. It refuses what is larger.",
 )
 """The steps from the check to every length."""
+
+PROVED = "greedy decoding with this model in {dtype} writes exactly the right response and its end token"
+"""What is proved, after "for ..."."""
 
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "rounding": (0.9, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
@@ -142,14 +146,10 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
     certified = check.rounding is not None and check.margin >= ROUNDING_FACTOR * check.rounding
     dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
-    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
-    limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    limits, sizes, proved = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        statement = (
-            f"For {task.every_problem}, up to position ids of {limits['position_ids']:,} and {limits['tokens']:,} tokens, "
-            f"greedy decoding with this model in {dtype} writes exactly the right response and its end token ({described})."
-        )
+        statement = f"For {task.every_problem}, up to {sizes}, {proved.format(dtype=dtype)} ({described})."
     elif check.wrong == 0:
         statement += (
             f" Every prediction is right, but the smallest margin, {check.margin:.3g}, is not {ROUNDING_FACTOR} times the "
@@ -168,20 +168,32 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
     )
 
 
+def _limits(model: CoupledGPTForCausalLM, task: "Task") -> tuple[dict[str, int], str, str]:
+    """The largest sizes that the code takes, the same in words, and what is proved up to them."""
+    if isinstance(covering(model, task), settling.CoveringStates):
+        tokens = settling.MOST_TOKENS
+        return {"tokens": tokens}, f"{tokens:,} tokens", settling.PROVED
+    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
+    limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    return limits, "position ids of {position_ids:,} and {tokens:,} tokens".format(**limits), PROVED
+
+
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
     listed = "In each of these neighbourhoods"
     written = "On each of these problems, written correctly up to each response token,"
+    covered = covering(model, task)
+    settles = isinstance(covered, settling.CoveringStates)
     values = {
-        "coverage": covering(model, task).argument,
+        "coverage": covered.argument,
         "where": listed if check.problems is None else written,
         "margin": check.margin,
         "rounding": check.rounding,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "capacity": COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
+        "capacity": "" if settles else COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
         **limits,
         "factor": check.margin / 2 / check.rounding if check.rounding else math.inf,
     }
-    return [step.format(**values) for step in PROOF]
+    return [step.format(**values) for step in (settling.PROOF if settles else PROOF)]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

@@ -15,6 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
+from longhand.data.certificates.settling import CasePredictions, CaseRounding, CoveringStates, case_predictions
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -79,7 +80,7 @@ class Check:
     neighbourhoods: int | None = None
     rounding: float | None = None
 
-    def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
+    def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> None:
         """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
         target = batch.right.clamp(min=0).unsqueeze(-1)
         others = logits.scatter(-1, target, -torch.inf).amax(-1)
@@ -100,7 +101,7 @@ class Check:
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
-def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods:
+def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods | CoveringStates:
     """The problems or neighbourhoods that a check of the model has to run. None is made yet, so this is cheap.
 
     Raises:
@@ -109,7 +110,7 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     """
     try:
         task.family.check_certifiable(task, model)
-        window, layers = model.model.position_encoding.window, model.config.num_hidden_layers
+        window, layers = task.family.window(model), model.config.num_hidden_layers
         found = task.covering(window, layers)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
@@ -135,17 +136,26 @@ def check_neighbourhoods(
         CannotCertify: as `covering`.
     """
     covered = covering(model, task)
-    listed = isinstance(covered, CoveringNeighbourhoods)
-    batches = neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches)
+    settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
+    batches: Iterator[Predictions | CasePredictions]
+    if settles:
+        batches = case_predictions(model, task)
+    elif listed:
+        batches = neighbourhood_predictions(model, covered.batches)
+    else:
+        batches = _predictions(model, task, covered.batches)
     check = Check()
-    rounding = _Rounding(model, distinct=not listed and model.config.num_hidden_layers == 1) if thorough else None
-    bar = tqdm(total=covered.count, desc="checking", disable=None if progress else True, leave=False)
+    rounding: CaseRounding | _Rounding | None = None
+    if thorough:
+        distinct = not listed and model.config.num_hidden_layers == 1
+        rounding = CaseRounding(model) if settles else _Rounding(model, distinct)
+    bar = tqdm(total=None if settles else covered.count, desc="checking", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
     try:
         with torch.inference_mode(), bar:
             for batch in batches:
-                logits = model(**batch.inputs, use_cache=False).logits[:, : batch.right.shape[1]]
+                logits = batch.logits(model)
                 check.add(batch, logits)
                 if rounding and check.wrong == 0:
                     rounding.add(batch, logits)
@@ -153,7 +163,9 @@ def check_neighbourhoods(
     finally:
         model.train(training)
     if check.wrong == 0:
-        check.neighbourhoods = covered.count if listed else None
+        check.neighbourhoods = check.predictions if listed else None
+        # Problems that show cases are not checked themselves.
+        check.problems = None if settles else check.problems
         if rounding:
             check.neighbourhoods = check.neighbourhoods or len(rounding.known) or None
             check.rounding = rounding.largest
@@ -176,6 +188,15 @@ class Predictions(NamedTuple):
     right: torch.Tensor
     problems: tuple[np.ndarray, np.ndarray] | None
     describe: Callable[[int, int], tuple[str, str | None]]
+
+    def logits(self, model: CoupledGPTForCausalLM) -> torch.Tensor:
+        """The logits (count, predictions, vocabulary)."""
+        return model(**self.inputs, use_cache=False).logits[:, : self.right.shape[1]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is predicted, by its number."""
+        return ALL_TOKENS
 
     @property
     def supervised(self) -> torch.Tensor:
@@ -229,16 +250,16 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         yield Predictions(inputs, torch.from_numpy(pair_map).to(device), right, None, describe)
 
 
-def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
+def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
     right = int(batch.right[row, place])
     instead = int(logits.scatter(0, torch.tensor(right), -torch.inf).argmax())
     problem, prefix = batch.describe(row, place)
     return Failure(
         problem=problem,
         prefix=prefix,
-        right=TOKENS[right],
+        right=batch.names[right],
         # A vocabulary may have more tokens than are known here.
-        instead=ALL_TOKENS[instead] if instead < len(ALL_TOKENS) else TOKENS[UNKNOWN],
+        instead=batch.names[instead] if instead < len(batch.names) else TOKENS[UNKNOWN],
         margin=margin if math.isfinite(margin) else None,
     )
 

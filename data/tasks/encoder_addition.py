@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from longhand.data.certificates.settling import CoveringStates
 from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_cascades
-from longhand.data.digits import add_digits, shift_digits
+from longhand.data.digits import add_digits, count_up, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.prompt_formats import PromptFormat
@@ -51,6 +52,7 @@ class EncoderAddition(EncoderTask):
     name: ClassVar[str] = "encoder_addition"
     operands: ClassVar[int] = 2
     operator: ClassVar[int] = PLUS
+    settling_map: ClassVar[str] = "coupled"
     example_question: ClassVar[str] = "653+49"
     size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
 
@@ -103,6 +105,34 @@ class EncoderAddition(EncoderTask):
 
     def extra_columns(self, digits):
         return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
+
+    def covering(self, window, layers):
+        """All sums of up to two columns, and of three whose ones are 0 + 0 or 9 + 9.
+
+        A 0 at the top of a number is written as padding. So each sum with such zeros stands there again, with a 1 above them.
+        """
+        self.check_window(window, [0, 1])
+        pairs = [count_up(0, 100**width, width, numbers=2) for width in (1, 2)]
+        carried = [np.pad(pairs[1], ((0, 0), (0, 0), (1, 0)), constant_values=ones) for ones in (0, 9)]
+        batches = [*pairs, *carried]
+        for digits in (pairs[1], *carried):
+            for above in ([1, 0], [0, 1], [1, 1]):
+                hidden = digits[(digits[:, :, -1] <= 9 * (1 - np.array(above))).all(1)]
+                batches.append(
+                    np.concatenate([hidden, np.broadcast_to(np.uint8(above), hidden.shape[:2])[..., None]], axis=2)
+                )
+        return CoveringStates(
+            count=sum(map(len, batches)),
+            batches=[(digits, digits.shape[2]) for digits in batches],
+            argument=(
+                "A token at which the sum is read sees itself, the digit of the first number in its column, both digits of the "
+                "column below, and the labels of the second number's. Its ideal label follows from these and from its own right "
+                "label. Replace all columns below by one of 0+0 or 9+9 that passes on the same carry, or by none if there is "
+                "none. Replace the columns above by a 1 above each number that goes on, or by none if neither does; between "
+                "padding and a digit nothing stands above. The case stays the same. Both labels may be known or not, except "
+                "that a known one is never taken back. All sums so made are checked with all these labels."
+            ),
+        )
 
     def needed_field(self, length):
         return length

@@ -5,8 +5,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from longhand.data.certificates.settling import CoveringStates
 from longhand.data.checks import check_integer
-from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
 from longhand.data.tasks.encoder_task import EncoderTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.prompt_formats import PromptFormat
@@ -33,6 +34,7 @@ class EncoderMultiplication(EncoderTask):
     name: ClassVar[str] = "encoder_multiplication"
     operands: ClassVar[int] = 2
     operator: ClassVar[int] = TIMES
+    settling_map: ClassVar[str] = "uniform"
     size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
     in_field: ClassVar[slice] = slice(1, None)
@@ -81,6 +83,28 @@ class EncoderMultiplication(EncoderTask):
             needed = self.needed_field(bound)
             digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
         return digits
+
+    def covering(self, window, layers):
+        """All products of a digit and a number of up to three digits, or of four that begin with 10."""
+        self.check_window(window, [-1, 0])
+        batches = []
+        for width in (1, 2, 3, 4):
+            numbers = count_up(1000 if width == 4 else 0, 1100 if width == 4 else 10**width, width)
+            digits = np.zeros((10, len(numbers), 2, width), dtype=np.uint8)
+            digits[:, :, 0, 0], digits[:, :, 1:] = np.arange(10)[:, None], numbers
+            batches.append(digits.reshape(-1, 2, width))
+        return CoveringStates(
+            count=sum(map(len, batches)),
+            batches=[(digits, digits.shape[2]) for digits in batches],
+            argument=(
+                "A token at which the product is read sees itself, the multiplier, the digit below, and the labels of these two. "
+                "Its ideal label follows from these and from its own right label. Replace all digits below the one below by "
+                "one that passes on the same carry, or by none if there is none: m times 0 to 9 passes on every carry from 0 "
+                "to m - 1. Replace the digits above by a 1 if the own digit is 0, or by none; between padding and a digit "
+                "nothing stands above. The case stays the same. Both labels may be known or not, except that a known one is "
+                "never taken back. All products so made are checked with all these labels."
+            ),
+        )
 
     def needed_field(self, length):
         return length if self.spill else length + self.multiplier_length

@@ -160,6 +160,26 @@ class Task(Lengths, ABC):
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
 
+    def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
+        return lengths
+
+    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
+        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
+
+        Args:
+            digits: (count, operands, width), one group.
+            max_length: longest operand of the variations.
+
+        Returns:
+            Digits (count, operands, width) of operands that are all as long as the digits are wide.
+        """
+        return digits
+
+    @abstractmethod
+    def rewrite(self, generator: np.random.Generator, digits: np.ndarray, lengths: np.ndarray) -> Examples | LabelledTokens:
+        """Solve and write problems of `vary`, for practice."""
+
     @abstractmethod
     def prompt(self, question: str) -> str:
         """The text that a model is given for a question such as `example_question`.
