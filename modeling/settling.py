@@ -8,8 +8,8 @@ yet (`?`). A pass gives a label to a token whose carry is decided by what it see
     pass 2          _ ? 9 9      no carry comes in
     pass 3          _ 3 9 9
 
-So a pass has an exact target for states of any kind, and no gradient need flow from pass to pass. Passes take place at once at
-all tokens; their number grows with the longest run of columns whose carries are not decided by their own digits.
+So a pass has an exact target whatever is known before it, and no gradient need flow from pass to pass. The number of passes
+grows with the longest run of columns whose own digits do not decide their carries.
 """
 
 from collections.abc import Callable, Sequence
@@ -137,8 +137,8 @@ def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
 def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
     """Return what is right after one pass: the label where the carry from the column below is decided, else `NOT_KNOWN`.
 
-    It is decided if there is no column below, if its state is known, or if its digits carry the same whatever is carried into
-    it: at most 1 in a sum, and in a product with the digit m at most m - 1.
+    It is decided if there is no column below, if the label there is known, or if the digits there carry the same whatever is
+    carried into them: at most 1 in a sum, and in a product with the digit m at most m - 1.
 
     Args:
         input_ids: (batch, tokens) of sums, or of products with a multiplier of one digit.
@@ -154,9 +154,7 @@ def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
     is_product = (input_ids == TIMES).any(1)
     in_multiplier = multiplier_places(input_ids, virtual_indices(input_ids)) * is_product.unsqueeze(1)
     if (longest := int(in_multiplier.max())) > 1:
-        raise ValueError(
-            f"an encoder with label_states learns products with a multiplier of one digit, got {longest} digits"
-        )
+        raise ValueError(f"with label_states, a multiplier must have one digit, got {longest}")
     multiplier = (input_ids * in_multiplier).sum(1)[rows]
     first, second = (torch.where(key < 0, 0, digits[key]) for key in (first_below, below))
     total = torch.where(is_product[rows], multiplier * second, first + second)
@@ -171,10 +169,9 @@ def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
 def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor]) -> tuple[Tensor, Tensor]:
     """Make passes until no label changes.
 
-    Each distinct case of a pass is computed once, and only tokens of which something changed are computed again. Time and
-    memory are linear in the number of tokens. A row of n answer tokens has n + 1 passes at most: if each pass makes the lowest
-    label known that is not, n passes suffice and one more changes nothing. The tokens of a row that changes for longer get
-    the label `NOT_KNOWN`, all of them, whatever else the batch holds.
+    Each distinct case of a pass is computed once, and only for tokens of which something has changed. Memory is linear in
+    the number of tokens. A row of n answer tokens has n + 1 passes at most: if each pass makes the lowest unknown label
+    known, n passes suffice and one more changes nothing. If a row changes in all of them, all its labels become `NOT_KNOWN`.
 
     Args:
         input_ids: (batch, tokens).
@@ -187,15 +184,15 @@ def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Te
     states = torch.full_like(tokens, NO_STATE)
     states[answers.places] = NOT_KNOWN
     most_passes = torch.bincount(answers.rows, minlength=len(input_ids)) + 1
-    logits, unsettled = None, torch.zeros_like(most_passes, dtype=torch.bool)
+    unsettled = torch.zeros_like(most_passes, dtype=torch.bool)
+    logits = torch.zeros(len(tokens), len(STATES), device=tokens.device)
+    logits[:, NOT_KNOWN] = 1.0
     active, passes = torch.arange(len(answers.places), device=tokens.device), 0
     while len(active):
         passes += 1
         places = answers.places[active]
         new = _label_distinct(tokens, states, places, answers.keys[active], answers.relations, label)
-        if logits is None:
-            logits = new.new_zeros(len(tokens), new.shape[1])
-            logits[:, NOT_KNOWN] = 1.0
+        logits = logits.to(new.dtype)
         logits[places] = new
         labels = new.argmax(1)
         changed = labels != states[places]

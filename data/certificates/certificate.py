@@ -19,6 +19,7 @@ from longhand.data.certificates.check import Check, Failure, check_neighbourhood
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
+from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
@@ -171,8 +172,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
 def _limits(model: CoupledGPTForCausalLM, task: "Task") -> tuple[dict[str, int], str, str]:
     """The largest sizes that the code takes, the same in words, and what is proved up to them."""
     if isinstance(covering(model, task), settling.CoveringStates):
-        tokens = settling.MOST_TOKENS
-        return {"tokens": tokens}, f"{tokens:,} tokens", settling.PROVED
+        return {"tokens": MOST_SETTLING_TOKENS}, f"{MOST_SETTLING_TOKENS:,} tokens", settling.PROVED
     encoding, levels = model.model.position_encoding, model.config.position_levels or 1
     limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
     return limits, "position ids of {position_ids:,} and {tokens:,} tokens".format(**limits), PROVED

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -137,18 +137,18 @@ def check_neighbourhoods(
     """
     covered = covering(model, task)
     settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
-    batches: Iterator[Predictions | CasePredictions]
+    batches: Iterator[Any]
     if settles:
-        batches = case_predictions(model, task)
+        batches = case_predictions(cast(Any, model), cast(Any, task))
     elif listed:
         batches = neighbourhood_predictions(model, covered.batches)
     else:
         batches = _predictions(model, task, covered.batches)
     check = Check()
-    rounding: CaseRounding | _Rounding | None = None
+    rounding: Any = None
     if thorough:
         distinct = not listed and model.config.num_hidden_layers == 1
-        rounding = CaseRounding(model) if settles else _Rounding(model, distinct)
+        rounding = CaseRounding(cast(Any, model)) if settles else _Rounding(model, distinct)
     bar = tqdm(total=None if settles else covered.count, desc="checking", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
@@ -162,10 +162,11 @@ def check_neighbourhoods(
                 bar.update(len(logits))
     finally:
         model.train(training)
+    if settles:
+        # Problems show cases, and are not checked themselves.
+        check.problems = None
     if check.wrong == 0:
         check.neighbourhoods = check.predictions if listed else None
-        # Problems that show cases are not checked themselves.
-        check.problems = None if settles else check.problems
         if rounding:
             check.neighbourhoods = check.neighbourhoods or len(rounding.known) or None
             check.rounding = rounding.largest

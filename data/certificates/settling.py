@@ -1,15 +1,15 @@
-"""Certificates of encoders that settle (`modeling/settling.py`): an induction over passes takes the place of that over tokens.
+"""Certificates of encoders that settle (`modeling/settling.py`): an induction over passes, not over tokens.
 
-A pass labels a token from what it sees alone, a case: the token and its state, the tokens of its column and of the column
-below, and the state of the column below. Call the exact target of a case ideal (`settling.pass_targets`). If a model gives the
-ideal label in every case that ideal passes can meet, its passes are ideal passes, and these end with the answer.
+A pass labels a token from what it sees, a case: the token and its state, the tokens of its column and of the column below,
+and the state of the column below. The exact target of a case is called ideal (`settling.pass_targets`). A model that gives
+the ideal label in every case that ideal passes meet makes ideal passes, and these end with the answer.
 """
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from longhand.data.collator import IGNORED
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import (
-    MOST_TOKENS,
     NO_STATE,
     Cases,
     cases_at,
@@ -44,23 +43,25 @@ PROVED = (
 """What is proved, after "for ..."."""
 
 PROOF = (
-    "Locality. A token enters the layer as the sum of its embedding and that of its state. The layer's output at a token is a "
-    "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. Relations "
-    "are differences of columns or places, so neither length nor start enters. A key outside the window, text among them, is "
-    "not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of its case.",
-    "Ideal passes. In an ideal pass a label becomes the right one if the carry from the column below is decided, by its digits "
-    "or because its label is known; else it is not known. A label that is known is right and stays: the lower label or the "
-    "digits that decided it stay. The lowest label that is not known becomes known, since the one below is known or there is "
-    "none. So after n passes all n labels are right, and one more changes nothing. No earlier pass changes nothing.",
+    "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
+    "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. "
+    "Relations are differences of columns or places, so neither length nor start enters. Keys outside the window, and "
+    "text, are not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of "
+    "its case.",
+    "Ideal passes. In an ideal pass a label becomes the right one if the carry from the column below is decided, by the "
+    "digits there or because its label is known; else it is not known. A known label is right and stays, since the digits "
+    "or the label that decided it stay. The lowest label that is not known becomes known, since the label below is known "
+    "or there is none. So every pass changes something until all n labels are right, after n passes at most; then none "
+    "does.",
     "Coverage. {coverage}",
     "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. The logits "
-    "of two other forms, all pairs in {dtype} and all pairs in float64, differed from those above by {rounding:.2g} at most. "
-    "This was measured, not bounded: the proof holds for every order of summation that moves no logit by half the margin, "
-    "{factor:,.0f} times the largest difference that was measured.",
-    "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same before a "
-    "pass, every case is one that was checked, so they are the same after it. So they are right in the end. Rows of a batch do "
-    "not see each other, and a row of n labels may have n + 1 passes.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. The "
+    "logits of two other forms, all pairs in {dtype} and all pairs in float64, differed from them by {rounding:.2g} at "
+    "most. This was measured, not bounded: the proof holds for every order of summation that moves no logit by half the "
+    "margin, {factor:,.0f} times the largest difference that was measured.",
+    "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
+    "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
+    "each other, and the code makes n + 1 passes over a row of n labels if it must.",
     "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.",
 )
 """The steps from the check to every length."""
@@ -170,7 +171,7 @@ class CaseRounding:
 
 def case_predictions(model: PairwiseBertForTokenClassification, task: "EncoderTask") -> Iterator[CasePredictions]:
     """The predictions in all cases that ideal passes of a task can meet."""
-    config = model.config
+    config: Any = model.config
     covered = find_cases(task, config.head_maps[0], tuple(config.relation_range), config.max_multiplier_length)
     for first in range(0, len(covered.targets), _CASES):
         yield CasePredictions(task, covered, slice(first, first + _CASES), model.device)
@@ -184,11 +185,11 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
         rule, relation_range, max_multiplier_length: of the model's configuration.
     """
     parts = [
-        _find_cases(task, digits, field_width, known, (rule, relation_range, max_multiplier_length))
+        _cases_of(task, digits, field_width, known, (rule, relation_range, max_multiplier_length))
         for digits, field_width in task.covering(relation_range, 1).batches
         for known in KNOWN
     ]
-    numbers, own, cases, targets, digits, fields, known, columns = zip(*parts, strict=True)
+    numbers, own, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))
     width = max(part.shape[2] for part in digits)
     padded = [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in digits]
     _, first = np.unique(np.concatenate(numbers), return_index=True)
@@ -203,7 +204,7 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
     )
 
 
-def _find_cases(task, digits: np.ndarray, field_width: int, known: tuple[bool, bool], limits) -> tuple:
+def _cases_of(task, digits: np.ndarray, field_width: int, known: tuple[bool, bool], limits) -> tuple:
     """The different cases of problems (count, 2, width): their numbers, then what `CoveredCases` holds."""
     tokens, labels, states = write_states(task, digits, field_width, known)
     places, rows, keys, relations = find_answers(limits[0], tokens, *limits[1:])
@@ -211,8 +212,8 @@ def _find_cases(task, digits: np.ndarray, field_width: int, known: tuple[bool, b
     # An ideal pass never takes a label back.
     met = (flat[places] == NOT_KNOWN) | (targets[places] != NOT_KNOWN)
     places, rows, keys = places[met], rows[met], keys[met]
-    numbers = number_cases(tokens.flatten(), flat, keys) * len(STATES) + targets[places]
-    numbers, first = np.unique(numbers.numpy(), return_index=True)
+    every = number_cases(tokens.flatten(), flat, keys) * len(STATES) + targets[places]
+    numbers, first = np.unique(every.numpy(), return_index=True)
     places, rows, keys = places[first], rows[first], keys[first]
     own = int((keys[0] == places[0]).nonzero())
     cases = cases_at(tokens.flatten(), flat, places, keys, relations)
@@ -230,7 +231,7 @@ def write_states(
         known: whether the labels of even and of odd columns are known.
     """
     examples = task.write(digits, field_width)
-    tokens, labels = (torch.from_numpy(part).long() for part in (examples.tokens, examples.labels))
+    tokens, labels = torch.from_numpy(examples.tokens).long(), torch.from_numpy(examples.labels).long()
     column = torch.arange(tokens.shape[1]).flip(0)
     states = torch.where(torch.tensor(known)[column % 2], labels, NOT_KNOWN)
     return tokens, labels, torch.where(labels == IGNORED, NO_STATE, states)

@@ -72,15 +72,13 @@ class Encoder(Family):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
 
     def check_certifiable(self, task, model):
-        if not model.config.label_states:
+        if not getattr(model.config, "label_states", False):
             raise ValueError(
-                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits the "
-                "cascades of carries: only an encoder with label_states can be certified"
+                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
+                "the cascades of carries; one with label_states has an induction over passes"
             )
         if (rule := model.config.head_maps[0]) != task.settling_map:
-            raise ValueError(
-                f"the cases of the task {task.name!r} are those of the pair map {task.settling_map!r}, not {rule!r}"
-            )
+            raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
 
     def window(self, model):
         return model.config.relation_range

@@ -109,7 +109,7 @@ class EncoderAddition(EncoderTask):
     def covering(self, window, layers):
         """All sums of up to two columns, and of three whose ones are 0 + 0 or 9 + 9.
 
-        A 0 at the top of a number is written as padding. So each sum with such zeros stands there again, with a 1 above them.
+        A 0 at the top of a number is written as padding. So each sum with such zeros comes again with a 1 above them.
         """
         self.check_window(window, [0, 1])
         pairs = [count_up(0, 100**width, width, numbers=2) for width in (1, 2)]
@@ -117,20 +117,19 @@ class EncoderAddition(EncoderTask):
         batches = [*pairs, *carried]
         for digits in (pairs[1], *carried):
             for above in ([1, 0], [0, 1], [1, 1]):
-                hidden = digits[(digits[:, :, -1] <= 9 * (1 - np.array(above))).all(1)]
-                batches.append(
-                    np.concatenate([hidden, np.broadcast_to(np.uint8(above), hidden.shape[:2])[..., None]], axis=2)
-                )
+                padded = digits[(digits[:, :, -1] * np.array(above) == 0).all(1)]
+                top = np.broadcast_to(np.array(above, dtype=np.uint8)[:, None], (len(padded), 2, 1))
+                batches.append(np.concatenate([padded, top], axis=2))
         return CoveringStates(
             count=sum(map(len, batches)),
             batches=[(digits, digits.shape[2]) for digits in batches],
             argument=(
-                "A token at which the sum is read sees itself, the digit of the first number in its column, both digits of the "
-                "column below, and the labels of the second number's. Its ideal label follows from these and from its own right "
-                "label. Replace all columns below by one of 0+0 or 9+9 that passes on the same carry, or by none if there is "
-                "none. Replace the columns above by a 1 above each number that goes on, or by none if neither does; between "
-                "padding and a digit nothing stands above. The case stays the same. Both labels may be known or not, except "
-                "that a known one is never taken back. All sums so made are checked with all these labels."
+                "An answer token sees itself with its label, the first number's digit in its column, and both digits of "
+                "the column below with its label. Replace all columns below these two by one of 0+0 or 9+9 that passes on "
+                "the same carry, or by none if there are none. Above these two, put a 1 on each number that goes on there, "
+                "and remove all else. What the token sees stays the same, and so does what is right. The two labels are "
+                "known or not, in all four ways, except that a known label is never taken back. All such sums, with all "
+                "such labels, are checked."
             ),
         )
 

@@ -97,12 +97,12 @@ class EncoderMultiplication(EncoderTask):
             count=sum(map(len, batches)),
             batches=[(digits, digits.shape[2]) for digits in batches],
             argument=(
-                "A token at which the product is read sees itself, the multiplier, the digit below, and the labels of these two. "
-                "Its ideal label follows from these and from its own right label. Replace all digits below the one below by "
-                "one that passes on the same carry, or by none if there is none: m times 0 to 9 passes on every carry from 0 "
-                "to m - 1. Replace the digits above by a 1 if the own digit is 0, or by none; between padding and a digit "
-                "nothing stands above. The case stays the same. Both labels may be known or not, except that a known one is "
-                "never taken back. All products so made are checked with all these labels."
+                "An answer token sees itself with its label, the token below with its label, and the multiplier m. Replace "
+                "all digits below these two by one that passes on the same carry, or by none if there are none: m times 0 "
+                "to 9 passes on every carry from 0 to m - 1. Above these two, put a 1 if the upper one is 0 and the "
+                "number goes on, and remove all else. What the token sees stays the same, and so does what is right. The "
+                "two labels are known or not, in all four ways, except that a known label is never taken back. All such "
+                "products, with all such labels, are checked."
             ),
         )
 

@@ -32,13 +32,13 @@ class EncoderTask(Task):
 
     Attributes:
         operator: token between the numbers.
-        settling_map: the pair map of the encoders with `label_states` whose cases have been worked out.
+        settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
         in_field: the numbers, of the two, that are padded to a field.
     """
 
     family = ENCODER
     operator: ClassVar[int]
-    settling_map: ClassVar[str]
+    settling_map: ClassVar[str | None] = None
     in_field: ClassVar[slice] = slice(None)
     reader = AnswerReader(padding="_")
 

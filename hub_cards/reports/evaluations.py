@@ -49,5 +49,7 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
     # The last token of a response predicts nothing.
     queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    # Of an encoder, keys may be more than tokens.
+    kinds += ["sink"] * (outputs.attentions[0].shape[-1] - len(kinds))
     mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
     plot_attention(mean, kinds, first_query, file)

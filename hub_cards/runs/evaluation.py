@@ -227,9 +227,16 @@ def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[i
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
-    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row."""
+    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row.
+
+    The vectors of a sink are left out.
+    """
+    config: Any = model.config
     return [
-        {rule.name: rule.weight.detach().float().flatten(1).cpu().numpy() for rule in layer.self_attn.relations}
+        {
+            rule.name: rule.weight.detach()[: config.sink_relation(rule.name)].float().flatten(1).cpu().numpy()
+            for rule in layer.self_attn.relations
+        }
         for layer in model.model.layers
     ]
 
