@@ -300,8 +300,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def find_answers(self, input_ids: Tensor, hidden: Tensor | None = None) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers`."""
-        limits: Any = (self.config.relation_range, self.config.max_multiplier_length)
-        return find_answers(self.config.head_maps[0], input_ids, *limits, hidden)
+        window: Any = self.config.relation_range
+        return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length, hidden)
 
     def label_cases(self, cases: Cases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""

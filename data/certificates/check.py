@@ -137,7 +137,7 @@ def check_neighbourhoods(
     """
     covered = covering(model, task)
     settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
-    batches: Iterator[Any]
+    batches: Any
     if settles:
         batches = case_predictions(cast(Any, model), cast(Any, task))
     elif listed:

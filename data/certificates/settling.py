@@ -159,7 +159,9 @@ class CaseRounding:
     """The largest difference that the form of computation makes in a case; as `check.Rounding` measures it."""
 
     def __init__(self, model: PairwiseBertForTokenClassification):
-        self.forms = (model, deepcopy(model).double().eval())
+        self.forms = (deepcopy(model), deepcopy(model).double())
+        for form in self.forms:
+            form.eval().set_attn_implementation("eager")
         self.largest = 0.0
 
     def add(self, batch: CasePredictions, logits: torch.Tensor) -> None:
@@ -184,9 +186,10 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
     Args:
         rule, relation_range, max_multiplier_length: of the model's configuration.
     """
+    covering: Any = task.covering(relation_range, 1)
     parts = [
         _cases_of(task, digits, field_width, known, (rule, relation_range, max_multiplier_length))
-        for digits, field_width in task.covering(relation_range, 1).batches
+        for digits, field_width in covering.batches
         for known in KNOWN
     ]
     numbers, own, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))

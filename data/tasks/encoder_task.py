@@ -206,6 +206,13 @@ class EncoderTask(Task):
         if list(window) != needed:
             raise ValueError(f"the cases of the task {self.name!r} are those of relation_range {needed}, not {list(window)}")
 
+    def vary(self, generator, digits, max_length):
+        """Half of these problems, and as many drawn anew: after practice of few alone, others are wrong."""
+        drawn = self.draw_operands(generator, np.full((len(digits), 1), generator.integers(1, max_length + 1)))
+        width = max(drawn.shape[2], digits.shape[2])
+        kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
+        return np.where(generator.integers(2, size=(len(digits), 1, 1)) == 0, kept, drawn)
+
     def drawn_lengths(self, digits, lengths):
         return number_lengths(digits)
 

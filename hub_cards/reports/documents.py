@@ -130,6 +130,8 @@ def encoder_blocks() -> dict[str, str]:
     return {
         **{f"encoders/{name}": tables.encoder_table(best_rows(rows)) for name, rows in studies.items()},
         **{f"encoders/{name}": tables.encoder_table(rows, "token_accuracy") for name, rows in labelled.items()},
+        "encoder-settling/certificates": tables.certificate_table(read_rows("studies/encoder-settling", CERTIFICATES_FILE)),
+        "encoder-settling/long": tables.long_table(read_rows("studies/encoder-settling", "long.jsonl")),
         "encoder-places": tables.places_table(read_rows("encoder_places", "places.jsonl")),
         "encoder-positions": tables.positions_table(read_rows("encoder_places", "positions.jsonl")),
         "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
