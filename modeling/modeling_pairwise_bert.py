@@ -296,7 +296,17 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
         if states is None:
             return embeddings
+        self._check_states(states, embeddings.shape[:-1])
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
+
+    @of_values
+    def _check_states(self, states: Tensor, shape: torch.Size) -> None:
+        smallest, largest = (int(extreme) for extreme in states.aminmax())
+        if states.shape != shape or smallest < NO_STATE or largest >= len(STATES):
+            raise ValueError(
+                f"states must be {tuple(shape)}, of {NO_STATE}..{len(STATES) - 1}, got {tuple(states.shape)}, "
+                f"of {smallest}..{largest}"
+            )
 
     def find_answers(self, input_ids: Tensor, hidden: Tensor | None = None) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers`."""

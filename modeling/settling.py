@@ -90,7 +90,7 @@ def find_answers(
     rows, columns = is_answer.nonzero(as_tuple=True)
     slots, sides = [], [is_answer]
     if rule.uniform:
-        find = _finder(multiplier_places(input_ids, indices))
+        find = _Finder(multiplier_places(input_ids, indices))
         if (longest := find.largest) > max_multiplier_length:
             raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")
         first = num_relations(name, relation_range, 0)
@@ -100,7 +100,7 @@ def find_answers(
         sides.insert(0, (indices > 0) & ~is_answer)
     low, high = relation_range
     for side in sides:
-        find = _finder(ids.masked_fill(~side, 0))
+        find = _Finder(ids.masked_fill(~side, 0))
         for difference in range(low, high + 1):
             slots.append((difference - low, find(rows, ids[rows, columns] - difference)))
     keys = torch.stack([found for _, found in slots], dim=1)
@@ -110,7 +110,7 @@ def find_answers(
     return AnswerTokens(rows * input_ids.shape[1] + columns, rows, keys, relations)
 
 
-class _finder:
+class _Finder:
     """Finds tokens by their ids (batch, tokens), of which a row has each once; 0 is no id."""
 
     def __init__(self, ids: Tensor):

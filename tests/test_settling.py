@@ -298,6 +298,9 @@ def test_inputs_that_cannot_settle_are_refused(monkeypatch):
         model(input_ids, position_ids=torch.arange(input_ids.shape[1])[None])
     with pytest.raises(ValueError, match="states are for a model with label_states"):
         model.model(input_ids)
+    for states in (torch.full_like(input_ids, 12), torch.zeros_like(input_ids[:, 1:])):
+        with pytest.raises(ValueError, match=r"states must be .*, of -1\.\.11, got"):
+            model(input_ids, states=states)
     with pytest.raises(ValueError, match="must have one '\\+' or"):
         model(input_ids[:, :2])
     with pytest.raises(ValueError, match="max_multiplier_length = 1 digits, got 2"):

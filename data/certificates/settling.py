@@ -37,8 +37,8 @@ _CASES = 2**12
 """Cases that are checked at a time."""
 
 PROVED = (
-    "this model in {dtype} gives exactly the right label to every token at which the answer is read, once a pass changes no "
-    "label, and n labels need n passes at most, then one that changes none"
+    "this model in {dtype} gives exactly the right label to every token at which the answer is read, after n + 1 passes at "
+    "most for n labels"
 )
 """What is proved, after "for ..."."""
 

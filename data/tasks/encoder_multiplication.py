@@ -34,6 +34,7 @@ class EncoderMultiplication(EncoderTask):
     name: ClassVar[str] = "encoder_multiplication"
     operands: ClassVar[int] = 2
     operator: ClassVar[int] = TIMES
+    every_problem: ClassVar[str] = "a first number of multiplier_length digits and a second number of every length"
     settling_map: ClassVar[str] = "uniform"
     size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")

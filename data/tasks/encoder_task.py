@@ -217,9 +217,10 @@ class EncoderTask(Task):
         return number_lengths(digits)
 
     def rewrite(self, generator, digits, lengths):
-        """Some of the problems, as many times as needed, in a field of random width into which they fit."""
+        """Problems that fit into one field, again and again; if fields vary, its width is random."""
         needed = self.needed_field(0) + number_lengths(digits[:, self.in_field]).max(axis=1)
-        width = int(generator.integers(generator.choice(needed), self._field(int(needed.max())) + 1))
+        widest = self._field(int(needed.max()))
+        width = int(generator.integers(generator.choice(needed), widest + 1)) if self.varied_field else widest
         return self.write(np.resize(digits[needed <= width], digits.shape), width, generator)
 
     def _parse(self, question: str) -> np.ndarray:
