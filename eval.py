@@ -30,6 +30,7 @@ from longhand.hub_cards.runs.evaluation import (
     check_lengths,
     check_position_maps,
     evaluate_lengths,
+    measure_attention,
     measure_places,
     measure_position_maps,
     position_maps,
@@ -41,7 +42,7 @@ from longhand.hub_cards.runs.language_models import (
     MOST_SHOTS,
     PROMPTS,
     LanguageModel,
-    check_prompts,
+    check_text_problems,
     is_language_model,
     load_language_model,
     measure_language_model,
@@ -50,10 +51,14 @@ from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import (
+    ATTENTION_FILE,
     CERTIFICATES_FILE,
     LARGEST,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
+    format_attention,
     format_places,
     format_position_maps,
     read_results,
@@ -61,15 +66,13 @@ from longhand.hub_cards.runs.results import (
 )
 
 COMPLETIONS_FILE = "completions.jsonl"
-PLACES_FILE = "places.jsonl"
-POSITION_MAPS_FILE = "positions.jsonl"
 MOST_LENGTHS = 10_000
 MOST_MAPS = 100
 """Most problems over which attention maps are averaged."""
 
 MEASURING = (
     *("lengths", "lengths_b", "num_samples", "seed", "sampling", "decode", "output_places", "attentions", "position_maps"),
-    *("update_card", "prompt", "shots"),
+    *("update_card", "prompt", "shots", "bf16", "batch_size"),
 )
 """Options that only an evaluation takes, not a question or a certificate."""
 
@@ -134,16 +137,18 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
     add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
     add = parser.add_argument_group("what to measure").add_argument
-    described = "one forward pass, or token by token; both count the same event (default: teacher_forced)"
-    add("--decode", choices=("teacher_forced", "generate"), help=described)
+    described = "one forward pass, token by token, or in a few passes; all count the same event (default: teacher_forced)"
+    add("--decode", choices=("teacher_forced", "generate", "parallel"), help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
-    add("--attentions", **flag, help="also plot attention maps at the first length")
+    add("--attentions", **flag, help="also plot attention maps at the first length, and say which ids each head looks at")
     add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
     add = parser.add_argument_group("language models of others, see hub_cards/LANGUAGE_MODELS.md").add_argument
     described = "the problem alone, after solved ones, or in the tokenizer's chat template (default: plain)"
     add("--prompt", choices=PROMPTS, help=described)
     described = f"solved problems for --prompt few_shot, 1 to {MOST_SHOTS} (default: {DEFAULT_SHOTS})"
     add("--shots", type=int, choices=range(1, MOST_SHOTS + 1), metavar="NUMBER", help=described)
+    add("--bf16", **flag, help="load weights in bfloat16 (default: the type they were saved in)")
+    add("--batch_size", type=int, help="prompts at once (default: as many as make some 8,000 tokens with their answers)")
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
@@ -172,6 +177,8 @@ def check_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
     check_integer("--num_samples", options.num_samples, 1)
     check_integer("--seed", options.seed, 0, LARGEST)
+    if options.batch_size is not None:
+        check_integer("--batch_size", options.batch_size, 1)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
     if options.certify or options.ask is not None:
@@ -237,21 +244,23 @@ def load_other(source: str, task: Task | None, options: argparse.Namespace) -> C
     """
     if task is None and options.task is None:
         raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
-    how = (options.revision, options.trust_remote_code, options.prompt or "plain", options.shots or DEFAULT_SHOTS)
-    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, *how)
+    how = {name: getattr(options, name) for name in ("revision", "trust_remote_code", "bf16", "batch_size")}
+    how |= {"prompt": options.prompt or "plain", "shots": options.shots or DEFAULT_SHOTS}
+    checkpoint = load_language_model(source, task or find_task(options.task)().for_evaluation, **how)
     return resample(checkpoint, options.sampling) if task is None and options.sampling is not None else checkpoint
 
 
 def check_language_options(options: argparse.Namespace, others: list[str]) -> None:
     """Raise ValueError for options that the language models of others, or the checkpoints of this package, cannot take."""
     if not others:
-        if options.prompt is not None:
-            raise ValueError(f"--prompt {options.prompt} is for language models of others, which none of the checkpoints is")
+        theirs = {name: getattr(options, name) for name in ("prompt", "bf16", "batch_size")}
+        if given := [name for name, value in theirs.items() if value not in (None, False)]:
+            raise ValueError(f"--{given[0]} is for language models of others, which none of the checkpoints is")
         return
     names = ("ask", "certify", "output_places", "attentions", "position_maps", "update_card")
     given = [f"--{name}" for name in names if getattr(options, name) not in (None, False)]
-    if options.decode == "teacher_forced":
-        given.append("--decode teacher_forced")
+    if options.decode not in (None, "generate"):
+        given.append(f"--decode {options.decode}")
     if given:
         raise ValueError(f"{given[0]} is for checkpoints of this package: {others[0]} is a language model of others")
 
@@ -271,8 +280,8 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
     """Print the answer of each checkpoint."""
     for checkpoint in checkpoints:
-        with token_bar(checkpoint.model, "answering"):
-            answer = checkpoint.answer(question)
+        with token_bar(checkpoint.model, "answering") as bar:
+            answer = checkpoint.answer(question, bar)
         print(checkpoint.task.show_answer(question, answer))
 
 
@@ -356,10 +365,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     if options.position_maps:
         write_position_maps(checkpoints, folder)
     if options.attentions:
-        for checkpoint in checkpoints:
-            file = folder / f"attention-{file_name(checkpoint)}.png"
-            draw_attention(checkpoint, lengths[0], min(options.num_samples, MOST_MAPS), options.seed, file)
-            print(f"wrote {file}")
+        write_attention(checkpoints, lengths[0], options, folder)
 
 
 def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> list[tuple[int, ...]]:
@@ -378,14 +384,14 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     lengths = [first.task.operand_lengths(*size) for size in sizes]
     for checkpoint in checkpoints:
         if isinstance(checkpoint, LanguageModel):
-            check_prompts(checkpoint, lengths, options.num_samples, options.seed)
+            check_text_problems(checkpoint, lengths, options.num_samples, options.seed)
             continue
         check_lengths(
             checkpoint.model, checkpoint.task, lengths, options.num_samples, arguments="--num_samples or --lengths"
         )
         if options.attentions:
             check_attention_memory(checkpoint.model, checkpoint.task, lengths[0], min(options.num_samples, MOST_MAPS))
-        if options.decode == "generate":
+        if options.decode in ("generate", "parallel"):
             checkpoint.task.family.check_generation(checkpoint.task)
     return lengths
 
@@ -442,6 +448,19 @@ def write_places(
     rows = [row for checkpoint in checkpoints for row in measure_places(checkpoint, lengths, count, seed)]
     write_results(rows, folder / PLACES_FILE)
     print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
+
+
+def write_attention(
+    checkpoints: list[Checkpoint], operands: tuple[int, ...], options: argparse.Namespace, folder: Path
+) -> None:
+    """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
+    count, rows = min(options.num_samples, MOST_MAPS), []
+    for checkpoint in checkpoints:
+        draw_attention(checkpoint, operands, count, options.seed, file := folder / f"attention-{file_name(checkpoint)}.png")
+        print(f"wrote {file}")
+        rows += measure_attention(checkpoint, operands, count, options.seed)
+    write_results(rows, folder / ATTENTION_FILE)
+    print(f"\n{format_attention(rows)}\n\nwrote {folder / ATTENTION_FILE}")
 
 
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:

@@ -129,17 +129,23 @@ def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tenso
     return torch.bincount(place, right[supervised].double())[1:] / torch.bincount(place)[1:]
 
 
-def generated_matches(model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None) -> torch.Tensor:
-    """As `response_matches`, for responses that the model generates to the queries of a collator's batch."""
+def generated_matches(
+    model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None, **options: Any
+) -> torch.Tensor:
+    """As `response_matches`, for responses that the model generates to the queries of a collator's batch.
+
+    Args:
+        options: further options of `generate`.
+    """
     supervised = batch["labels"] != IGNORED
     query_lengths = supervised.int().argmax(1)
     longest = int(query_lengths.max())
     # A shorter query moves right, so that all responses begin in one column.
     column = torch.arange(longest) - (longest - query_lengths).unsqueeze(1)
     prompts = batch["input_ids"].gather(1, column.clamp(min=0)).masked_fill(column < 0, PAD)
-    output = model.generate(
-        prompts.to(model.device), attention_mask=(prompts != PAD).long().to(model.device), do_sample=False
-    )[:, longest:].cpu()
+    attention_mask = (prompts != PAD).long().to(model.device)
+    output = model.generate(prompts.to(model.device), attention_mask=attention_mask, do_sample=False, **options)
+    output = output[:, longest:].cpu()
     width = max(output.shape[1], int(supervised.sum(1).max()))
     column = query_lengths.unsqueeze(1) + torch.arange(width)
     padded = torch.nn.functional.pad(batch["labels"], (0, width), value=IGNORED)

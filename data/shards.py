@@ -1,4 +1,4 @@
-"""The problems of a dataset, shard by shard. No short problem stands twice in a split as long as the split holds others."""
+"""The problems of a dataset, shard by shard. No short problem stands twice in a split as long as others are found."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -12,7 +12,10 @@ DISTINCT_SHARDS = 2**6
 """Shards in a row, from the first on, that share no short problem. Each draws anew what the shards before it hold."""
 
 _FEWEST_DRAWN = 2**10
-"""Fewest problems that are drawn in place of repeated ones: if none of them is new, the split has hardly any others."""
+"""Fewest problems that are drawn in place of repeated ones."""
+
+_MOST_DRAWN = 16
+"""If this many times the rows of a shard are drawn at once and none is new, the split is taken to hold no others."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,14 @@ class Shards:
         generator = make_generator(self.seed, self.split, "dataset", shard)
         missing = count = min(self.shard_rows, self.num_rows - shard * self.shard_rows)
         parts = defaultdict(list)
+        drawn, fewest = count, _FEWEST_DRAWN
         while missing:
-            drawn = count if missing == count else max(missing, _FEWEST_DRAWN)
             keys, layouts = self._draw_any(generator, drawn)
             chosen = np.flatnonzero(_is_new(keys, known))[:missing]
+            # A shard without a single new problem comes after shards that have looked for all of them.
+            if len(chosen) == 0 and missing < count and drawn < _MOST_DRAWN * count:
+                drawn = fewest = 4 * drawn
+                continue
             if len(chosen) == 0:
                 chosen = np.arange(missing)
             own = keys[chosen]
@@ -86,6 +93,7 @@ class Shards:
             row = np.full(drawn, -1)
             row[chosen] = count - missing + np.arange(len(chosen))
             missing -= len(chosen)
+            drawn = max(missing, fewest)
             for layout in layouts:
                 kept = row[layout.rows] >= 0
                 group = layout.task, int(layout.task.group(layout.lengths[:1])[0])

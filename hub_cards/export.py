@@ -25,6 +25,7 @@ from longhand.data.families.encoder import ENCODER
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.runs.language_models import is_language_model
 from longhand.hub_cards.runs.plugins import add_plugin_option
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.modeling.vocabulary import PAD
@@ -89,10 +90,11 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
 
 
 def problems(checkpoint: Checkpoint, length: int) -> torch.Tensor:
-    """Return a few test problems of a size, (4, tokens)."""
+    """Return a few problems of a size, (4, tokens)."""
     task = checkpoint.task.for_evaluation
     collator = task.family.collator(checkpoint.model.config)
-    batch = EvaluationBatches(task, task.operand_lengths(length), 4, 0, "test", 4, collator=collator)[0]
+    # Only this split has problems of every size.
+    batch = EvaluationBatches(task, task.operand_lengths(length), 4, 0, "train", 4, collator=collator)[0]
     # Rows of one layout: a graph's example has no padding.
     tokens = batch["input_ids"]
     return tokens[(tokens != PAD).all(1)]
@@ -123,6 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("checkpoint", metavar="MODEL", help="folder of a run, or Hub id USER/NAME")
     add("file", type=Path, metavar="FILE.onnx", help="file to write")
     add("--revision", help="branch, tag or commit on the Hub (default: main)")
+    add("--task", help="task of a checkpoint that has no recipe.yaml and names none")
     add_plugin_option(parser)
     transformers_logging.disable_progress_bar()
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -132,7 +135,9 @@ def main(arguments: list[str] | None = None) -> None:
             raise ValueError(f"FILE must end with .onnx, in a folder that exists, got {options.file}")
         for file in options.plugin:
             load_plugin(file)
-        checkpoint = load_checkpoint(options.checkpoint, options.revision)
+        if is_language_model(options.checkpoint, options.revision):
+            raise ValueError(f"{options.checkpoint} is a language model of others, and no checkpoint of this package")
+        checkpoint = load_checkpoint(options.checkpoint, options.revision, options.task)
         difference = export_checkpoint(checkpoint, options.file)
         print(f"wrote {options.file}: logits differ by {difference:.1g} at most from those of {checkpoint.name}")
 

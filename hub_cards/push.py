@@ -1,4 +1,4 @@
-"""Push a checkpoint, a generated dataset or the metric to the Hub, in one commit.
+"""Push a checkpoint, a generated dataset, the metric or parallel decoding to the Hub, in one commit.
 
 Without --yes nothing is pushed: the command shows the files and the card.
 
@@ -7,6 +7,7 @@ examples:
   python -m longhand.hub_cards.push model outputs/addition user/addition --yes
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
+  python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
 """
@@ -26,6 +27,7 @@ from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.push import (
     Publication,
     dataset_publication,
+    decoding_publication,
     describe_files,
     metric_publication,
     model_publication,
@@ -115,6 +117,15 @@ def add_metric(content) -> None:
     """
 
 
+def add_decoding(content) -> None:
+    """Push parallel greedy decoding as a repository that generate() of any causal model loads.
+
+    examples:
+      python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
+      then, in Python: model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)
+    """
+
+
 def add_destination(destination) -> None:
     """Add the arguments that every kind has."""
     add = destination.add_argument
@@ -126,11 +137,12 @@ def add_destination(destination) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset or metric."""
+    """The parser of the command line. `kind` is what to push: model, dataset, metric or decoding."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
-    for name, add_content in {"model": add_model, "dataset": add_dataset, "metric": add_metric}.items():
+    contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
+    for name, add_content in contents.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
@@ -150,6 +162,8 @@ def read_publication(options: argparse.Namespace) -> Publication:
         return model_publication(options.folder, options.repo_id, options.dataset, options.with_code)
     if options.kind == "metric":
         return metric_publication(options.repo_id)
+    if options.kind == "decoding":
+        return decoding_publication(options.repo_id)
     given = parse_fields(options.task, options.fields)
     if options.min_length is not None:
         given["min_length"] = options.min_length

@@ -8,6 +8,7 @@ from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_p
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .pair_maps import coupled_pair_map
+from .parallel_decoding import parallel_greedy
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
@@ -31,6 +32,7 @@ __all__ = [
     "PositionEncoding",
     "coupled_pair_map",
     "coupling_rule",
+    "parallel_greedy",
     "position_encoding",
     "shift_position_ids",
 ]

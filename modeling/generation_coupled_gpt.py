@@ -1,6 +1,8 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -71,6 +73,10 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             raise ValueError("pair_map is for forward(): generate() derives relations from position ids, token by token")
         if kwargs.get("guidance_scale") not in (None, 1.0):
             raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
+        decode, streamer = kwargs.get("custom_generate"), kwargs.get("streamer")
+        if streamer is not None and callable(decode) and "streamer" in signature(decode).parameters:
+            # Transformers passes the streamer to its own functions only.
+            kwargs["custom_generate"] = partial(decode, streamer=streamer)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _response_length(self, input_ids: Tensor) -> int:

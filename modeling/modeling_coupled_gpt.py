@@ -147,7 +147,8 @@ class CoupledGPTAttention(nn.Module):
 
     def _length_scale(self, visible_keys: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the learned factor of the scores (..., heads) for queries that see `visible_keys` (...) keys."""
-        return visible_keys.clamp(min=1).log().to(dtype).unsqueeze(-1) * self.log_length_factor
+        precise = torch.promote_types(dtype, torch.float32)
+        return visible_keys.clamp(min=1).to(precise).log().to(dtype).unsqueeze(-1) * self.log_length_factor
 
     def _attend_to_rows(self, hidden_states, neighbourhoods, bias, visible_keys) -> Tensor:
         """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
@@ -345,7 +346,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             hidden_states = self._forward_tokens(inputs, **kwargs)
         else:
             hidden_states = self._forward_distinct(inputs, inputs.neighbours)
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+        return BaseModelOutputWithPast(last_hidden_state=hidden_states, past_key_values=past_key_values)
 
     def _resolve_inputs(
         self, input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token: bool
@@ -421,7 +422,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             yield index, inputs.kept if index == last > 0 else slice(None), arguments
 
     def _forward_tokens(self, inputs: ForwardInputs, **kwargs) -> Tensor:
-        """Apply all layers to every token, with scores of all keys or of neighbours; return (batch, kept, hidden)."""
+        """Apply all layers to every token, with scores of all keys or of neighbours; normed states (batch, kept, hidden)."""
         hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
         if neighbours is None:
             visible, relations = self._visible_keys(inputs), inputs.pair_map
@@ -431,10 +432,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
             arguments["neighbours"] = neighbours = None if neighbours is None else neighbours.select(queries)
             hidden_states = self._run_layer(index, hidden_states, visible, relations, **arguments, **kwargs)
-        return hidden_states
+        return self.norm(hidden_states)
 
     def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
-        """Apply all layers to distinct neighbourhoods; return the kept states (batch, kept, hidden).
+        """Apply all layers to distinct neighbourhoods; return the normed kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
         """
@@ -448,7 +449,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             neighbourhoods = distinct_neighbourhoods(row_index, arguments["kept"], neighbours)
             relations, row_index = neighbourhoods.relations, neighbourhoods.index
             hidden_states = self._run_layer(index, hidden_states, relations >= 0, relations, neighbourhoods=neighbourhoods)
-        return expand_rows(hidden_states, row_index)
+        return expand_rows(self.norm(hidden_states), row_index)
 
     def neighbours(self, position_ids: Tensor, query_columns: Tensor, attention_mask: Tensor | None) -> Neighbours:
         """Return the neighbours of the queries in some columns, for an encoding with a window; padding is no neighbour.

@@ -54,6 +54,12 @@ def distinct_rows(columns: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tens
     Raises:
         ValueError: as `pack`.
     """
-    distinct, index = pack(columns, sizes).unique(return_inverse=True)
+    packed = pack(columns, sizes)
+    if prod(sizes) <= packed.numel():
+        # There are few possible rows, so that no sorting is needed.
+        present = torch.bincount(packed.flatten(), minlength=1) > 0
+        distinct, index = present.nonzero().squeeze(1), (present.cumsum(0) - 1)[packed]
+    else:
+        distinct, index = packed.unique(return_inverse=True)
     places = torch.arange(index.numel(), device=index.device)
     return torch.empty_like(distinct).scatter_(0, index.flatten(), places), index

@@ -13,7 +13,7 @@ from math import isqrt, prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .packing import fits_in_one_number, pack
 
@@ -176,48 +176,65 @@ def coupled_neighbours(
     key_row, query_row = row.repeat_interleave(keys), row.repeat_interleave(queries)
     usable = torch.ones_like(key_row, dtype=torch.bool) if present is None else present.reshape(-1)
 
-    found = [(row[:0], row[:0]), *_matches(query_ids, key_ids, query_row, key_row, usable, window)]
-    query, key = (torch.cat(part) for part in zip(*found, strict=True))
-    causal = key % keys <= query_columns[query % queries]
-    query, key = query[causal], key[causal]
-    query, key = torch.stack([query, key])[:, torch.argsort(query * (rows * keys) + key)]
-    counts = torch.bincount(query, minlength=rows * queries)
-    slot = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
-    most = int(counts.max()) if len(counts) else 0
-    columns = key.new_full((rows * queries, most), -1)
-    columns[query, slot] = key % keys
-    relations = columns.new_full(columns.shape, NOT_RELATED, dtype=torch.int32)
-    matched = coupled_pair_map(query_ids[query].unsqueeze(-1), key_ids[key].unsqueeze(-1), window, windowed=True)
-    relations[query, slot] = matched.flatten()
+    # A column and its relation are one number, so that both are sorted at once.
+    bits, first = num_coupled_relations(window, levels).bit_length(), query_row * keys
+    last = first + query_columns.repeat(rows)
+    count, found = torch.zeros_like(query_row), []
+    for query, key, relation in _matches(query_ids, key_ids, query_row, key_row, usable, last, window):
+        found.append((query, count[query], (key - first[query] << bits) + relation))
+        count[query] += 1
+    most = int(count.max()) if len(count) else 0
+    code = count.new_full((rows * queries, most), torch.iinfo(count.dtype).max)
+    for query, slot, pair in found:
+        code[query, slot] = pair
+    code = code.sort(dim=1).values
+    filled = torch.arange(most, device=code.device) < count.unsqueeze(1)
+    columns = torch.where(filled, code >> bits, -1)
+    relations = torch.where(filled, code & (1 << bits) - 1, NOT_RELATED).to(torch.int32)
     return Neighbours(columns.unflatten(0, (rows, queries)), relations.unflatten(0, (rows, queries)))
 
 
-def _matches(query_ids, key_ids, query_row, key_row, usable, window: Window) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs (query index, key index) within the window; every pair once, one kind of query and key at a time.
+def _matches(
+    query_ids, key_ids, query_row, key_row, usable, last_key, window: Window
+) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Yield pairs (query index, key index) within the window and their relation; every pair once, a query once at a time.
 
     The kind of a token is the set of levels at which it has an id: only levels that both tokens have are compared.
+
+    Args:
+        last_key: (queries,) index of the last key that a query may see.
     """
     levels = key_ids.shape[1]
     bit = 1 << torch.arange(levels, device=key_ids.device)
     query_kinds, key_kinds = ((query_ids > 0) * bit).sum(1), ((key_ids > 0) * bit).sum(1)
     number = _numbering(query_ids, key_ids, int(key_row.max()) + 1, window)
-    for key_kind in key_kinds[usable].unique().tolist():
+    for key_kind in torch.bincount(key_kinds[usable]).nonzero().flatten().tolist():
         keys = (usable & (key_kinds == key_kind)).nonzero().squeeze(1)
-        for query_kind in query_kinds.unique().tolist():
+        for query_kind in torch.bincount(query_kinds).nonzero().flatten().tolist():
             queries = (query_kinds == query_kind).nonzero().squeeze(1)
             shared = [level for level in range(levels) if key_kind & query_kind & 1 << level]
             wanted_differences = _differences(key_kind, query_kind, shared, levels, window)
             if not wanted_differences:
                 continue
-            numbers, order = number(key_row[keys], key_ids[keys][:, shared], (0,) * len(shared)).sort()
-            ordered = keys[order]
+            # Keys of one number stand in the order of their columns; after the last key comes a number of none.
+            numbers, order = number(key_row[keys], key_ids[keys][:, shared], (0,) * len(shared)).sort(stable=True)
+            numbers, ordered = nn.functional.pad(numbers, (0, 1), value=-1), nn.functional.pad(keys[order], (0, 1))
             for differences in wanted_differences:
-                wanted = number(query_row[queries], query_ids[queries][:, shared], differences)
-                first = torch.searchsorted(numbers, wanted)
-                count = torch.searchsorted(numbers, wanted, right=True) - first
-                place = torch.arange(int(count.sum()), device=keys.device)
-                place += (first - count.cumsum(0) + count).repeat_interleave(count)
-                yield queries.repeat_interleave(count), ordered[place]
+                query, relation = queries, None
+                wanted = number(query_row[query], query_ids[query][:, shared], differences)
+                place = torch.searchsorted(numbers[:-1], wanted)
+                while True:
+                    key = ordered[place]
+                    seen = (numbers[place] == wanted) & (key <= last_key[query])
+                    if not seen.all():
+                        query, key, place, wanted = query[seen], key[seen], place[seen], wanted[seen]
+                    if not len(query):
+                        break
+                    if relation is None:
+                        pair = (query_ids[query[:1]].unsqueeze(-1), key_ids[key[:1]].unsqueeze(-1))
+                        relation = int(coupled_pair_map(*pair, window, windowed=True))
+                    yield query, key, relation
+                    place = place + 1
 
 
 def largest_neighbour_id(window: Window, levels: int, rows: int = 1) -> int:

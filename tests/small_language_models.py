@@ -17,6 +17,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.generation import GenerateDecoderOnlyOutput
 
 from longhand.hub_cards.runs.language_models import LanguageModel
 
@@ -59,6 +60,8 @@ class Calculator(LlamaForCausalLM):
     """Writes what a function of the prompt says, up to its limit."""
 
     def generate(self, input_ids, attention_mask, max_new_tokens=None, max_length=None, **options):
+        if options.get("output_logits"):
+            return GenerateDecoderOnlyOutput(input_ids, logits=(torch.eye(len(input_ids), len(self.tokenizer)),))
         max_new_tokens = max_new_tokens or max_length - input_ids.shape[1]
         assert attention_mask[:, -1].all(), "padding stands on the left"
         prompts = [self.tokenizer.decode(ids[mask.bool()]) for ids, mask in zip(input_ids, attention_mask, strict=True)]

@@ -10,14 +10,18 @@ import pytest
 import torch
 from fine_tuning import TASKS as NAMES
 from safetensors.torch import load_file, save_file
+from small_language_models import CHAT, make_tokenizer, save_random_model
+from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
-from longhand.data import TASKS, EvaluationBatches
+from longhand.data import TASKS, Addition, EvaluationBatches
 from longhand.hub_cards import push as push_command
 from longhand.hub_cards.publishing.push import push_model
 from longhand.hub_cards.runs import adapters
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.runs.language_models import load_language_model
 from longhand.hub_cards.runs.recipes import write_recipe
+from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,
@@ -101,6 +105,31 @@ def test_the_merged_weights_are_certified(adapter, tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
+def test_an_adapter_with_the_recipe_of_its_base_is_of_its_task(adapter):
+    write_recipe({"task": "addition", "max_length": 7, "min_length": 2}, adapter / "recipe.yaml")
+    checkpoint = load_checkpoint(str(adapter))
+    assert (checkpoint.task.name, checkpoint.trained_lengths) == ("addition", (2, 7))
+
+
+def test_an_adapter_of_a_language_model_is_measured(tmp_path, capsys):
+    base = save_random_model(tmp_path / "llama")
+    model = AutoModelForCausalLM.from_pretrained(base)
+    config = peft.LoraConfig(target_modules=["q_proj"], r=4, task_type="CAUSAL_LM", init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config)
+    adapted.save_pretrained(tmp_path / "adapter")
+    # Only the adapter's own tokenizer has a chat template.
+    make_tokenizer(chat_template=CHAT).save_pretrained(tmp_path / "adapter")
+    options = ["--task", "addition", "--lengths", "2", "--num_samples", "4", "--prompt", "chat"]
+    evaluation.main([str(tmp_path / "adapter"), *options, "--output_dir", str(tmp_path / "out")])
+    rows = read_results(tmp_path / "out" / "completions.jsonl")
+    loaded = load_language_model(str(tmp_path / "adapter"), Addition(), prompt="chat")
+    plain = load_language_model(str(base), Addition())
+    inputs = plain.tokenizer("653+49=", return_tensors="pt")
+    torch.testing.assert_close(loaded.model(**inputs).logits, adapted.eval()(**inputs).logits, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(loaded.model(**inputs).logits, plain.model(**inputs).logits, atol=1e-3)
+    assert [row["model"] for row in rows] == ["adapter"] * 4
+
+
 @pytest.mark.slow
 def test_an_adapter_travels_by_the_hub(hub, api, tmp_path):
     make_base(tmp_path / "base")
@@ -180,6 +209,15 @@ def take_another_task(folder):
     write_recipe({"task": "copy"}, folder / "recipe.yaml")
 
 
+def take_another_format(folder):
+    write_recipe({"task": "addition", "zero_padding": False}, folder / "recipe.yaml")
+
+
+def take_another_kind(folder):
+    config = json.loads((folder / "adapter_config.json").read_text()) | {"task_type": "TOKEN_CLS"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
 def tune_a_prompt(folder):
     shutil.rmtree(folder)
     config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2, token_dim=16, num_layers=1)
@@ -199,7 +237,9 @@ DAMAGES = {
     stack_adapters: "that is an adapter of",
     change_tied_embeddings: "it changes embeddings that are tied to the output matrix",
     cut_the_configuration: "adapter_config.json",
-    take_another_task: "--task copy is for a checkpoint that names no task",
+    take_another_task: "names the task {'task': 'copy', 'separate_eos': False}, its base {'task': 'addition'",
+    take_another_format: "'zero_padding': False, 'order': 'response_reversed'}, its base {'task': 'addition'",
+    take_another_kind: "its task_type is TOKEN_CLS, but a CoupledGPTForCausalLM is for CAUSAL_LM",
     tune_a_prompt: "an adapter of the kind PROMPT_TUNING cannot be merged",
 }
 

@@ -287,6 +287,14 @@ def test_a_split_of_fewer_problems_than_rows_holds_each_of_them(small_shards):
     assert {row["prompt"] for row in rows} == every - held[0] - held[1] and len(rows) == 300
 
 
+@pytest.mark.parametrize(
+    ("arguments", "count"), [({"task": "copy", "max_length": 3}, 984), ({"max_length": 2, "split": "test"}, 592)], ids=str
+)
+def test_as_many_rows_as_a_split_holds_are_all_of_its_problems(arguments, count):
+    rows = [load(min_length=1, num_samples=number, **arguments) for number in (count, 3 * count)]
+    assert [len({row["prompt"] for row in part}) for part in rows] == [count, count]
+
+
 @pytest.mark.parametrize("rare", [False, True])
 def test_a_shard_is_the_same_whichever_came_before(rare, small_shards, monkeypatch):
     monkeypatch.setattr("longhand.data.shards.DISTINCT_SHARDS", 4)
@@ -384,7 +392,7 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-HASHED_VERSION = "2.0.0"
+HASHED_VERSION = "2.0.1"
 HASHES = {
     "addition,False,True,response_reversed": "a7b00233d41a0712",
     "addition_scratchpad,False,10,partially_uniform": "c84c7cfae32d93c9",

@@ -75,7 +75,7 @@ def certify_by_hand(folder, monkeypatch, certified=True):
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
     numbers = {"problems": 30123, "predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
     certificate = {"certified": certified, "statement": "A statement.", "proof": [], "task": task, **numbers}
-    certificate |= {"margin": 2.71828, "rounding": 1.5e-5, "failures": [], "weights": hash_weights(model)}
+    certificate |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "weights": hash_weights(model)}
     certificate |= {"files": certificates.hash_files(folder)}
     (folder / "certificate.json").write_text(json.dumps(certificate))
     return certificate
@@ -175,7 +175,7 @@ def test_the_certificate_is_shown_as_it_ended(folder, certified, monkeypatch):
     card = render_model_card(folder)
     assert ("**Certified.** A statement." in card) == certified
     assert ("**Not certified.** A statement." in card) == (not certified)
-    for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "1.5e-05", certificate["weights"]):
+    for number in ("140,321 predictions", "30,123 short problems", "6,217", "2.718", "0.018", "154", certificate["weights"]):
         assert number in card
     assert f"- wrong: {certificate['wrong']}\n" in card
     assert ("is not proved" in card) == (not certified)

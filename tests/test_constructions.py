@@ -12,6 +12,7 @@ from longhand.data import Addition, MultiOperandAddition, Multiplication, build_
 from longhand.hub_cards.runs.recipes import read_recipe
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.__main__ import main
+from longhand.hub_cards.studies.constructions import study
 from longhand.hub_cards.studies.constructions.constructions import (
     CONSTRUCTIONS,
     construct_addition,
@@ -330,3 +331,15 @@ def test_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
         error = capsys.readouterr().err.strip()
         assert expected in error and "\n" not in error
     assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt", "file"}
+
+
+def test_without_a_name_every_construction_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "long.jsonl")
+    main(["constructions", "--max_length", "12"])
+    rows = read_results(tmp_path / "long.jsonl")
+    assert [row["model"] for row in rows] == [f"constructed-{name}" for name in CONSTRUCTIONS]
+    assert all(row["exact_match"] == 1 and row["length"] == 12 for row in rows)
+    assert "| constructed-multiplication | 12, 2 | 3 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["constructions", "--operands", "4"])
+    assert "--operands is for one construction: name it" in capsys.readouterr().err

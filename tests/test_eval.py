@@ -14,6 +14,7 @@ from longhand.data import TASKS, Addition
 from longhand.hub_cards.runs import checkpoints
 from longhand.hub_cards.runs import evaluation as measuring
 from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.studies.__main__ import main as run_study
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 
@@ -104,6 +105,18 @@ def test_attention_maps_are_drawn_and_leave_the_model_as_it_was(main_job, tmp_pa
     evaluation.draw_attention(checkpoint, (6, 6), 5, 0, tmp_path / "attention.png")
     assert (tmp_path / "attention.png").exists()
     assert checkpoint.model.config._attn_implementation == before
+
+
+def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, capsys):
+    """Theorem 5.1: head 1 looks at the next column, head 2 at the same one, both at the beginning."""
+    run_study(["constructions", "addition", "--max_length", "10", "--output_dir", str(tmp_path / "model")])
+    evaluation.main([str(tmp_path / "model"), "--lengths", "6", "--attentions", "--output_dir", str(tmp_path / "out")])
+    first, second = read_results(tmp_path / "out" / "attention.jsonl")
+    assert first["id_below"] > 0.3 and first["id_below"] + first["no_id"] > 0.95
+    assert second["same_id"] > 0.3 and second["same_id"] + second["no_id"] > 0.95
+    for row in (first, second):
+        assert sum(row[name] for name in ("same_id", "id_below", "id_above", "no_id", "others")) == pytest.approx(1)
+    assert "id below" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -256,8 +269,8 @@ def test_progress_moves_within_a_length_and_ends_complete(decode, main_job, monk
     done, totals = zip(*seen, strict=True)
     assert len(set(done)) > 3 and list(done) == sorted(done) and set(totals) == {done[-1]}
     seen.clear()
-    with measuring.token_bar(model, "answering"):
-        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"))
+    with measuring.token_bar(model, "answering") as bar:
+        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"), streamer=bar)
     assert seen[0] == (1, seen[-1][0]) and len(seen) == seen[-1][1]
 
 

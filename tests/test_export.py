@@ -1,9 +1,11 @@
 """Models as ONNX graphs: the same logits, cached decoding included, and refusals."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
+from small_language_models import save_random_model
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
@@ -105,6 +107,21 @@ def test_a_file_that_cannot_be_written_is_refused_first(arguments, said, capsys)
         export.main(["no-checkpoint", *arguments])
     printed = capsys.readouterr().err
     assert end.value.code == 2 and said in printed and printed.count("\n") == 1
+
+
+def test_a_language_model_of_others_is_refused_by_name(tmp_path, capsys):
+    folder = save_random_model(tmp_path / "llama")
+    with pytest.raises(SystemExit):
+        export.main([str(folder), str(tmp_path / "a.onnx")])
+    assert "llama is a language model of others, and no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_problems_to_compare(name):
+    task = TASKS[name]()
+    config = task.family.model_class.config_class(**task.family.config_options(task))
+    checkpoint = SimpleNamespace(task=task, model=SimpleNamespace(config=config))
+    assert all(len(export.problems(checkpoint, length)) for length in (3, 4, 6))
 
 
 def test_missing_packages_are_named(main_job, tmp_path, monkeypatch, capsys):

@@ -11,9 +11,28 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_language_models import ARCHITECTURES, add, add_without_carries, calculator, last_sum, save_random_model
+from small_language_models import (
+    ARCHITECTURES,
+    add,
+    add_without_carries,
+    calculator,
+    last_sum,
+    make_tokenizer,
+    save_random_model,
+)
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
+from transformers import (
+    BartConfig,
+    BartForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    RwkvConfig,
+    RwkvForCausalLM,
+    ViTConfig,
+    ViTForImageClassification,
+)
+from transformers.generation import GenerateDecoderOnlyOutput
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, AdditionScratchpad, EvaluationBatches, make_generator
@@ -54,6 +73,7 @@ def llama(tmp_path_factory):
         ("The answer is **702**.", False, True, True),
         ("First 3+9=12.\nSo the sum is \\boxed{702}", False, False, True),
         ("<think>653 and 49 is 701</think>\n\n702", True, True, True),
+        ("<think>so 653 and 49 is 702", False, False, False),
         ("-702", False, False, False),
         ("702.5", False, False, False),
         ("7,02", False, False, False),
@@ -189,6 +209,92 @@ def test_outputs_do_not_depend_on_the_batch_size(tmp_path, kind, prompt, monkeyp
     assert outputs() == whole and any(whole)
 
 
+def sizes_of_batches(model, monkeypatch):
+    """The list that the number of prompts of every call of `generate` is added to."""
+    sizes, generate = [], model.model.generate
+
+    def record(input_ids, **options):
+        sizes.append(len(input_ids))
+        return generate(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(model.model, "generate", record)
+    return sizes
+
+
+def test_a_batch_has_as_many_prompts_as_asked_for(monkeypatch):
+    model = calculator(Addition(), add, batch_size=4)
+    sizes = sizes_of_batches(model, monkeypatch)
+    (row,), _ = measure_language_model(model, [(3, 3)], num_samples=10)
+    assert row["exact_match"] == 1 and sizes[-3:] == [4, 4, 2]
+
+
+def test_weights_are_loaded_in_bfloat16_on_request(llama, tmp_path, capsys):
+    rows = []
+    for option in ([], ["--bf16", "--batch_size", "3"]):
+        arguments = [str(llama), "--task", "addition", "--lengths", "2", "--num_samples", "5", *option]
+        evaluation.main([*arguments, "--output_dir", str(tmp_path)])
+        rows += read_results(tmp_path / "results.jsonl")
+    assert [row["dtype"] for row in rows] == ["float32", "bfloat16"] and rows[0]["weights"] != rows[1]["weights"]
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("[...] DefaultCPUAllocator: can't allocate memory")]
+)
+def test_memory_that_ends_is_one_clear_error(error, monkeypatch):
+    model = calculator(Addition(), add)
+    generate = model.model.generate
+
+    def fail(input_ids, **options):
+        if len(input_ids) > 1:
+            raise error
+        return generate(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(model.model, "generate", fail)
+    with pytest.raises(ValueError, match="does not suffice for 9 prompts at once: choose --batch_size below 9, --bf16 or"):
+        measure_language_model(model, [(3, 3)], num_samples=9)
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_loaded(llama, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("longhand.data.memory.available_memory", lambda device: 2**10)
+    bare = shutil.copytree(llama, tmp_path / "bare")
+    (bare / "model.safetensors").write_bytes(b"not read")
+    monkeypatch.setattr("longhand.hub_cards.runs.checkpoints.check_weights", lambda folder: None)
+    said = refusal(capsys, bare, "--task", "addition")
+    assert re.search(r"the [\d,]+ weights of .*bare in float32 need about", said) and "--bf16" in said
+
+
+def test_a_model_that_reads_padding_takes_one_prompt_at_a_time(tmp_path, capsys):
+    """Rwkv reads padding as text, and Bart counts positions from it on."""
+    sizes = {"vocab_size": len(make_tokenizer()), "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    torch.manual_seed(0)
+    layers = {"decoder_layers": 1, "decoder_attention_heads": 1, "decoder_ffn_dim": 8, "init_std": 0.5}
+    models = {
+        "rwkv": RwkvForCausalLM(RwkvConfig(hidden_size=16, attention_hidden_size=16, num_hidden_layers=2, **sizes)),
+        "bart": BartForCausalLM(BartConfig(d_model=16, **layers, **sizes, is_encoder_decoder=False)),
+    }
+    for name, model in models.items():
+        for weights in filter(lambda weights: weights.ndim > 1, model.parameters()):
+            torch.nn.init.normal_(weights, std=0.5)
+        model.save_pretrained(tmp_path / name)
+        make_tokenizer().save_pretrained(tmp_path / name)
+        arguments = ["--task", "addition", "--lengths", "12", "--num_samples", "6", "--output_dir", str(tmp_path / "out")]
+        said = refusal(capsys, tmp_path / name, *arguments)
+        assert f"{name} reads the padding before shorter prompts of a batch" in said and "--batch_size 1" in said
+        evaluation.main([str(tmp_path / name), *arguments, "--batch_size", "1"])
+
+
+def test_a_model_that_cannot_write_is_refused_before_any_time_is_spent(monkeypatch):
+    model = calculator(Addition(), add)
+    for fault, said in ((lambda **_: 1 / 0, "division by zero"), (not_numbers, "its logits are NaN in float32")):
+        monkeypatch.setattr(model.model, "generate", fault)
+        with pytest.raises(ValueError, match=f"calculator cannot write answers: {said}"):
+            measure_language_model(model, [(3, 3)], num_samples=2)
+
+
+def not_numbers(input_ids, **_):
+    return GenerateDecoderOnlyOutput(input_ids, logits=(torch.full((len(input_ids), 9), torch.nan),))
+
+
 def test_an_output_is_the_same_beside_shorter_prompts(llama):
     model = language_models.load_language_model(str(llama), Addition())
     prompts = ["1+2=", "12345678901234567890+1=", "5+5="]
@@ -260,6 +366,7 @@ def test_options_for_our_own_models_are_refused_by_name(llama, capsys, option):
         (["--task", "addition", "--lengths", "300"], "has 512 positions, but size 300 x 300 needs"),
         (["--task", "addition", "--lengths", "99999999"], "lengths must be an integer from 1 to 1,000,000"),
         (["--task", "copy", "--sampling", "cascades"], "draws problems in one way only"),
+        (["--task", "addition", "--batch_size", "0"], "--batch_size must be an integer of at least 1, got 0"),
     ],
 )
 def test_what_a_language_model_cannot_do_is_refused(llama, capsys, tmp_path, options, expected):
@@ -268,7 +375,8 @@ def test_what_a_language_model_cannot_do_is_refused(llama, capsys, tmp_path, opt
 
 
 def test_prompts_are_for_language_models_alone(main_job, capsys):
-    assert "--prompt chat is for language models of others" in refusal(capsys, main_job, "--prompt", "chat")
+    for option in (["--prompt", "chat"], ["--bf16"], ["--batch_size", "4"]):
+        assert f"{option[0]} is for language models of others" in refusal(capsys, main_job, *option)
 
 
 def test_a_chat_needs_a_template(tmp_path, capsys):

@@ -10,6 +10,7 @@ import torch
 
 from longhand import train
 from longhand.eval import load_checkpoint
+from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.__main__ import main
@@ -232,3 +233,21 @@ def test_published_rows_are_the_ceiling_and_below_it():
     assert {row["length"] for row in runs} == {1, 2, 3, 4, 5}
     for row in runs:
         assert command.interval(row)[0] <= ceilings[row["length"]]["exact_match"]
+
+
+def test_without_runs_the_published_ones_are_trained_first(tmp_path, monkeypatch):
+    trained, measured = [], []
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    monkeypatch.setattr(command, "train_all", lambda runs, folder, jobs: trained.extend(runs))
+    monkeypatch.setattr(
+        command, "evaluate_run", lambda folder, *_: measured.append(folder.name) or {"length": 1, "model": ""}
+    )
+    monkeypatch.setattr(command, "ceiling_row", lambda digits: {})
+    monkeypatch.setattr(command, "publish", lambda *_: None)
+    main(["nope_ceiling", "--jobs", "2"])
+    published = [row["model"] for row in read_results(command.RESULTS) if "right" not in row]
+    assert [one.name for one in trained] == measured == published
+    for one in trained:
+        run = parse_run(one.command(tmp_path))
+        digits = int(one.name.split("-")[2])
+        assert run.data.min_length == run.data.max_length == digits and run.data.test_lengths == [digits]

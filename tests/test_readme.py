@@ -8,7 +8,7 @@ from longhand.hub_cards.runs.recipes import list_recipes
 
 PAGES = {
     page.name: page.read_text(encoding="utf-8")
-    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS)
+    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS, documents.CLAIMS)
 }
 TEXT = PAGES["README.md"]
 EVERYTHING = "\n".join(PAGES.values())
@@ -16,7 +16,7 @@ EVERYTHING = "\n".join(PAGES.values())
 
 @pytest.fixture(scope="module")
 def blocks():
-    return documents.all_blocks()
+    return documents.all_blocks(EVERYTHING)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -25,7 +25,7 @@ def test_figures_are_those_of_the_results_files(page, blocks):
 
 
 def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blocks):
-    monkeypatch.setattr(documents, "all_blocks", lambda: blocks)
+    monkeypatch.setattr(documents, "all_blocks", lambda pages: blocks)
     monkeypatch.setattr(sys, "argv", ["reports", "--check"])
     for text, status in ((PAGES["RESULTS.md"], 0), (PAGES["RESULTS.md"].replace("1.000", "0.999", 1), 1)):
         page = tmp_path / "RESULTS.md"
@@ -93,21 +93,18 @@ def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
     assert tables.render_table(lines) == table and tables.render_table(lines, "Note.") == f"{table}\nNote.\n"
 
 
-def test_study_tells_last_and_best_checkpoints_apart():
-    rows = [result("x-seed0", 10, 1.0), result("x-seed0", 20, 0.5), result("x-seed0/best", 10, 1.0),
-            result("x-seed0/best", 20, 0.96), result("y-seed0", 10, 0.2), result("y-seed0", 20, 0.1)]  # fmt: skip
-    table = tables.variants_table(rows)
-    assert "| x | 1.000 | 0.500 | 10 | >= 20 | 7 |" in table
-    assert "| y | 0.200 | 0.100 | 0 |  | 7 |" in table
-
-
-def test_tasks_stand_beside_their_encodings(monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "window_cell", lambda recipe, folder: f"window of {recipe}")
-    rows = [result("copy--nope-seed0/best", 10, 0.2), result("copy--coupled-seed0/best", 10, 1.0),
-            result("reverse--nope-seed0/best", 10, 1.0), result("reverse--nope-seed0", 10, 0.0)]  # fmt: skip
-    addition = [result("nope-seed0/best", 10, 0.0), result("alibi-seed0/best", 10, 0.0)]
-    table = tables.tasks_table(rows, addition, tmp_path)
+def test_tasks_stand_beside_their_encodings():
+    windows = {panel.recipe: [result("x-seed0", 10, 1.0)] for panel in tables.PANELS}
+    windows["addition-short"] = windows["copy"]
+    reach = {
+        "copy--nope": "0",
+        "copy--coupled": ">= 10",
+        "reverse--nope": "not fitted",
+        "addition--nope": "0",
+        "addition--t5": "0",
+    }
+    table = tables.tasks_table(reach, windows, {"copy": [{"certified": True}, {"certified": False}]})
     assert "| task | window | coupled | nope | the papers' learned table |" in table
-    assert "| addition | window of addition-short |  | 0 | 40 -> 200 |" in table
-    assert "| copy | window of copy | >= 10 | 0 | 40 -> 300 |" in table
-    assert "| reverse | window of reverse |  | >= 10 | 40 -> 300 |" in table
+    assert "| addition | `addition-short`: >= 10 |  | 0 | 40 -> 200 |" in table
+    assert "| copy | `copy`: every size, certified (1 of 2 seeds) | >= 10 | 0 | 40 -> 300 |" in table
+    assert "| reverse | `reverse`: >= 10 |  | not fitted | 40 -> 300 |" in table

@@ -270,8 +270,8 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
-        (["addition", "--certified_margin", "-1"], "certified_margin must be at least 0, got -1"),
-        (["addition", "--certified_margin", "nan"], "certified_margin must be at least 0, got nan"),
+        (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
+        (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
@@ -387,8 +387,8 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     check, arguments = trainer.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
 
-    def certified_from_step_10(model, task):
-        return replace(check(model, task), wrong=0, margin=9.0, failing=[]) if 9 in drawn else check(model, task)
+    def certified_from_step_10(model, task, thorough):
+        return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
 
     monkeypatch.setattr(trainer, "check_neighbourhoods", certified_from_step_10)
     monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
@@ -409,16 +409,18 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wrong", "margin", "steps"), [(0, 1.5, 5), (0, 0.5, 20), (3, 1.5, 20)])
-def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_margin(
-    wrong, margin, steps, tmp_path, monkeypatch
+@pytest.mark.parametrize(("wrong", "ratio", "steps"), [(0, 21.0, 5), (0, 19.0, 20), (3, None, 20)])
+def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_ratio(
+    wrong, ratio, steps, tmp_path, monkeypatch
 ):
     check, drawn = trainer.check_neighbourhoods, drawn_batches(monkeypatch)
     monkeypatch.setattr(
-        trainer, "check_neighbourhoods", lambda *arguments: replace(check(*arguments), wrong=wrong, margin=margin)
+        trainer,
+        "check_neighbourhoods",
+        lambda model, task, thorough: replace(check(model, task), wrong=wrong, ratio=ratio),
     )
     with pytest.raises(SystemExit):
-        train.main([*UNTIL_CERTIFIED, "--certified_margin", "1", "--output_dir", str(tmp_path / "run")])
+        train.main([*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path / "run")])
     assert len(drawn) == steps
 
 

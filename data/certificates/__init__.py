@@ -1,9 +1,10 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
-from longhand.data.certificates.certificate import Certificate, certify, find_difference, hash_weights
+from longhand.data.certificates.certificate import ROUNDING_FACTOR, Certificate, certify, find_difference, hash_weights
 from longhand.data.certificates.check import CannotCertify, Check, Failure, check_neighbourhoods, covering
 
 __all__ = [
+    "ROUNDING_FACTOR",
     "CannotCertify",
     "Certificate",
     "Check",

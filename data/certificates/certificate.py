@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from longhand.data.certificates import settling
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering
+from longhand.data.certificates.rounding import PROVED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
@@ -24,8 +25,15 @@ from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
 
-ROUNDING_FACTOR = 1000
-"""How many times larger the smallest margin must be than the largest difference that another order of computation made."""
+ROUNDING_FACTOR = 10
+"""How many times every lead must exceed the bound of what rounding does to it."""
+
+STATEMENT = (
+    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
+    "{dtype} writes exactly the right response and its end token ({task}), in whatever order a processor adds, if it rounds "
+    "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
+)
+"""What is proved: the corollary in hub_cards/PROOF.md."""
 
 PROOF = (
     "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
@@ -35,11 +43,11 @@ PROOF = (
     "output matrix act on each token alone. So the logits at a token are a function of its neighbourhood.",
     "Coverage. {coverage}",
     "Check. {where} the token that is right next (the end token included) had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. The "
-    "logits above are those of the form that computes each neighbourhood once. The logits of two other forms, all pairs in "
-    "{dtype} and all pairs in float64, differed from them by {rounding:.2g} at most. This was measured, not bounded: the "
-    "proof holds for every order of summation that moves no logit by half the margin, {factor:,.0f} times the largest "
-    "difference that was measured.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. In "
+    "each neighbourhood, every lead of the right token in exact arithmetic was compared with a bound of what rounding in "
+    "{dtype} can do to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and "
+    "its own bound is {ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of "
+    "the processor.",
     "Induction. Greedy decoding starts from a correct prefix. If the first t tokens are right, the prefix is correct, so "
     "the next token is right too. This goes on until the end token is written, where decoding stops. The coupling rule "
     "plans position ids for the longest response.",
@@ -48,10 +56,7 @@ PROOF = (
 )
 """The steps from the check to every length."""
 
-PROVED = "greedy decoding with this model in {dtype} writes exactly the right response and its end token"
-"""What is proved, after "for ..."."""
-
-MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "rounding": (0.9, 0.0)}
+MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
 _CHECKS: dict[tuple[str, str], Check] = {}
@@ -63,7 +68,7 @@ class Certificate:
     """Result of `certify`, as written to certificate.json. Fields that are not described here are those of `Check`.
 
     Attributes:
-        certified: whether every prediction was right and the margin is at least `ROUNDING_FACTOR` times the rounding.
+        certified: whether every prediction was right and every lead is at least `ROUNDING_FACTOR` times its bound.
         statement: what is proved.
         proof: its steps; empty if nothing is proved.
         task: task and format.
@@ -81,7 +86,8 @@ class Certificate:
     neighbourhoods: int | None
     wrong: int
     margin: float | None
-    rounding: float | None
+    bound: float | None
+    ratio: float | None
     failures: list[Failure]
     limits: dict[str, int]
     weights: str
@@ -143,39 +149,40 @@ def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
 
 def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certificate:
     """Say what a check proves."""
-    # Rounding is measured if nothing is wrong.
-    certified = check.rounding is not None and check.margin >= ROUNDING_FACTOR * check.rounding
+    # Leads are compared with their bounds if nothing is wrong.
+    certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR and model.dtype in PROVED
     dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
-    limits, sizes, proved = _limits(model, task)
+    limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        statement = f"For {task.every_problem}, up to {sizes}, {proved.format(dtype=dtype)} ({described})."
+        words = settling.STATEMENT if isinstance(covering(model, task), settling.CoveringStates) else STATEMENT
+        statement = words.format(problems=task.every_problem, dtype=dtype, task=described, **limits)
     elif check.wrong == 0:
         statement += (
-            f" Every prediction is right, but the smallest margin, {check.margin:.3g}, is not {ROUNDING_FACTOR} times the "
-            f"differences that rounding makes, {check.rounding:.3g}."
+            f" Every prediction is right, but in {dtype} the smallest quotient of a lead and the bound of its rounding is "
+            f"{check.ratio:.3g}, not {ROUNDING_FACTOR}."
         )
-    shared = ("problems", "predictions", "neighbourhoods", "wrong", "rounding", "failures")
+    shared = ("problems", "predictions", "neighbourhoods", "wrong", "ratio", "failures")
     return Certificate(
         certified=certified,
         statement=statement,
         proof=_proof(check, model, task, limits) if certified else [],
         task=task.describe(),
         margin=check.margin if math.isfinite(check.margin) else None,
+        bound=check.bound if check.bound is not None and math.isfinite(check.bound) else None,
         limits=limits,
         weights=hash_weights(model),
         **{name: getattr(check, name) for name in shared},
     )
 
 
-def _limits(model: CoupledGPTForCausalLM, task: "Task") -> tuple[dict[str, int], str, str]:
-    """The largest sizes that the code takes, the same in words, and what is proved up to them."""
+def _limits(model: CoupledGPTForCausalLM, task: "Task") -> dict[str, int]:
+    """The largest sizes that the code takes."""
     if isinstance(covering(model, task), settling.CoveringStates):
-        return {"tokens": MOST_SETTLING_TOKENS}, f"{MOST_SETTLING_TOKENS:,} tokens", settling.PROVED
+        return {"tokens": MOST_SETTLING_TOKENS}
     encoding, levels = model.model.position_encoding, model.config.position_levels or 1
-    limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
-    return limits, "position ids of {position_ids:,} and {tokens:,} tokens".format(**limits), PROVED
+    return {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
 
 
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
@@ -187,11 +194,12 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dic
         "coverage": covered.argument,
         "where": listed if check.problems is None else written,
         "margin": check.margin,
-        "rounding": check.rounding,
+        "bound": check.bound,
+        "ratio": check.ratio,
         "dtype": str(model.dtype).removeprefix("torch."),
         "capacity": "" if settles else COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
         **limits,
-        "factor": check.margin / 2 / check.rounding if check.rounding else math.inf,
+        "factor": ROUNDING_FACTOR,
     }
     return [step.format(**values) for step in (settling.PROOF if settles else PROOF)]
 

@@ -6,7 +6,6 @@ a task has finitely many neighbourhoods (`Task.covering`).
 
 import math
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -14,12 +13,13 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from longhand.data.certificates import decoder_rounding, encoder_rounding
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
 from longhand.data.certificates.settling import CasePredictions, CaseRounding, CoveringStates, case_predictions
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.neighbourhoods import distinct_neighbourhoods
+from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
 
@@ -67,8 +67,9 @@ class Check:
         failing: (digits, lengths) of the problems with a wrong prediction, one pair for each batch that has any.
         failures: the first of them as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
-        rounding: largest difference of a logit between forms of computation, over every neighbourhood (for models of more
-            than one layer over every prediction); None if it was not measured.
+        bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
+            not asked.
+        ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
     """
 
     problems: int | None = None
@@ -78,7 +79,8 @@ class Check:
     failing: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     neighbourhoods: int | None = None
-    rounding: float | None = None
+    bound: float | None = None
+    ratio: float | None = None
 
     def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> None:
         """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
@@ -105,13 +107,17 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     """The problems or neighbourhoods that a check of the model has to run. None is made yet, so this is cheap.
 
     Raises:
-        CannotCertify: the model has no window, or does not end where the task ends; or its neighbourhoods are unknown, too
-            many, or too small to decide the answer.
+        CannotCertify: the model has no window, does not end where the task ends, or has a part whose rounding has no bound;
+            or its neighbourhoods are unknown, too many, or too small to decide the answer.
     """
     try:
         task.family.check_certifiable(task, model)
         window, layers = task.family.window(model), model.config.num_hidden_layers
         found = task.covering(window, layers)
+        if isinstance(found, CoveringStates):
+            encoder_rounding.check_bounded(cast(Any, model))
+        else:
+            decoder_rounding.check_bounded(model)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
     if found.count > MOST_PROBLEMS:
@@ -128,8 +134,7 @@ def check_neighbourhoods(
     """Run a model on all covering problems or neighbourhoods of its task.
 
     Args:
-        thorough: as long as nothing is wrong, also count neighbourhoods, and compute each of them in two further ways to
-            measure rounding.
+        thorough: if nothing is wrong, also count neighbourhoods, and bound rounding in each of them.
         progress: whether to show a progress bar.
 
     Raises:
@@ -145,10 +150,7 @@ def check_neighbourhoods(
     else:
         batches = _predictions(model, task, covered.batches)
     check = Check()
-    rounding: Any = None
-    if thorough:
-        distinct = not listed and model.config.num_hidden_layers == 1
-        rounding = CaseRounding(cast(Any, model)) if settles else _Rounding(model, distinct)
+    rounding: Any = (CaseRounding if settles else _Rounding)(cast(Any, model)) if thorough else None
     bar = tqdm(total=None if settles else covered.count, desc="checking", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
@@ -158,18 +160,18 @@ def check_neighbourhoods(
                 logits = batch.logits(model)
                 check.add(batch, logits)
                 if rounding and check.wrong == 0:
-                    rounding.add(batch, logits)
+                    rounding.add(batch)
                 bar.update(len(logits))
+            if check.wrong == 0 and rounding:
+                check.neighbourhoods = rounding.finish()
+                check.bound, check.ratio = rounding.bound, rounding.ratio
     finally:
         model.train(training)
     if settles:
         # Problems show cases, and are not checked themselves.
         check.problems = None
-    if check.wrong == 0:
-        check.neighbourhoods = check.predictions if listed else None
-        if rounding:
-            check.neighbourhoods = check.neighbourhoods or len(rounding.known) or None
-            check.rounding = rounding.largest
+    if check.wrong == 0 and listed:
+        check.neighbourhoods = check.predictions
     return check
 
 
@@ -178,14 +180,12 @@ class Predictions(NamedTuple):
 
     Attributes:
         inputs: of the model's forward pass, in the form that computes each neighbourhood once.
-        pair_map: in place of neighbours, for the form that scores all pairs; (count or 1, queries, columns).
         right: (count, predictions) tokens that are right next, `IGNORED` if nothing is predicted.
         problems: digits and lengths, if the predictions are made in problems.
         describe: from a row and a place among its predictions to the problem and the prefix, as text.
     """
 
     inputs: dict[str, Any]
-    pair_map: torch.Tensor
     right: torch.Tensor
     problems: tuple[np.ndarray, np.ndarray] | None
     describe: Callable[[int, int], tuple[str, str | None]]
@@ -207,18 +207,17 @@ class Predictions(NamedTuple):
 
 def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predictions]:
     """The predictions in the responses of problems, (digits, lengths) batch by batch."""
-    encoding, collator = model.model.position_encoding, CouplingCollator.for_evaluation(model.config)
+    collator = CouplingCollator.for_evaluation(model.config)
     for digits, lengths in batches:
         examples = task.format(digits, lengths)
         inputs = to_device(collator(examples), model.device)
         right = inputs.pop("labels")[:, -inputs["logits_to_keep"] + 1 :]
-        pair_map = encoding.pair_map(inputs["position_ids"], inputs["position_ids"])
 
         def describe(row: int, place: int, examples=examples, predictions=right.shape[1]):
             tokens, query = examples.tokens[row], int(examples.query_lengths[row])
             return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
 
-        yield Predictions(inputs, pair_map, right, (digits, lengths), describe)
+        yield Predictions(inputs, right, (digits, lengths), describe)
 
 
 def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:
@@ -233,8 +232,6 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         seen[:, :, 0] = 0
         seen[:, -1, 1:] = np.where(batch.keys == PAD, -1, np.arange(1, slots + 1))
         related = np.where(seen < 0, NOT_RELATED, np.concatenate([[len(window)], batch.relations])).astype(np.int32)
-        pair_map = np.full((count, columns, columns), NOT_RELATED, dtype=np.int32)
-        pair_map[:, :, :-1] = related
         inputs = {
             "input_ids": torch.from_numpy(input_ids).long().to(device),
             "position_ids": torch.zeros((1, model.config.position_levels or 1, columns), dtype=torch.long, device=device),
@@ -248,7 +245,7 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
             return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
-        yield Predictions(inputs, torch.from_numpy(pair_map).to(device), right, None, describe)
+        yield Predictions(inputs, right, None, describe)
 
 
 def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
@@ -266,50 +263,64 @@ def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits:
 
 
 class _Rounding:
-    """The largest difference that the form of computation makes, and the neighbourhoods in which it was measured.
+    """The distinct neighbourhoods of a check, and how far rounding can move the leads in them.
 
-    Args:
-        model: compared with itself scoring all pairs, in its own precision and in float64.
-        distinct: whether to count neighbourhoods and to measure in each of them once, not in every prediction.
+    With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it
+    comes, else all neighbourhoods together at the end.
     """
 
-    def __init__(self, model: CoupledGPTForCausalLM, distinct: bool):
-        self.model, self.distinct = model, distinct
-        self.forms = (model, deepcopy(model).double().eval())
-        self.known: set[bytes] = set()
-        self.largest = 0.0
+    def __init__(self, model: CoupledGPTForCausalLM):
+        self.model, self.network = model, decoder_rounding.DecoderRounding(model)
+        self.rows: list[np.ndarray] = []
+        self.bound, self.ratio = 0.0, math.inf
 
-    def add(self, batch: Predictions, logits: torch.Tensor) -> None:
-        """Compare the logits of a batch, (count, predictions, vocabulary), with other forms of computation."""
-        supervised = batch.supervised
-        new = torch.ones(len(logits), dtype=torch.bool)
-        if self.distinct:
-            new = self._add_neighbourhoods(batch.inputs, supervised).any(1).cpu()
-        if not new.any():
+    def add(self, batch: Predictions) -> None:
+        """Note, or bound, what the predictions of a batch see."""
+        *lower, last = self._neighbourhoods(batch)
+        pairs = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1)
+        used, right = pairs.unbind()
+        last = Neighbourhoods(last.queries[used], last.keys[used], last.relations[used], index=used)
+        if lower:
+            self._bound([*lower, last], right)
             return
-        inputs = {name: value for name, value in batch.inputs.items() if name != "neighbours"}
-        inputs["input_ids"] = inputs["input_ids"][new]
-        pair_map = batch.pair_map if len(batch.pair_map) == 1 else batch.pair_map[new]
-        for form in self.forms:
-            other = form(**inputs, pair_map=pair_map, use_cache=False).logits[:, : logits.shape[1]]
-            difference = (other.double() - logits[new].double()).abs()[supervised[new]]
-            self.largest = max(self.largest, difference.nan_to_num(torch.inf).max().item())
+        columns = last.queries.unsqueeze(1), right.unsqueeze(1), last.keys, last.relations
+        self.rows.append(torch.cat([part.to(torch.int32) for part in columns], dim=1).cpu().numpy())
 
-    def _add_neighbourhoods(self, inputs: dict[str, Any], supervised: torch.Tensor) -> torch.Tensor:
-        """Add what the supervised tokens of a batch see to `known`, as bytes that do not depend on the batch.
+    def finish(self) -> int | None:
+        """Bound what was noted; return the number of distinct neighbourhoods, None for several layers."""
+        if not self.rows:
+            return None
+        most = max(rows.shape[1] for rows in self.rows) // 2 - 1
+        table = np.concatenate([self._widen(rows, most) for rows in self.rows])
+        rows = torch.from_numpy(np.unique(table, axis=0)).to(self.model.device)
+        queries, right, keys, relations = rows[:, 0], rows[:, 1], rows[:, 2 : most + 2], rows[:, most + 2 :]
+        self._bound([Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long())
+        return len(rows)
 
-        Returns:
-            (count, tokens), the tokens whose neighbourhoods are new.
-        """
-        model = self.model
-        columns = torch.arange(inputs["input_ids"].shape[1], device=model.device)[-inputs["logits_to_keep"] : -1]
-        neighbours = model.model.neighbours(inputs["position_ids"], columns, None)
-        distinct = distinct_neighbourhoods(inputs["input_ids"], columns, neighbours)
-        used = distinct.index[supervised].unique()
-        relations = distinct.relations[used].long()
-        keys = torch.where(relations < 0, 0, distinct.keys[used] * 2**16 + relations + 1)
-        rows = torch.cat([distinct.queries[used].unsqueeze(1) + 1, keys], dim=1).cpu().numpy()
-        codes = [row.tobytes().rstrip(b"\0") for row in rows]
-        new = used[torch.tensor([code not in self.known for code in codes], device=used.device)]
-        self.known.update(codes)
-        return torch.isin(distinct.index, new) & supervised
+    def _bound(self, layers: list[Neighbourhoods], right: torch.Tensor) -> None:
+        tokens = torch.arange(self.model.config.vocab_size, device=self.model.device)
+        lead, bound = self.network.lead_and_bound(tokens, layers, right)
+        self.bound = max(self.bound, bound.max().item())
+        self.ratio = min(self.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
+
+    def _neighbourhoods(self, batch: Predictions) -> list[Neighbourhoods]:
+        """The neighbourhoods of each layer; those of the last one are of the predictions alone."""
+        model, inputs = self.model, batch.inputs
+        rows, depth = inputs["input_ids"], model.config.num_hidden_layers
+        every = torch.arange(rows.shape[1], device=rows.device)
+        kept = every[-inputs["logits_to_keep"] :][: batch.right.shape[1]]
+        neighbours = inputs.get("neighbours") or model.model.neighbours(inputs["position_ids"], every, None)
+        layers = []
+        for layer in range(depth):
+            queries = kept if layer == depth - 1 else every
+            layers.append(distinct_neighbourhoods(rows, queries, neighbours.select(queries)))
+            rows = layers[-1].index
+        return layers
+
+    @staticmethod
+    def _widen(rows: np.ndarray, most: int) -> np.ndarray:
+        """Rows of a neighbourhood's token, right next token, keys and relations, filled up to so many keys."""
+        keys, relations = np.split(rows[:, 2:], 2, axis=1)
+        fill = ((0, 0), (0, most - keys.shape[1]))
+        relations = np.pad(relations, fill, constant_values=NOT_RELATED)
+        return np.concatenate([rows[:, :2], np.pad(keys, fill), relations], axis=1)

@@ -5,8 +5,8 @@ and the state of the column below. The exact target of a case is called ideal (`
 the ideal label in every case that ideal passes meet makes ideal passes, and these end with the answer.
 """
 
+import math
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.collator import IGNORED
 from longhand.modeling import PairwiseBertForTokenClassification
-from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import (
     NO_STATE,
     Cases,
@@ -36,11 +36,12 @@ KNOWN = ((False, False), (True, True), (True, False), (False, True))
 _CASES = 2**12
 """Cases that are checked at a time."""
 
-PROVED = (
-    "this model in {dtype} gives exactly the right label to every token at which the answer is read, after n + 1 passes at "
-    "most for n labels"
+STATEMENT = (
+    "For {problems}, up to {tokens:,} tokens, this model in {dtype} gives exactly the right label to every token at which "
+    "the answer is read, after n + 1 passes at most for n labels ({task}), in whatever order a processor adds, if it rounds to "
+    "nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
 )
-"""What is proved, after "for ..."."""
+"""What is proved; `certificate.STATEMENT` says it of decoders."""
 
 PROOF = (
     "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
@@ -55,10 +56,10 @@ PROOF = (
     "does.",
     "Coverage. {coverage}",
     "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
-    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. The "
-    "logits of two other forms, all pairs in {dtype} and all pairs in float64, differed from them by {rounding:.2g} at "
-    "most. This was measured, not bounded: the proof holds for every order of summation that moves no logit by half the "
-    "margin, {factor:,.0f} times the largest difference that was measured.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. In each "
+    "case, every lead of the ideal label in exact arithmetic was compared with a bound of what rounding in {dtype} can do "
+    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its own bound is "
+    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
     "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
     "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
     "each other, and the code makes n + 1 passes over a row of n labels if it must.",
@@ -138,14 +139,6 @@ class CasePredictions:
         """The logits (cases, 1, labels)."""
         return model.label_cases(self.cases).unsqueeze(1)
 
-    def logits_of_all_pairs(self, model: PairwiseBertForTokenClassification) -> torch.Tensor:
-        """The same logits by another form: each case is a sequence of its keys, and all pairs of them are scored."""
-        cases, own = self.cases, self.covered.own
-        present = cases.relations != NOT_RELATED
-        pair_map = cases.relations.unsqueeze(1).expand(-1, cases.keys.shape[1], -1)
-        inputs = {"input_ids": cases.keys, "states": cases.key_states, "attention_mask": present.int(), "pair_map": pair_map}
-        return model(**inputs, output_attentions=True).logits[:, own : own + 1]
-
     def describe(self, row: int, place: int) -> tuple[str, str | None]:
         index, covered = self.rows.start + row, self.covered
         digits, known = covered.digits[index : index + 1], covered.known[index]
@@ -156,19 +149,22 @@ class CasePredictions:
 
 
 class CaseRounding:
-    """The largest difference that the form of computation makes in a case; as `check.Rounding` measures it."""
+    """How far rounding can move the leads in the cases of a check."""
 
     def __init__(self, model: PairwiseBertForTokenClassification):
-        self.forms = (deepcopy(model), deepcopy(model).double())
-        for form in self.forms:
-            form.eval().set_attn_implementation("eager")
-        self.largest = 0.0
+        self.network = EncoderRounding(model)
+        self.bound, self.ratio, self.count = 0.0, math.inf, 0
 
-    def add(self, batch: CasePredictions, logits: torch.Tensor) -> None:
-        """Compare the logits of a batch with other forms of computation."""
-        for form in self.forms:
-            difference = (batch.logits_of_all_pairs(form).double() - logits.double()).abs()
-            self.largest = max(self.largest, difference.nan_to_num(torch.inf).max().item())
+    def add(self, batch: CasePredictions) -> None:
+        """Bound the rounding in a batch."""
+        lead, bound = self.network.lead_and_bound(batch.cases, batch.right.squeeze(1))
+        self.bound = max(self.bound, bound.max().item())
+        self.ratio = min(self.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
+        self.count += len(lead)
+
+    def finish(self) -> int:
+        """Return the number of cases."""
+        return self.count
 
 
 def case_predictions(model: PairwiseBertForTokenClassification, task: "EncoderTask") -> Iterator[CasePredictions]:

@@ -16,6 +16,7 @@ from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import any_text_rules, plan_position_ids
+from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD
 
@@ -29,6 +30,9 @@ HARMLESS_FLAGS = (
     *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
+
+LONG_PROMPT = 100
+"""Tokens of a prompt whose response is long enough to be decoded in parallel."""
 
 GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
 """Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
@@ -202,14 +206,17 @@ class Decoder(Family):
             )
         return CouplingCollator(config.coupling, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
 
-    def answer(self, task, model, tokenizer, question):
-        """Answer by greedy decoding."""
+    def answer(self, task, model, tokenizer, question, streamer=None):
+        """Answer by greedy decoding, in parallel if the response is long."""
         self.check_generation(task)
         self.check_greedy(task, model)
         check_characters("".join(question.split()), model.config.vocab_size)
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
+        options = {"do_sample": False, "streamer": streamer}
+        if inputs["input_ids"].shape[1] > LONG_PROMPT:
+            options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
-            output = model.generate(**inputs, do_sample=False)
+            output = model.generate(**inputs, **options)
         response = output[0, inputs["input_ids"].shape[1] :]
         return task.reader.read(tokenizer.decode(response, skip_special_tokens=True))
 

@@ -103,7 +103,7 @@ class Encoder(Family):
     def collator(self, config):
         return collate_labels
 
-    def answer(self, task, model, tokenizer, question):
+    def answer(self, task, model, tokenizer, question, streamer=None):
         """Answer from one forward pass."""
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
         with torch.inference_mode():

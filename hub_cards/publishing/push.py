@@ -36,6 +36,7 @@ from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import named_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
+from longhand.modeling import parallel_decoding
 
 MODEL_FILES = (
     *(*ANSWER_FILES, "*.png"),
@@ -51,6 +52,10 @@ FEWEST_FILES, FEWEST_ROWS = 8, 1000
 """A split has this many files, so that several nodes read different ones, if each then has this many rows."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
+
+DECODING_CARD = Path(__file__).parent / "templates" / "parallel_greedy.md"
+DECODING_FILE = "custom_generate/generate.py"
+"""Path at which transformers looks for a function that decodes."""
 
 
 @dataclass(frozen=True)
@@ -366,3 +371,15 @@ def metric_publication(repo_id: str) -> Publication:
 def is_metric_file(path: str) -> bool:
     """Whether a path in a repository is written by a push of the metric."""
     return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))
+
+
+def decoding_publication(repo_id: str) -> Publication:
+    """Parallel greedy decoding for a repository that `generate(custom_generate=repo_id)` loads.
+
+    Raises:
+        ValueError: the repository's name is not legal.
+    """
+    check_repo_id(repo_id)
+    card = DECODING_CARD.read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
+    files: Files = {CARD_FILE: card.encode(), DECODING_FILE: Path(parallel_decoding.__file__)}
+    return Publication(repo_id, "model", "parallel greedy decoding", files.__contains__, lambda place, pushed: files)

@@ -1,4 +1,4 @@
-"""Fill the tables of RESULTS.md, COMPARISONS.md and ENCODERS.md from the results files, and draw the pictures of all pages.
+"""Fill the tables of RESULTS.md and its sister pages from the results files, and draw the pictures of all pages.
 
 python -m longhand.hub_cards.reports           write the pages and the pictures
 python -m longhand.hub_cards.reports --check   write nothing; exit with 1 if a page is out of date
@@ -10,57 +10,29 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from longhand.data import TASKS
 from longhand.hub_cards.reports import tables
+from longhand.hub_cards.reports.claims import claims_blocks
 from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
-from longhand.hub_cards.reports.plots import OPERANDS, plot_accuracy, plot_comparison, plot_cost, plot_grid
-from longhand.hub_cards.reports.studies import draw_study, study_table
+from longhand.hub_cards.reports.plots import plot_cost
+from longhand.hub_cards.reports.studies import CERTIFICATES, draw_study, fitted_reach, study_block
 from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
-from longhand.hub_cards.runs.results import (
-    CERTIFICATES_FILE,
-    RESULTS_FILE,
-    Row,
-    best_rows,
-    by_class,
-    group_variants,
-    last_rows,
-    read_results,
-)
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.runs.studies import STUDIES_FOLDER as STUDIES
-from longhand.hub_cards.runs.studies import load_study
+from longhand.hub_cards.runs.studies import STUDY_RESULTS, list_studies, load_study
 
 HUB_CARDS = Path(__file__).parents[1]
 README = HUB_CARDS.parent / "README.md"
 RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
 ENCODERS = HUB_CARDS / "ENCODERS.md"
+CLAIMS = HUB_CARDS / "CLAIMS.md"
 FOLDER = HUB_CARDS / "results"
 
-CASCADES = "columns of the longest cascade of carries"
-COMPARED = {
-    "ablation": ((1, 30), OPERANDS),
-    "comparisons/encodings": ((1, 30), OPERANDS),
-    "comparisons/formats": ((1, 30), OPERANDS),
-    "comparisons/trained-lengths": (None, OPERANDS),
-    "comparisons/depth": ((1, 10), OPERANDS),
-    "encoders/addition": ((1, 5), "digits"),
-    "encoders/coupled": ((1, 5), "digits"),
-    "encoders/multiplication-1": ((1, 5), "digits"),
-    "encoders/multiplication-3": ((1, 5), "digits"),
-    "encoders/windows": (None, CASCADES),
-    "encoders/cascades": (None, CASCADES),
-}
-"""The comparisons with a picture: their trained sizes, None if variants differ in them, and the name of the x axis."""
-
-ADDITION = ("addition", "addition-short")
-"""Certified recipes with a table of their own for each run."""
+RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
+"""Studies whose variants are recipes, without changes."""
 
 RIVALS = ("addition-nope", "addition-ape", "addition-random-start-ape")
 """Recipes whose position ids are not coupled."""
-
-LABELLED_ENCODER_STUDIES = ("multiplication-3", "multiplication-3-windowed")
-"""Studies with a second table, of the labels that are right: too few of their whole answers are."""
 
 
 def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
@@ -68,80 +40,65 @@ def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
     return read_results(FOLDER / folder / file)
 
 
-def read_each(pattern: str) -> dict[str, list[Row]]:
-    """Return the rows of all results files that fit a pattern, by the name of their folder."""
-    return {file.parent.name: read_results(file) for file in sorted(FOLDER.glob(f"{pattern}/{RESULTS_FILE}"))}
+def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
+    """Return the rows of a file of `RECIPES` by recipe: of last checkpoints, or certificates where there are some."""
+    files = [STUDY_RESULTS / name / file for name in RECIPES]
+    return group_variants(last_rows([row for one in files if one.exists() for row in read_results(one)]))
 
 
-def read_long(kind: str) -> list[Row]:
-    """Return the rows of very long problems, of `constructed` or `trained` models."""
-    return list(chain.from_iterable(read_each(f"long/{kind}/*").values()))
-
-
-def model_results() -> dict[str, list[Row]]:
-    """Return the rows of every recipe with results: last checkpoints under its name, best ones under NAME/best."""
-    names = (name for recipe in list_recipes() for name in (recipe, f"{recipe}/best"))
-    return {name: read_rows(f"models/{name}") for name in names if (FOLDER / "models" / name / RESULTS_FILE).exists()}
-
-
-def certified_recipes() -> list[str]:
-    """Return the recipes whose models were checked for a certificate."""
-    return [name for name in list_recipes() if (FOLDER / "models" / name / CERTIFICATES_FILE).exists()]
-
-
-def model_blocks() -> dict[str, str]:
-    """Return the tables of the recipes: of each run, or of all certified recipes together."""
-    together = [name for name in certified_recipes() if name not in ADDITION]
-    checks = {f"{name}/certificates": read_rows(f"models/{name}", CERTIFICATES_FILE) for name in ADDITION}
-    return {
-        **{name: tables.by_length_table(rows) for name, rows in model_results().items() if name not in together},
-        **{name: tables.certificate_table(rows) for name, rows in checks.items()},
-        "certified": tables.certified_table(["addition-short", *together], FOLDER / "models"),
-    }
-
-
-def measurement_blocks() -> dict[str, str]:
-    """Return the tables of speed, cost, faults, very long problems, the ablation, and the ceiling."""
+def measured_blocks() -> dict[str, str]:
+    """Return the tables of what no study trains: speed, cost, faults, constructions, the ceiling, theories of encoders."""
     return {
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
-        "ablation": tables.ablation_table(read_rows("ablation"), read_rows("ablation", CERTIFICATES_FILE)),
+        "constructions": tables.long_table(read_results(STUDIES / "constructions" / "long.jsonl")),
+        "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
+        "cost/decoding": tables.decoding_table(decoding),
         "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
-        **{f"long/{kind}": tables.long_table(read_long(kind)) for kind in ("constructed", "trained")},
-    }
-
-
-def comparison_blocks() -> dict[str, str]:
-    """Return the tables of encodings, formats, trained lengths and depth, and of all tasks."""
-    compared = read_each("comparisons/*")
-    tasks = tables.tasks_table(compared.pop("tasks"), compared["encodings"], FOLDER / "models")
-    variants = {f"studies/{name}": tables.variants_table(rows) for name, rows in compared.items()}
-    own = {f"studies/{name}": study_table(load_study(name), rows) for name, rows in read_each("studies/*").items()}
-    return {"studies/tasks": tasks, **variants, **own}
-
-
-def encoder_blocks() -> dict[str, str]:
-    """Return the tables of the second family and of its theory."""
-    studies = read_each("encoders/*")
-    labelled = {f"{name}/labels": last_rows(studies[name]) for name in LABELLED_ENCODER_STUDIES}
-    return {
-        **{f"encoders/{name}": tables.encoder_table(best_rows(rows)) for name, rows in studies.items()},
-        **{f"encoders/{name}": tables.encoder_table(rows, "token_accuracy") for name, rows in labelled.items()},
-        "encoder-settling/certificates": tables.certificate_table(read_rows("studies/encoder-settling", CERTIFICATES_FILE)),
-        "encoder-settling/long": tables.long_table(read_rows("studies/encoder-settling", "long.jsonl")),
-        "encoder-places": tables.places_table(read_rows("encoder_places", "places.jsonl")),
-        "encoder-positions": tables.positions_table(read_rows("encoder_places", "positions.jsonl")),
         "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
         "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
+        "tasks": tasks_block(),
+        **claims_blocks(),
     }
 
 
-def all_blocks() -> dict[str, str]:
-    """Return every table that a page can hold, by the name of its block."""
-    return model_blocks() | measurement_blocks() | comparison_blocks() | encoder_blocks()
+def tasks_block() -> str:
+    """Return the table of all tasks by encoding, from several studies."""
+    reach = {}
+    for name, task in (("tasks", ""), ("encodings", "addition--")):
+        study = load_study(name)
+        for variant, own in group_variants(last_rows(read_rows(f"studies/{name}"))).items():
+            reach[f"{task}{variant}"] = fitted_reach(own, study.trained_sizes(variant))
+    return tables.tasks_table(reach, read_recipes(), read_recipes(CERTIFICATES))
+
+
+def all_blocks(pages: str) -> dict[str, str]:
+    """Return every table by the name of its block: what no study trains, and what these pages show of studies.
+
+    `studies/NAME` is the usual table of a study and `studies/NAME/EVALUATION` what was measured besides; after either,
+    `/runs` or `/labels` is a table of that kind, see `study_block`.
+    """
+    blocks = measured_blocks()
+    for block, name, rest in re.findall(r"<!-- results (studies/([\w-]+)((?:/[\w-]+)*)) -->", pages):
+        if (STUDY_RESULTS / name).exists():
+            parts = rest.split("/")[1:]
+            kind = parts.pop() if parts[-1:] in (["runs"], ["labels"]) else ""
+            blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, "/".join(parts), kind)
+    return blocks | {"other-studies": other_studies(pages)}
+
+
+def other_studies(pages: str) -> str:
+    """Return question, table and command of every study with results that these pages do not show."""
+    parts = []
+    for name in list_studies():
+        if (STUDY_RESULTS / name / RESULTS_FILE).exists() and not re.search(rf"<!-- results (studies/)?{name}[ /]", pages):
+            study = load_study(name)
+            command = f"```bash\npython -m longhand.hub_cards.studies {name}\n```\n"
+            parts.append(f"### `{name}`\n\n{study.question}\n\n{study_block(study, STUDY_RESULTS / name)}\n{command}")
+    return "\n".join(parts)
 
 
 def render(text: str, blocks: dict[str, str]) -> str:
@@ -153,39 +110,24 @@ def render(text: str, blocks: dict[str, str]) -> str:
     return re.sub(r"(<!-- results (\S+) -->\n).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
 
 
-def trained_sizes(recipe: str) -> tuple[int, int]:
-    """The shortest and longest trained size of a recipe."""
-    arguments = load_recipe(recipe)
-    return arguments.get("min_length", 1), arguments["max_length"]
-
-
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
-    results = model_results()
-    certified = results["addition"] + read_long("trained")
-    rivals = [row for name in RIVALS for row in results[name]]
-    plot_addition(certified, results["addition-absolute"], rivals, trained_sizes("addition"), FOLDER / "accuracy.png")
-    variants = group_variants(best_rows(read_rows("comparisons/tasks")))
+    results, studies = read_recipes(), {name: load_study(name) for name in RECIPES}
+    sizes = {variant: study.trained_sizes(variant) for study in studies.values() for variant in study.variants}
+    certified = results["addition"] + read_rows("studies/addition/long")
+    rivals = list(chain.from_iterable(results[name] for name in RIVALS))
+    plot_addition(certified, results["addition-absolute"], rivals, sizes["addition"], FOLDER / "accuracy.png")
+    variants = group_variants(last_rows(read_rows("studies/tasks")))
     absolute = {name.removesuffix("--coupled"): rows for name, rows in variants.items() if name.endswith("--coupled")}
-    sizes = {panel.recipe: trained_sizes(panel.recipe) for panel in tables.PANELS}
-    plot_tasks(results, certified_recipes(), absolute, sizes, FOLDER / "tasks.png")
+    plot_tasks(results, read_recipes(CERTIFICATES), absolute, sizes, FOLDER / "tasks.png")
 
 
-def draw_comparisons() -> None:
-    """Draw the other pictures of the pages, except for the pictures of `hub_cards/studies`."""
+def draw_pictures(pages: str) -> None:
+    """Draw the pictures of the pages, except for those of studies with code of their own."""
+    draw_overview()
     plot_cost(read_rows("", "cost.jsonl"), FOLDER / "cost.png")
-    picture = FOLDER / "models" / "addition-absolute" / "accuracy.png"
-    sizes, names = trained_sizes("addition-absolute"), TASKS["addition"].size_names
-    plot_accuracy(read_rows("models/addition-absolute"), picture, sizes, names, seeds=True)
-    for recipe, rows in read_each("grids/*").items():
-        picture = FOLDER / "grids" / recipe / "accuracy.png"
-        plot_grid(rows, picture, trained_sizes(recipe), TASKS[rows[0]["task"]].size_names)
-    for name, (trained, xlabel) in COMPARED.items():
-        rows = read_rows(name)
-        rows = by_class(best_rows(rows) or rows)
-        plot_comparison(group_variants(rows), FOLDER / name / "accuracy.png", trained, xlabel)
-    for name, rows in read_each("studies/*").items():
-        draw_study(load_study(name), rows, FOLDER / "studies" / name / "accuracy.png")
+    for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
+        draw_study(load_study(folder.split("/")[1]), read_rows(folder), FOLDER / folder / "accuracy.png")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -193,8 +135,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
-    blocks = all_blocks()
-    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS)}
+    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS)}
+    pages = "\n".join(before.values())
+    blocks = all_blocks(pages)
     after = {file: render(text, blocks) for file, text in before.items()}
     if check:
         old = [file.name for file in before if before[file] != after[file]]
@@ -203,5 +146,4 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(bool(old))
     for file, text in after.items():
         write_atomically(file, text)
-    draw_overview()
-    draw_comparisons()
+    draw_pictures(pages)

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import torch
-
 from longhand.data import TASKS
-from longhand.data.families.family import to_device
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
 from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
-from longhand.hub_cards.runs.evaluation import draw_batch
+from longhand.hub_cards.runs.evaluation import read_attention
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, format_medians, format_table, write_results
 
 
@@ -35,21 +32,11 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
 
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
     """Plot the attention of response tokens, averaged over problems of one length (paper 1, Fig. 7)."""
-    model, task = checkpoint.model, checkpoint.task
-    batch = draw_batch(model, task, lengths, num_samples, seed)
-    implementation = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
-    finally:
-        model.set_attn_implementation(implementation)
+    maps, batch = read_attention(checkpoint, lengths, num_samples, seed)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    kinds = [task.family.tokens[int(t)] if fixed else "#" for t, fixed in zip(batch["input_ids"][0], same, strict=True)]
+    names = checkpoint.task.family.tokens
+    kinds = [names[int(token)] if fixed else "#" for token, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
-    # The last token of a response predicts nothing.
-    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
     # Of an encoder, keys may be more than tokens.
-    kinds += ["sink"] * (outputs.attentions[0].shape[-1] - len(kinds))
-    mean = [weights.float().mean(0)[:, queries].cpu() for weights in outputs.attentions]
-    plot_attention(mean, kinds, first_query, file)
+    kinds += ["sink"] * (maps[0].shape[-1] - len(kinds))
+    plot_attention([weights.mean(0) for weights in maps], kinds, first_query, file)

@@ -3,17 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
 from longhand.hub_cards.runs.recipes import load_recipe
 from longhand.hub_cards.runs.results import (
-    CERTIFICATES_FILE,
-    RESULTS_FILE,
+    ATTENTION_KINDS,
     Row,
-    best_rows,
-    by_class,
     describe_length,
     generalizable_length,
     group_by,
@@ -22,7 +18,6 @@ from longhand.hub_cards.runs.results import (
     growth_exponent,
     has_classes,
     last_rows,
-    read_results,
 )
 
 
@@ -98,7 +93,9 @@ def fill_table(rows: Iterable[Row], columns: Mapping[str, str], note: str = "") 
 
 def describe_samples(rows: list[Row], what: str = "problems per length") -> str:
     """Say how many problems were tested, with which seed and hardware, for the note below a table."""
-    return "{num_samples} {what}, test seed {seed}, {hardware}".format(what=what, **rows[0])
+    counts = sorted({row["num_samples"] for row in rows})
+    samples = f"{counts[0]} to {counts[-1]}" if counts[1:] else str(counts[0])
+    return f"{samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
 
 
 def by_length_table(rows: list[Row]) -> str:
@@ -152,7 +149,7 @@ def certificate_table(rows: list[Row]) -> str:
             "certified": "**yes**" if row["certified"] else "no",
             "wrong": f"{row['wrong']:,}",
             "smallest margin": f"{row['margin']:.2f}",
-            "rounding": "" if row["rounding"] is None else f"{row['rounding']:.1e}",
+            "lead / bound": f"{row['ratio']:,.0f}" if row.get("ratio") else "",
             "seconds of the run": seconds(row),
         }
         for row in rows
@@ -163,32 +160,6 @@ def certificate_table(rows: list[Row]) -> str:
         for problems, predictions in counts
     )
     return render_table(lines, f"Checked for each: {checked}. {rows[0]['hardware']}.")
-
-
-def certified_table(recipes: list[str], models_folder: Path) -> str:
-    """Return a line for each recipe: the checks of its runs, and the exact match of the runs on larger problems.
-
-    Args:
-        models_folder: holds a folder of results for each recipe.
-    """
-    lines = []
-    for name in recipes:
-        recipe, rows = load_recipe(name), read_results(models_folder / name / CERTIFICATES_FILE)
-        tested = read_results(models_folder / name / RESULTS_FILE)
-        worst = min(row["exact_match"] for row in tested)
-        lines.append(
-            {
-                "recipe": f"`{name}`",
-                "trained on": f"{recipe.get('min_length', 1)} to {recipe['max_length']}",
-                "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)} seeds",
-                "predictions checked": f"{max(row['predictions'] for row in rows):,}",
-                "smallest margin": f"{min(row['margin'] for row in rows):.2f}",
-                "exact match": f"{'' if worst == 1 else 'at least '}{worst:.3f} to {max(row['length'] for row in tested):,}",
-                "seconds": f"{max(row['run_seconds'] for row in rows):.0f}",
-            }
-        )
-    note = f"Seconds are of training and the first evaluation, for the slowest seed; {rows[0]['hardware']}."
-    return render_table(lines, note)
 
 
 def cost_table(rows: list[Row]) -> str:
@@ -208,16 +179,27 @@ def cost_table(rows: list[Row]) -> str:
     return render_table(lines, f"{rows[0]['hardware']}.")
 
 
-def ablation_table(rows: list[Row], certificates: list[Row]) -> str:
-    """Return a line for each variant: medians, generalizable length, certificates."""
-    variants, verdicts = group_variants(rows), group_variants(certificates)
-    lines = []
-    for variant, own in variants.items():
-        certified = [row["certified"] for row in verdicts.get(variant, [])]
-        verdict = f"{sum(certified)} of {len(certified)}" if certified else "cannot be"
-        reach = {"generalizable length": describe_reach(own), "certified": verdict}
-        lines.append({"variant": variant, **median_cells(own, (30, 60, 100, 200)), **reach})
-    return render_table(lines, f"{describe_seeds(variants).capitalize()}, {describe_samples(rows, 'sums per length')}.")
+def digit_cost_table(rows: list[Row]) -> str:
+    """Return a line for each number of sums: the time of a forward pass for each digit, of shorter and of longer sums."""
+    columns = {"sums": "{rows}", "ns a digit, 100,000 digits": "{short:,.0f}", "1,000,000 digits": "{long:,.0f}"}
+    own = [row for row in rows if row["what"] == "forward"]
+    return fill_table(own, {**columns, "ratio": "**{ratio:.2f}**"}, f"Processor time; {rows[0]['hardware']}.")
+
+
+def decoding_table(rows: list[Row]) -> str:
+    """Return a line for each model, number of sums and digits: both ways of greedy decoding."""
+    own = [
+        {
+            **row,
+            "loop": f"{row['stepwise']:.2f}" if "stepwise" in row else "",
+            "times": f"**{row['ratio']:.1f}**" if "ratio" in row else "",
+        }
+        for row in rows
+        if row["what"] == "decoding"
+    ]
+    columns = {"model": "{model}", "sums": "{rows}", "digits": "{digits:,}", "passes": "{passes:,}"}
+    columns |= {"predictions a token": "{predictions:.1f}", "seconds": "{seconds:.2f}", "token by token": "{loop}"}
+    return fill_table(own, {**columns, "ratio": "{times}"}, f"Processor time; {rows[0]['hardware']}.")
 
 
 def ceiling_table(rows: list[Row]) -> str:
@@ -244,41 +226,10 @@ def long_table(rows: list[Row]) -> str:
     return fill_table(sized, columns, f"{rows[0]['hardware']}.")
 
 
-def variants_table(rows: list[Row]) -> str:
-    """Return a line for each variant: medians of the last checkpoints, generalizable lengths of last and best ones."""
-    last, best = group_variants(last_rows(rows)), group_variants(best_rows(rows))
-    lengths = {row["length"] for row in rows} & {2, 5, 10, 20, 30, 40, 60, 100, 200}
-    lines = [
-        {
-            "variant": variant,
-            **median_cells(own, sorted(lengths)),
-            "generalizable length": describe_reach(own),
-            "of the best checkpoint": describe_reach(best[variant]) if variant in best else "",
-            "seconds": median_seconds(own),
-        }
-        for variant, own in last.items()
-    ]
-    return render_table(lines, f"{describe_seeds(last).capitalize()}, {describe_samples(rows)}.")
-
-
 def describe_seeds(variants: Mapping[str, list[Row]]) -> str:
     """Say over how many seeds the medians of the variants are."""
     seeds = sorted({len({row["model"] for row in own}) for own in variants.values()})
     return "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
-
-
-def encoder_table(rows: list[Row], measure: str = "exact_match") -> str:
-    """Return a line for each variant of an encoder: a measure by length, or by class if one length was tested by class."""
-    classes, digits = has_classes(rows), rows[0]["length"]
-    variants = group_variants(rows := by_class(rows))
-    shown = sorted({row["length"] for row in rows})
-    lines = []
-    for variant, own in variants.items():
-        reach = {"generalizable length": describe_reach(own)} if measure == "exact_match" and not classes else {}
-        lines.append({"variant": variant, **median_cells(own, shown, measure), **reach, "seconds": median_seconds(own)})
-    samples = describe_samples(rows, f"sums of {digits} digits by class" if classes else "problems per length")
-    checkpoints = "Best checkpoints" if best_rows(rows) else "Last checkpoints"
-    return render_table(lines, f"{checkpoints}, {describe_seeds(variants)}, {samples}.")
 
 
 def places_table(rows: list[Row]) -> str:
@@ -291,8 +242,15 @@ def places_table(rows: list[Row]) -> str:
     for (model, length), own in group_by(rows, itemgetter("model", "length")).items():
         accuracy = {str(row["place"]): f"{row['accuracy']:.2f}" for row in own}
         cells = dict.fromkeys(map(str, places), "") | accuracy
-        lines.append({"model": model.rpartition("-seed")[0], "digits": str(length), **cells})
+        lines.append({"model": model, "digits": str(length), **cells})
     return render_table(lines, f"{rows[0]['num_samples']} problems per length, test seed {rows[0]['seed']}.")
+
+
+def attention_table(rows: list[Row]) -> str:
+    """Return a line for each run, layer and head: its attention by the difference of ids."""
+    columns = {"run": "{model}", "layer": "{layer}", "head": "{head}"}
+    columns |= {kind.replace("_", " "): f"{{{kind}:.2f}}" for kind in ATTENTION_KINDS}
+    return fill_table(rows, columns, "{num_samples} problems of {length} digits, test seed {seed}.".format(**rows[0]))
 
 
 def positions_table(rows: list[Row]) -> str:
@@ -304,7 +262,8 @@ def positions_table(rows: list[Row]) -> str:
         cells = {f"layer {layer}": f"{mean(runs):.1f}" for layer, runs in zip(sorted(layers), values, strict=True)}
         each = ", ".join(f"{mean(run):.1f}" for run in zip(*values, strict=True))
         lines.append({"variant": variant, **cells, "each run": each, "relations": str(own[0]["relations"])})
-    return render_table(lines, f"Best checkpoints, {len(values[0])} seeds.")
+    checkpoints = "Last" if last_rows(rows) else "Best"
+    return render_table(lines, f"{checkpoints} checkpoints, {len(values[0])} seeds.")
 
 
 def ring_table(rows: list[Row]) -> str:
@@ -340,41 +299,6 @@ def complexity_table(rows: list[Row]) -> str:
     return render_table(lines)
 
 
-def tasks_table(rows: list[Row], addition_rows: list[Row], models_folder: Path) -> str:
-    """Return a line for each task, a column for each encoding: certificates of the window, else generalizable lengths.
-
-    Args:
-        rows: of runs named TASK--ENCODING-seedN, TASK a name of `TASKS`.
-        addition_rows: of runs of addition named ENCODING-seedN.
-        models_folder: holds a folder of results for each recipe with a window.
-    """
-    encodings = sorted({name.partition("--")[2] for name in group_variants(rows)})
-    rows = rows + [{**row, "model": f"addition--{row['model']}"} for row in addition_rows]
-    reach = {name: describe_reach(own) for name, own in group_variants(best_rows(rows)).items()}
-    windows: dict[str, list[str]] = {}
-    for recipe in ("addition-short", *(panel.recipe for panel in PANELS)):
-        windows.setdefault(load_recipe(recipe)["task"], []).append(window_cell(recipe, models_folder))
-    lines = [
-        {
-            "task": task,
-            "window": "; ".join(cells),
-            **{encoding: reach.get(f"{task}--{encoding}", "") for encoding in encodings},
-            "the papers' learned table": PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else "",
-        }
-        for task, cells in windows.items()
-    ]
-    return render_table(lines, f"Best checkpoints, one seed, {describe_samples(rows, 'problems per size')}.")
-
-
-def window_cell(recipe: str, models_folder: Path) -> str:
-    """Say what a recipe with a window reaches: its certificates if one is positive, else its generalizable length."""
-    certificates = models_folder / recipe / CERTIFICATES_FILE
-    certified = [row["certified"] for row in read_results(certificates)] if certificates.exists() else []
-    if any(certified):
-        return f"`{recipe}`: every size, certified ({sum(certified)} of {len(certified)} seeds)"
-    return f"`{recipe}`: {describe_reach(read_results(models_folder / recipe / RESULTS_FILE))}"
-
-
 def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
     """Return the median of a measure over runs, for each length; empty if a length was not tested."""
     values = group_by(rows, itemgetter("length"))
@@ -390,3 +314,30 @@ def describe_reach(rows: list[Row]) -> str:
     """Return the generalizable length, with >= if no longer problems were tested."""
     reached = generalizable_length(rows)
     return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
+
+
+def tasks_table(reach: Mapping[str, str], windows: Mapping[str, list[Row]], certificates: Mapping[str, list[Row]]) -> str:
+    """Return a line for each task, a column for each encoding: certificates of the window, else generalizable lengths.
+
+    Args:
+        reach: by TASK--ENCODING, TASK a name of `TASKS`.
+        windows: rows of each recipe with a window.
+        certificates: of those that have some.
+    """
+    encodings = sorted({name.partition("--")[2] for name in reach if not name.startswith("addition--")})
+    cells: dict[str, list[str]] = {}
+    for recipe in ("addition-short", *(panel.recipe for panel in PANELS)):
+        verdicts = [row["certified"] for row in certificates.get(recipe, [])]
+        proved = f"every size, certified ({sum(verdicts)} of {len(verdicts)} seeds)"
+        said = proved if any(verdicts) else describe_reach(windows[recipe])
+        cells.setdefault(load_recipe(recipe)["task"], []).append(f"`{recipe}`: {said}")
+    lines = [
+        {
+            "task": task,
+            "window": "; ".join(said),
+            **{encoding: reach.get(f"{task}--{encoding}", "") for encoding in encodings},
+            "the papers' learned table": PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else "",
+        }
+        for task, said in cells.items()
+    ]
+    return render_table(lines)

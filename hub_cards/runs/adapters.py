@@ -39,6 +39,10 @@ class Adapter:
 
         config = peft.PeftConfig.from_pretrained(str(self.folder))
         config.inference_mode = True
+        kind = "CAUSAL_LM" if model.can_generate() else "TOKEN_CLS"
+        # PEFT calls a model of any kind FEATURE_EXTRACTION.
+        if config.task_type not in (None, "FEATURE_EXTRACTION", kind):
+            raise ValueError(f"its task_type is {config.task_type}, but a {type(model).__name__} is for {kind}")
         adapted = peft.get_peft_model(model, config)
         if not isinstance(adapted.base_model, BaseTuner):
             raise ValueError(f"an adapter of the kind {config.peft_type.value} cannot be merged into weights")

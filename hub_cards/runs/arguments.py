@@ -17,6 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 from longhand.data import Task
+from longhand.data.certificates import ROUNDING_FACTOR
 from longhand.data.families import Family
 from longhand.data.plugins import Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
@@ -102,7 +103,9 @@ class RunArguments(TrainingArguments):
     until_certified: bool = argument(
         False, "stop at the first validation at which the model is certified; practise what fails until then"
     )
-    certified_margin: float = argument(1.0, "lead of every right token's logit at which until_certified stops", least=0)
+    certified_ratio: float = argument(
+        float(ROUNDING_FACTOR), "lead over rounding bound at which until_certified stops", least=ROUNDING_FACTOR
+    )
     resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint")
     batch_size: int = argument(256, "examples of one optimizer step, over all processes and accumulated parts", least=1)
     max_steps: int = argument(1000, "optimizer steps", least=1)

@@ -21,7 +21,7 @@ ANSWER_FILES = (
 )
 """The files of a checkpoint that decide an answer: transformers reads them or runs them."""
 
-FIELDS = {"certified": bool, "weights": str, "task": dict, "files": dict}
+FIELDS = {"certified": bool, "weights": str, "task": dict, "files": dict, "ratio": float | None}
 """Fields of a certificate that are read without a new check, and their types."""
 
 
@@ -80,9 +80,11 @@ def _read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, A
     """
     certificate = read_object(file)
     for name, kind in FIELDS.items():
-        if not isinstance(value := certificate.get(name), kind):
-            shown = f"must be a {'mapping' if kind is dict else kind.__name__}, got {reprlib.repr(value)}"
-            what = shown if name in certificate else "is missing, as in certificates of older versions"
+        if name not in certificate or not isinstance(value := certificate[name], kind):
+            what = "is missing, as in certificates of older versions"
+            if name in certificate:
+                legal = "mapping" if kind is dict else getattr(kind, "__name__", kind)
+                what = f"must be a {legal}, got {reprlib.repr(value)}"
             raise ValueError(f"{file}: the field {name} {what}: {_advice(file)}")
     if differences := _compare(certificate["files"], hash_files(file.parent)):
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {_advice(file)}")

@@ -80,8 +80,10 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
     facts = {"checked": checked, "wrong": f"{certificate.wrong:,}"}
     if certificate.margin is not None:
         facts["margin"] = f"{certificate.margin:.4g}, the smallest lead of a right token's logit"
-    if certificate.rounding is not None:
-        facts["rounding"] = f"{certificate.rounding:.2g}, the largest difference between ways to compute a logit"
+    if certificate.ratio is not None:
+        bound = "none that is proved" if certificate.bound is None else f"{certificate.bound:.2g}"
+        facts["bound"] = f"{bound}, how far rounding in any order of summation can move a lead"
+        facts["ratio"] = f"{certificate.ratio:,.3g}, the smallest quotient of a lead and its bound"
     facts["weights"] = certificate.weights
     lines = [f"{name}: {'CERTIFIED' if certificate.certified else 'NOT CERTIFIED'}. {certificate.statement}"]
     lines += [f"  {label:9} {value}" for label, value in facts.items()]

@@ -1,6 +1,8 @@
 """The loader of checkpoints, and what a checkpoint's folder holds, checked before any of it is shown or published."""
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -66,9 +68,9 @@ class Checkpoint:
     run_seconds: float | None
     recipe: dict[str, Any] = field(default_factory=dict)
 
-    def answer(self, question: str) -> str:
+    def answer(self, question: str, streamer: Any = None) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
-        return self.task.family.answer(self.task, self.model, self.tokenizer, question)
+        return self.task.family.answer(self.task, self.model, self.tokenizer, question, streamer)
 
 
 def load_checkpoint(
@@ -126,22 +128,36 @@ def _load_adapted(
     try:
         if (adapter_of_adapter := find_adapter(adapter.base, adapter.base_revision)) is not None:
             raise ValueError(f"that is an adapter of {adapter_of_adapter.base} itself")
-        base = load_checkpoint(adapter.base, adapter.base_revision, task or own.get("task"), trust_remote_code)
-        if "task" in own:
-            _check_same_task(base.model.config, task_from_recipe(own))
+        where = (adapter.base, adapter.base_revision)
+        made, _ = describe_task(find_recipe(*where), *where)
+        base = load_checkpoint(*where, task or made.get("task", own.get("task")), trust_remote_code)
+        made |= {"task": base.task.name}
+        if "task" in own and (wanted := task_from_recipe(made | own)) != (trained := task_from_recipe(made)):
+            raise ValueError(f"its {RECIPE_FILE} names the task {wanted.describe()}, its base {trained.describe()}")
     except ValueError as error:
         raise ValueError(f"{source} is an adapter of {adapter.base}: {error}") from error
-    with loading(source, f"{ADAPTER_CONFIG} or {ADAPTER_WEIGHTS}"):
-        model = adapter.merge_into(base.model).eval()
-    check_loaded(source, model)
     return replace(
         base,
         name=checkpoint_name(source),
-        model=model,
+        model=merge_adapter(source, adapter, base.model),
         trained_lengths=trained_lengths(own),
         run_seconds=_run_seconds(Path(source)),
         recipe=base.recipe | own,
     )
+
+
+def merge_adapter(source: str, adapter: Adapter, model: PreTrainedModel) -> PreTrainedModel:
+    """Merge an adapter into the model of its base, for evaluation; the model given is changed.
+
+    Raises:
+        ValueError: the adapter does not fit the model or is damaged.
+    """
+    with loading(source, f"{ADAPTER_CONFIG} or {ADAPTER_WEIGHTS}"), warnings.catch_warnings():
+        # PEFT asks for names that transformers is about to change.
+        warnings.simplefilter("ignore", FutureWarning)
+        merged = adapter.merge_into(model).eval()
+    check_loaded(source, merged)
+    return merged
 
 
 def describe_task(recipe: dict[str, Any], source: str, revision: str | None = None) -> tuple[dict[str, Any], str]:
@@ -542,8 +558,14 @@ def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
     auto_map = getattr(config, "auto_map", None) or {}
     if not isinstance(auto_map, dict):
         raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
-    classes = auto_map.values()
-    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in classes if isinstance(name, str)})
+    # An entry may be several names, and null where there is no such class.
+    names = [
+        name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name is not None
+    ]
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"(\S+--)?\w+\.\w+", name):
+            raise ValueError(f"{folder}, config.json: auto_map must name classes as 'module.Class', got {name!r}")
+    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
     if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "

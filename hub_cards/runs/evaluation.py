@@ -5,17 +5,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
 
 from longhand.data import EvaluationBatches, Task
 from longhand.data.batches import check_problems
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
+from longhand.data.families.family import to_device
 from longhand.data.memory import INPUT_BYTES, check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
@@ -23,6 +26,7 @@ from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.results import Row
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
+from longhand.modeling.parallel_decoding import parallel_greedy
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
@@ -76,29 +80,50 @@ def _batch_size(one: dict[str, Any], num_samples: int) -> int:
     return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
 
 
-@contextmanager
-def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[tqdm]:
-    """Show, on a terminal, how many tokens the model has predicted; of how many, is read off a prompt if it is not given.
+class TokenBar(BaseStreamer):
+    """Shows, on a terminal, how many tokens a model has predicted; elsewhere says once on stderr if it takes long.
 
-    Elsewhere, say once on stderr how long it takes, if that is long. Larger problems come later and may take longer.
+    As the streamer of `generate()` it counts the tokens of one response, whose length is read off the prompt. What comes
+    later may take longer.
     """
-    began, predicted, is_said = time.monotonic(), 0, False
 
-    def count(model, arguments, inputs, output) -> None:
-        nonlocal predicted, is_said
-        if bar.total is None and hasattr(model.config, "coupling"):
-            bar.total = COUPLING_RULES[model.config.coupling].plan(inputs["input_ids"], 1).response_length
-        new = output.logits.shape[:2].numel()
+    def __init__(self, bar: tqdm, description: str, coupling: str | None):
+        self.bar, self.description, self.coupling = bar, description, coupling
+        self.began, self.predicted, self.is_said = time.monotonic(), 0, False
+
+    def count(self, new: int) -> None:
+        """Add predicted tokens. Tokens that are predicted again, in parallel decoding, do not count beyond the total."""
+        bar = self.bar
+        if bar.total is not None:
+            new = min(new, bar.total - self.predicted)
         bar.update(new)
-        predicted += new
-        seconds = time.monotonic() - began
-        if bar.disable and bar.total and not is_said and seconds > SECONDS_BEFORE_ESTIMATE:
-            is_said, left = True, seconds * (bar.total - predicted) / predicted
+        self.predicted += new
+        seconds = time.monotonic() - self.began
+        known = bar.disable and bar.total and 10 * self.predicted >= bar.total
+        if known and not self.is_said and seconds > SECONDS_BEFORE_ESTIMATE:
+            self.is_said, left = True, seconds * (bar.total - self.predicted) / self.predicted
             if left > 2 * SECONDS_BEFORE_ESTIMATE:
-                print(f"{description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
+                print(f"{self.description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
 
-    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as bar:
-        hook = model.register_forward_hook(count, with_kwargs=True)
+    def put(self, value: torch.Tensor) -> None:
+        if self.bar.total is None and self.coupling is not None:
+            self.bar.total = COUPLING_RULES[self.coupling].plan(value, 1).response_length
+        else:
+            self.count(value.numel())
+
+    def end(self) -> None:
+        pass
+
+
+@contextmanager
+def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[TokenBar]:
+    """Yield a `TokenBar`. With a total, it counts what the model predicts; without, it is for `generate()` as a streamer."""
+    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as shown:
+        bar = TokenBar(shown, description, getattr(model.config, "coupling", None))
+        if total is None:
+            yield bar
+            return
+        hook = model.register_forward_hook(lambda model, inputs, output: bar.count(output.logits.shape[:2].numel()))
         try:
             yield bar
         finally:
@@ -128,7 +153,8 @@ def evaluate_lengths(
     Args:
         lengths: digits of every operand.
         name: the model's name in the results.
-        decode: `"teacher_forced"` (one forward pass; the same event) or `"generate"` (greedy decoding).
+        decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
+            `"parallel"` (greedy decoding in few passes).
 
     Returns:
         One row of results.jsonl for each of `lengths`.
@@ -136,7 +162,7 @@ def evaluate_lengths(
     Raises:
         ValueError: operands that the model cannot take or that do not fit into memory, or responses that it cannot generate.
     """
-    if decode == "generate":
+    if decode != "teacher_forced":
         task.family.check_generation(task)
     ends = np.cumsum(check_lengths(model, task, lengths, num_samples)) * num_samples
     rows, weights = [], hash_weights(model)
@@ -147,7 +173,7 @@ def evaluate_lengths(
             took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
             rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
             # Responses that are generated may end early.
-            bar.update(end - bar.n)
+            bar.count(end - bar.predicted)
     return rows
 
 
@@ -173,7 +199,12 @@ def _measure_accuracy(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
 ) -> dict[str, float]:
     batches = _divided(model, task, operands, num_samples, seed, split)
-    measure: Callable[..., torch.Tensor] = generated_matches if decode == "generate" else task.family.forward_matches
+    measures: dict[str, Callable[..., torch.Tensor]] = {
+        "teacher_forced": task.family.forward_matches,
+        "generate": generated_matches,
+        "parallel": partial(generated_matches, custom_generate=parallel_greedy),
+    }
+    measure = measures[decode]
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
         matches = torch.cat([measure(model, batch, answer_length) for batch in batches]).numpy()
@@ -224,6 +255,55 @@ def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[i
     needed = 4 * num_samples * config.num_attention_heads * queries * tokens * (config.num_hidden_layers + 2)
     what = f"--attentions: maps of {queries:,} x {tokens:,} tokens for {num_samples} problems"
     check_memory(needed, what, "the first of --lengths, or --num_samples,", model.device)
+
+
+def read_attention(
+    checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int
+) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Return the attention of every token that predicts to all tokens, and the batch of problems.
+
+    Returns:
+        For each layer (problems, heads, queries, tokens), with the last queries of the sequence; and the inputs.
+    """
+    model, task = checkpoint.model, checkpoint.task
+    batch = draw_batch(model, task, operands, num_samples, seed)
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
+    finally:
+        model.set_attn_implementation(implementation)
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    return [weights[:, :, queries].float().cpu() for weights in outputs.attentions], batch
+
+
+def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int) -> list[Row]:
+    """Measure which tokens every head looks at, by the difference of their ids from the query's (paper 1, Fig. 7).
+
+    Ids are those of the first level; without any, the places of tokens. In a sum, a column has the id of its digits, and
+    the next column the id below.
+
+    Returns:
+        A row for each layer and head: the mean weight on tokens with the `same_id`, the `id_below`, the `id_above`, with
+        `no_id` (the beginning), and on all `others`.
+    """
+    maps, batch = read_attention(checkpoint, operands, num_samples, seed)
+    tokens = batch["input_ids"].shape[1]
+    ids = batch["position_ids"][0, 0].cpu() if "position_ids" in batch else torch.arange(1, tokens + 1)
+    rows = []
+    for layer, weights in enumerate(maps, 1):
+        end = tokens - 1 if "logits_to_keep" in batch else tokens
+        difference = ids - ids[end - weights.shape[2] : end, None]
+        kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
+        kinds["no_id"] = (ids == 0).expand_as(difference)
+        for head, own in enumerate(weights.mean(0), 1):
+            shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
+            others = max(0.0, 1 - sum(shares.values()))
+            described = describe(checkpoint.name, checkpoint.task, operands, num_samples, seed)
+            rows.append({**described, "layer": layer, "head": head, **shares, "others": others})
+    return rows
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:

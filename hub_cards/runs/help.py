@@ -57,7 +57,7 @@ _NEEDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "qk_norm_init": lambda values: values["qk_norm"],
     "max_multiplier_length": lambda values: "uniform" in (values["pair_maps"] or ()),
     "settle_weight": lambda values: values["num_loops"] > 1,
-    "certified_margin": lambda values: values["until_certified"],
+    "certified_ratio": lambda values: values["until_certified"],
 }
 """Whether an argument does anything, by the values of the others. `PositionEncoding.options` says it for some others."""
 

@@ -7,6 +7,8 @@ answers are read: `reading.py`.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ from longhand.data import Task
 from longhand.data.certificates import hash_weights
 from longhand.data.checks import check_integer
 from longhand.data.families.family import FAMILIES
+from longhand.data.memory import check_memory
 from longhand.data.text import text_problems
+from longhand.hub_cards.runs.adapters import find_adapter
 from longhand.hub_cards.runs.checkpoints import (
     Checkpoint,
     check_loaded,
@@ -36,8 +40,11 @@ from longhand.hub_cards.runs.checkpoints import (
     checkpoint_name,
     find_recipe,
     loading,
+    merge_adapter,
 )
+from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import describe, hardware
+from longhand.hub_cards.runs.hub import find_file
 from longhand.hub_cards.runs.reading import is_exact, is_lenient_match
 from longhand.hub_cards.runs.results import Row
 
@@ -46,6 +53,11 @@ SPARE_TOKENS = {"plain": 16, "few_shot": 16, "chat": 256}
 DEFAULT_SHOTS, MOST_SHOTS = 4, 16
 TOKENS_PER_BATCH = 8192
 """Prompts and answers of one batch, padding included."""
+
+READS_PADDING = 0.3
+"""Largest change of a logit by padding, in standard deviations of all logits. Rounding changes them by 0.06 in bfloat16, and
+padding by 0.6 and more if a model ignores the mask or counts positions from the padding on: measured on fifty architectures.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,15 +68,19 @@ class LanguageModel(Checkpoint):
         prompt: `"plain"`: the problem alone, `653+49=`; `"few_shot"`: after solved problems of the same size, a line each;
             `"chat"`: with an instruction, in the tokenizer's chat template.
         shots: solved problems of `"few_shot"`, the first ones that are drawn from the train split with the seed.
+        batch_size: prompts of one batch; None for as many as have `TOKENS_PER_BATCH`.
     """
 
     prompt: str = "plain"
     shots: int = DEFAULT_SHOTS
+    batch_size: int | None = None
 
     def __post_init__(self):
         if self.prompt not in PROMPTS:
             raise ValueError(f"prompt {self.prompt!r} is unknown: choose one of {', '.join(PROMPTS)}")
         check_integer("shots", self.shots, 1, MOST_SHOTS)
+        if self.batch_size is not None:
+            check_integer("batch_size", self.batch_size, 1)
         if self.prompt == "chat" and self.tokenizer.chat_template is None:
             raise ValueError(f"the tokenizer of {self.name} has no chat template: choose --prompt plain or few_shot")
 
@@ -83,14 +99,20 @@ class FirstLine(StoppingCriteria):
 def is_language_model(source: str, revision: str | None = None) -> bool:
     """Whether a folder or repository holds a model of others: of no family of this package, and without a recipe.
 
-    What is damaged is left to `load_checkpoint`, which says so.
+    An adapter is what its base is. What is damaged is left to `load_checkpoint`, which says so.
 
     Raises:
-        ValueError: there is no such folder and no such repository.
+        ValueError: there is no such folder and no such repository, or an adapter that cannot be read.
     """
     if not Path(source).is_dir():
         # Asks once, and transformers often.
         check_repository(source, revision)
+    if (adapter := find_adapter(source, revision)) is not None:
+        return _is_of_others(adapter.base, adapter.base_revision) and not _has_recipe(source, revision)
+    return _is_of_others(source, revision)
+
+
+def _is_of_others(source: str, revision: str | None) -> bool:
     try:
         model_type = PreTrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
     # transformers raises whatever its code meets in a damaged file.
@@ -116,26 +138,39 @@ def load_language_model(
     task: Task,
     revision: str | None = None,
     trust_remote_code: bool = False,
-    prompt: str = "plain",
-    shots: int = DEFAULT_SHOTS,
+    bf16: bool = False,
+    **how: Any,
 ) -> LanguageModel:
-    """Load a causal language model from safetensors, in the type it was saved in, onto the accelerator if there is one.
+    """Load a causal language model from safetensors, onto the accelerator if there is one; merge an adapter into its base.
+
+    Args:
+        bf16: load weights in bfloat16; by default in the type that they were saved in.
+        how: fields of `LanguageModel`.
 
     Raises:
-        ValueError: it is damaged or no causal language model, or its tokenizer cannot write the prompts.
+        ValueError: it is damaged, no causal language model or too large, or its tokenizer cannot write the prompts.
     """
-    where: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    adapter = find_adapter(source, revision)
+    base, base_revision = (source, revision) if adapter is None else (adapter.base, adapter.base_revision)
+    where: dict[str, Any] = {"revision": base_revision, "trust_remote_code": trust_remote_code}
+    # An adapter may have a tokenizer of its own, with another chat template.
+    has_tokenizer = find_file(source, "tokenizer_config.json", revision) is not None
+    written_by, written_where = (source, {**where, "revision": revision}) if has_tokenizer else (base, where)
     auto_class: Any = AutoModelForCausalLM
-    with loading(source, "config.json"):
-        config = AutoConfig.from_pretrained(source, **where)
-    _check_causal(source, config)
-    with loading(source, "the tokenizer or the weights"):
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **where)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with loading(base, "config.json"):
+        config = AutoConfig.from_pretrained(base, **where)
+    _check_causal(base, config)
+    _check_weights_memory(base, config, torch.bfloat16 if bf16 else config.dtype, device)
+    with loading(base, "the tokenizer or the weights"):
+        tokenizer = AutoTokenizer.from_pretrained(written_by, padding_side="left", **written_where)
         model, report = auto_class.from_pretrained(
-            source, use_safetensors=True, dtype="auto", output_loading_info=True, **where
+            base, use_safetensors=True, dtype=torch.bfloat16 if bf16 else "auto", output_loading_info=True, **where
         )
-        model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    check_loaded(source, model, report)
+        model = model.eval().to(device)
+    check_loaded(base, model, report)
+    if adapter is not None:
+        model = merge_adapter(source, adapter, model)
     given = model.generation_config.eos_token_id if model.generation_config else None
     ends = [end for end in (*(given if isinstance(given, list) else [given]), tokenizer.eos_token_id) if end is not None]
     # Any token that the model has will do: padding is masked, and what follows an end token is not read.
@@ -151,9 +186,22 @@ def load_language_model(
         task=task,
         trained_lengths=None,
         run_seconds=None,
-        prompt=prompt,
-        shots=shots,
+        **how,
     )
+
+
+def _check_weights_memory(source: str, config: PreTrainedConfig, dtype: torch.dtype | None, device: torch.device) -> None:
+    """Raise ValueError if the weights need more memory than there is, before they are downloaded.
+
+    Weights that are quantized, or whose type or code is not known, are not estimated.
+    """
+    if dtype is None or getattr(config, "quantization_config", None) or getattr(config, "auto_map", None):
+        return
+    auto_class: Any = AutoModelForCausalLM
+    with loading(source, "config.json"), torch.device("meta"):
+        count = auto_class.from_config(config).num_parameters()
+    what = f"the {count:,} weights of {source} in {str(dtype).removeprefix('torch.')}"
+    check_memory(count * dtype.itemsize, what, "them, by --bf16 or another model,", device)
 
 
 def _check_causal(source: str, config: PreTrainedConfig) -> None:
@@ -194,19 +242,72 @@ def _write_chat(model: LanguageModel, prompt: str) -> str:
     return template([message], tokenize=False, add_generation_prompt=True, enable_thinking=False)
 
 
-def check_prompts(model: LanguageModel, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> None:
-    """Raise ValueError if the model cannot read a prompt or has no room for an answer, before any time is spent."""
+def check_text_problems(model: LanguageModel, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> None:
+    """Check all prompts, and write a token after one of them, before any time is spent.
+
+    Raises:
+        ValueError: the model cannot read a prompt, has no room for an answer, writes nothing, or reads padding.
+    """
     positions = getattr(model.model.config.get_text_config(), "max_position_embeddings", None)
+    prompts, is_padded = [""], False
     for operands in lengths:
         prompts, answers = write_prompts(model, operands, num_samples, seed)
         tokens = _tokenize(model, prompts)["input_ids"]
-        longest, limit = max(map(len, tokens)), _answer_limit(model, answers)
+        widths = list(map(len, tokens))
+        longest, limit = max(widths), _answer_limit(model, answers)
         if positions and longest + limit > positions:
             raise ValueError(
                 f"{model.name} has {positions:,} positions, but size {' x '.join(map(str, operands))} needs up to "
                 f"{longest:,} for a prompt and {limit:,} for the answer: choose shorter --lengths"
             )
         _check_tokens(model, prompts, tokens)
+        is_padded |= longest > min(widths) and model.batch_size != 1
+    _check_writing(model, prompts[0], is_padded)
+
+
+def _check_writing(model: LanguageModel, prompt: str, is_padded: bool) -> None:
+    """Raise ValueError if the model cannot write after a prompt, or if padding changes what it says after two tokens of it.
+
+    After more tokens, a recurrent model has forgotten the padding, but not quite.
+    """
+    network: Any = model.model
+    options: dict[str, Any] = {"max_new_tokens": 1, "output_logits": True, "return_dict_in_generate": True}
+    logits = []
+    for kept, columns in ((None, 0), (2, 0), (2, 8))[: 3 if is_padded else 1]:
+        with _generating(model, 1):
+            inputs = _tokenize(model, [prompt], return_tensors="pt").to(network.device)
+            for name, value in (("input_ids", network.generation_config.pad_token_id), ("attention_mask", 0)):
+                inputs[name] = torch.nn.functional.pad(inputs[name][:, :kept], (columns, 0), value=value)
+            logits.append(network.generate(**inputs, **options).logits[0].float())
+    if any(part.isnan().any() for part in logits):
+        raise ValueError(f"{model.name} cannot write answers: its logits are NaN in {_dtype(model)}")
+    if is_padded and (logits[1] - logits[2]).abs().max() > READS_PADDING * logits[1].std():
+        raise ValueError(
+            f"{model.name} reads the padding before shorter prompts of a batch, which would change its answers: choose "
+            "--batch_size 1"
+        )
+
+
+def _dtype(model: LanguageModel) -> str:
+    """The type of the weights, such as `bfloat16`."""
+    return str(model.model.dtype).removeprefix("torch.")
+
+
+@contextmanager
+def _generating(model: LanguageModel, prompts: int) -> Iterator[None]:
+    """Generate without gradients. Raise ValueError with what to do if memory ends, or the model cannot generate."""
+    try:
+        with torch.inference_mode():
+            yield
+    # Code of others raises whatever it meets.
+    except Exception as error:
+        # On a CPU, torch raises a plain RuntimeError.
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+            smaller = f"--batch_size below {prompts}, " if prompts > 1 else ""
+            smaller += "--bf16 or " if _dtype(model) == "float32" else "or " if smaller else ""
+            advice = f"choose {smaller}shorter --lengths"
+            raise ValueError(f"{model.name}: the memory does not suffice for {prompts} prompts at once: {advice}") from error
+        raise ValueError(f"{model.name} cannot write answers: {one_line(error)}") from error
 
 
 def _check_tokens(model: LanguageModel, prompts: list[str], tokens: list[list[int]]) -> None:
@@ -233,7 +334,7 @@ def _answer_limit(model: LanguageModel, answers: list[str]) -> int:
 def complete(model: LanguageModel, prompts: list[str], limit: int) -> list[str]:
     """What the model writes after each prompt, `limit` tokens at most."""
     longest = max(map(len, _tokenize(model, prompts)["input_ids"]))
-    count = max(1, TOKENS_PER_BATCH // (longest + limit))
+    count = model.batch_size or max(1, TOKENS_PER_BATCH // (longest + limit))
     network: Any = model.model
     completions = []
     for start in range(0, len(prompts), count):
@@ -241,7 +342,7 @@ def complete(model: LanguageModel, prompts: list[str], limit: int) -> list[str]:
         inputs["input_ids"].masked_fill_(inputs["attention_mask"] == 0, network.generation_config.pad_token_id)
         width = inputs["input_ids"].shape[1]
         stopping = [] if model.prompt == "chat" else [FirstLine(model.tokenizer, width)]
-        with torch.inference_mode():
+        with _generating(model, len(inputs["input_ids"])):
             output = network.generate(**inputs, max_new_tokens=limit, stopping_criteria=stopping)
         completions += model.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
     return completions
@@ -259,10 +360,11 @@ def measure_language_model(
         One row of results.jsonl for each of `lengths`, and one row for each problem: its prompt, answer, output and scores.
 
     Raises:
-        ValueError: see `check_prompts`.
+        ValueError: see `check_text_problems`, or the memory does not suffice.
     """
-    check_prompts(model, lengths, num_samples, seed)
-    how = {"decode": "generate", "prompt": model.prompt} | ({"shots": model.shots} if model.prompt == "few_shot" else {})
+    check_text_problems(model, lengths, num_samples, seed)
+    how: Row = {"decode": "generate", "dtype": _dtype(model), "prompt": model.prompt}
+    how |= {"shots": model.shots} if model.prompt == "few_shot" else {}
     rows, problems, weights = [], [], hash_weights(model.model)
     for operands in tqdm(lengths, desc=f"evaluating {model.name}", disable=None, leave=False):
         began = time.perf_counter()

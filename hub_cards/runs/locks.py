@@ -21,6 +21,11 @@ except ImportError:
 
 LOCK_FILE = ".longhand.lock"
 
+
+class InUseError(ValueError):
+    """Another process holds a folder."""
+
+
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """How file systems without locks, such as some network ones, refuse to lock."""
 
@@ -35,7 +40,8 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
             leaves nothing in it.
 
     Raises:
-        ValueError: another process holds the folder, it is a file, or it cannot be written.
+        InUseError: another process holds the folder.
+        ValueError: it is a file, or it cannot be written.
     """
     if "\0" in str(folder):
         raise ValueError(f"{str(folder)!r} is no name of a folder")
@@ -80,7 +86,7 @@ def _lock(folder: Path) -> int | None:
         except BlockingIOError as error:
             holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
             os.close(descriptor)
-            raise ValueError(f"{folder} is in use by {holder}: wait until it ends, or choose another folder") from error
+            raise InUseError(f"{folder} is in use by {holder}: wait until it ends, or choose another folder") from error
         except OSError as error:
             os.close(descriptor)
             if error.errno not in _UNSUPPORTED:

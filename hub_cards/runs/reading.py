@@ -9,7 +9,7 @@ reply counts, and its last number is read (`The answer is **702**.`). Commas bet
 decimal fraction belong to the number. An answer with other characters, such as a board, is read in the same way, with words
 of the digits and the answer's own characters in the place of numbers.
 
-Both leave out what stands before the last `</think>`.
+Both leave out what stands before the last `</think>`, and from a `<think>` on that does not end.
 
 This file imports the standard library alone: the task files of lm-evaluation-harness take a copy of it along.
 """
@@ -41,7 +41,7 @@ def is_lenient_match(completion: str, answer: str, chat: bool = False) -> bool:
 
 def _written(completion: str) -> str:
     """The output without what a model thought, and without space around it."""
-    return completion.rpartition("</think>")[2].strip()
+    return completion.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
 def process_results(doc: dict, results: list[str]) -> dict[str, float]:

@@ -14,6 +14,11 @@ from longhand.hub_cards.runs.files import read_text, write_atomically
 
 RESULTS_FILE = "results.jsonl"
 CERTIFICATES_FILE = "certificates.jsonl"
+PLACES_FILE = "places.jsonl"
+ATTENTION_FILE = "attention.jsonl"
+ATTENTION_KINDS = ("same_id", "id_below", "id_above", "no_id", "others")
+"""What a head may look at: tokens by the difference of their id from the query's."""
+POSITION_MAPS_FILE = "positions.jsonl"
 
 Row = dict[str, Any]
 
@@ -153,6 +158,16 @@ def format_position_maps(rows: list[Row]) -> str:
         f"  {row['effective_relations']:.1f} of {row['relations']}"
         for row in rows
     ]
+    return "\n".join(lines)
+
+
+def format_attention(rows: list[Row]) -> str:
+    """A table of the attention of every layer and head, by the difference of ids."""
+    width = max(len("model"), *(len(row["model"]) for row in rows))
+    lines = [f"{'model':<{width}}  layer  head" + "".join(f"  {kind.replace('_', ' '):>8}" for kind in ATTENTION_KINDS)]
+    for row in rows:
+        shares = "".join(f"  {row[kind]:8.3f}" for kind in ATTENTION_KINDS)
+        lines.append(f"{row['model']:<{width}}  {row['layer']:5d}  {row['head']:4d}{shares}")
     return "\n".join(lines)
 
 

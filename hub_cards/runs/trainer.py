@@ -148,15 +148,15 @@ class UntilCertified(TrainerCallback):
     """
 
     def __init__(self, run: Run, model: Any, batches: Any):
-        self.task, self.margin, self.batches = run.task, run.training.certified_margin, batches
+        self.task, self.ratio, self.batches = run.task, run.training.certified_ratio, batches
         try:
             covering(model, self.task)
         except CannotCertify as error:
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 
     def reached(self, check: Check) -> bool:
-        """Whether the run may stop: nothing is wrong, and every right token leads by `certified_margin`."""
-        return check.wrong == 0 and check.margin >= self.margin
+        """Whether the run may stop: nothing is wrong, and every lead is at least `certified_ratio` times its bound."""
+        return check.ratio is not None and check.ratio >= self.ratio
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # A resumed run repeats the check of the step that was saved, so that the same problems are practised.
@@ -166,12 +166,13 @@ class UntilCertified(TrainerCallback):
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step % args.eval_steps:
             return
-        check = check_neighbourhoods(model, self.task)
+        check = check_neighbourhoods(model, self.task, thorough=True)
         self.batches.practise(check.failing)
         if state.is_world_process_zero:
+            ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or more"
             tqdm.write(
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
-                f"smallest margin {check.margin:.3f}"
+                f"smallest margin {check.margin:.3f}{ratio}"
             )
         if self.reached(check):
             control.should_training_stop = True
@@ -276,7 +277,7 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
     model: Any = trainer.model
-    if not callbacks[0].reached(check_neighbourhoods(model, run.task)):
+    if not callbacks[0].reached(check_neighbourhoods(model, run.task, thorough=True)):
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     return True

@@ -1,4 +1,4 @@
-"""Train what a study compares, gather the results and render them.
+"""Train what a study compares, measure it, gather the results and render them.
 
     python -m longhand.hub_cards.studies NAME --jobs 2
 
@@ -19,14 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from longhand.hub_cards.reports.studies import draw_study, study_table
-from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, parse_run
+from longhand.hub_cards.reports.studies import draw_study, study_block
+from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.console import one_line
+from longhand.hub_cards.runs.folder import is_complete
+from longhand.hub_cards.runs.locks import InUseError, holding
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
-from longhand.hub_cards.runs.studies import RUNS_FILE, Study, StudyRun, load_study
+from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 
-RESULTS = Path(__file__).parents[1] / "results" / "studies"
-TRAIN = Path(__file__).parents[2] / "train.py"
+RESULTS = STUDY_RESULTS
+TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def run(name: str, jobs: int, only: list[str] | None, print_only: bool, output_d
     """Train the missing runs of a study, and render what there is.
 
     Raises:
-        ValueError: an option is not legal.
+        ValueError: an option is not legal, or another process holds the folder of the study's runs.
     """
     study = load_study(name)
     if jobs < 1:
@@ -49,20 +52,32 @@ def run(name: str, jobs: int, only: list[str] | None, print_only: bool, output_d
     if unknown := sorted(set(only or ()) - set(study.variants)):
         raise ValueError(f"--only {unknown[0]} is no variant of {name}: choose from {', '.join(study.variants)}")
     results, folder = RESULTS / name, output_dir / name
-    gather(study, folder, results)
-    missing = [one for one in missing_runs(study, results) if only is None or one.name.rpartition("-seed")[0] in only]
-    if print_only:
-        for one in missing:
-            print(shlex.join(["OMP_NUM_THREADS=1", "python", "train.py", *one.command(folder / one.name)]))
-        return
-    print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
-    failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
-    if (results / RESULTS_FILE).exists():
-        rows = read_results(results / RESULTS_FILE)
+    with holding(folder):
+        gather(study, folder, results)
+        missing = [one for one in missing_runs(study, results) if only is None or one.name.rpartition("-seed")[0] in only]
+        if print_only:
+            for words in commands(missing, folder):
+                print(shlex.join(["OMP_NUM_THREADS=1", "python", *words]))
+            return
+        print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
+        failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
+    if (results / RESULTS_FILE).exists() and (rows := read_results(results / RESULTS_FILE)):
         draw_study(study, rows, results / "accuracy.png")
-        print(f"\n{study_table(study, rows)}\nwrote {results / RESULTS_FILE} and {results / 'accuracy.png'}")
+        print(f"\n{study_block(study, results)}\nwrote {results / RESULTS_FILE} and {results / 'accuracy.png'}")
     if failed:
         raise SystemExit(1)
+
+
+def commands(runs: list[StudyRun], folder: Path) -> list[list[str]]:
+    """Return the words after `python` of everything that runs need: each is trained, then measured."""
+    return [
+        words
+        for one in runs
+        for words in (
+            ["train.py", *one.command(folder / one.name)],
+            *(["eval.py", *evaluation.command(folder / one.name)] for evaluation in one.evaluations),
+        )
+    ]
 
 
 def missing_runs(study: Study, results: Path) -> list[StudyRun]:
@@ -76,70 +91,113 @@ def gather(study: Study, folder: Path, results: Path) -> None:
 
     Args:
         folder: holds the folders of the runs.
-        results: folder of the study's results.
+        results: folder of the study's results; what eval.py measured is in a folder in it for each `Evaluation.name`.
     """
-    before: list[Row] = []
-    rows: list[Row] = []
-    if (results / RUNS_FILE).exists():
-        before, rows = read_results(results / RUNS_FILE), read_results(results / RESULTS_FILE)
-    records, kept = [], []
+    before = {file.relative_to(results): read_results(file) for file in sorted(results.rglob("*.jsonl"))}
+    records: list[Row] = []
+    gathered: dict[Path, list[Row]] = {Path(RESULTS_FILE): [], Path(RUNS_FILE): records}
     for one in study.runs:
-        own = [row for row in rows if row["model"].removesuffix("/best") == one.name]
-        if one.record not in before:
-            own = read_results(folder / one.name / RESULTS_FILE) if is_finished(one, folder / one.name) else []
-        if own:
+        if one.record in before.get(Path(RUNS_FILE), ()):
+            own = {
+                file: [row for row in rows if row["model"].removesuffix("/best") == one.name]
+                for file, rows in before.items()
+                if file != Path(RUNS_FILE)
+            }
+        else:
+            own = read_run(one, folder / one.name) if is_finished(one, folder / one.name) else {}
+        if any(own.values()):
             records.append(one.record)
-            kept += own
-    if (records, kept) != (before, rows):
-        results.mkdir(parents=True, exist_ok=True)
-        # A run counts as gathered once it is recorded, so the records come last.
-        write_results(kept, results / RESULTS_FILE)
-        write_results(records, results / RUNS_FILE)
+            for file, rows in own.items():
+                gathered.setdefault(file, []).extend(rows)
+    if not before and not records:
+        return
+    # A run counts as gathered once it is recorded, so the records come last.
+    for file in sorted({*before, *gathered}, key=Path(RUNS_FILE).__eq__):
+        rows = gathered.get(file, [])
+        if not rows and file.parent != Path():
+            (results / file).unlink()
+        elif rows != before.get(file):
+            (results / file).parent.mkdir(parents=True, exist_ok=True)
+            write_results(rows, results / file)
+
+
+def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
+    """Return the rows of a finished run by the file of the study's results that they belong to."""
+    rows = {Path(RESULTS_FILE): read_results(folder / RESULTS_FILE)}
+    for evaluation in one.evaluations:
+        for file in sorted(evaluation.folder(folder).glob("*.jsonl")):
+            rows.setdefault(Path(evaluation.name, file.name), []).extend(read_results(file))
+    return rows
+
+
+def is_trained(one: StudyRun, folder: Path) -> bool:
+    """Whether a folder holds this very run, with nothing left to train."""
+    return is_complete(folder) and read_recipe(folder / RECIPE_FILE) == parse_run(one.command(folder)).recipe
 
 
 def is_finished(one: StudyRun, folder: Path) -> bool:
-    """Whether a folder holds this very run, with nothing left to do."""
-    if not (folder / RESULTS_FILE).exists() or (folder / CHECKPOINTS_FOLDER).exists():
-        return False
-    return read_recipe(folder / RECIPE_FILE) == parse_run(one.command(folder)).recipe
+    """Whether a folder holds this very run, with nothing left to train or to measure."""
+    return is_trained(one, folder) and all(evaluation.is_done(folder) for evaluation in one.evaluations)
 
 
-def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None]) -> list[str]:
-    """Train runs, some at a time, and say when each begins and how it ends. Return the names of those that failed."""
+def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None] = lambda: None) -> list[str]:
+    """Train runs, some at a time, and say when each begins and how it ends. Return the names of the runs that failed."""
     failed, lock = [], threading.Lock()
 
     def train_one(one: StudyRun) -> None:
         began = time.perf_counter()
         print(f"{one.name}: begins", flush=True)
-        status, last = train(one, folder / one.name)
-        with lock:
-            on_end()
-        if status:
+        try:
+            last = train(one, folder / one.name)
+            with lock:
+                on_end()
+            end = describe_end(folder / one.name) if is_finished(one, folder / one.name) else f"failed: {last}"
+        except (ValueError, OSError) as error:
+            # The other runs go on.
+            end = f"failed: {one_line(error)}"
+        if end.startswith("failed"):
             failed.append(one.name)
-        print(
-            f"{one.name}: {describe_end(folder / one.name, status, last)}, {time.perf_counter() - began:.0f} s", flush=True
-        )
+        print(f"{one.name}: {end}, {time.perf_counter() - began:.0f} s", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(train_one, runs))
     return failed
 
 
-def train(one: StudyRun, folder: Path) -> tuple[int, str]:
-    """Train one run, or continue it. Return the exit status, and the last line that it wrote."""
+def train(one: StudyRun, folder: Path) -> str:
+    """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    resume = ["--resume"] if (folder / RECIPE_FILE).exists() else []
-    log = folder.with_suffix(".log")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    wait_for(folder)
+    log = folder.with_name(f"{folder.name}.log")
     with log.open("a") as stream:
-        command = [sys.executable, str(TRAIN), *one.command(folder), *resume]
-        status = subprocess.run(command, stdout=stream, stderr=stream, env=environment).returncode
-    return status, (log.read_text().splitlines() or [""])[-1]
+
+        def start(*words: Path | str) -> None:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment)
+
+        if not is_trained(one, folder):
+            start(TRAIN, *one.command(folder), *["--resume"] * (folder / RECIPE_FILE).exists())
+        for evaluation in one.evaluations:
+            if is_trained(one, folder) and not evaluation.is_done(folder):
+                start(EVAL, *evaluation.command(folder))
+    return (log.read_text().splitlines() or [""])[-1]
 
 
-def describe_end(folder: Path, status: int, last: str) -> str:
-    """Say how a run ended: exact match by size, or its last line if it failed."""
-    if status:
-        return f"failed with status {status}: {last}"
+def wait_for(folder: Path) -> None:
+    """Wait as long as a process holds the folder of a run: a killed study may have left it behind, and it goes on."""
+    said = False
+    while True:
+        try:
+            with holding(folder, reading=True):
+                return
+        except InUseError as error:
+            if not said:
+                print(f"{folder.name}: waits, {one_line(error)}", flush=True)
+            said = True
+            time.sleep(1)
+
+
+def describe_end(folder: Path) -> str:
+    """Say how a finished run ended: exact match by size."""
     rows = last_rows(read_results(folder / RESULTS_FILE))
     return "exact match " + "  ".join(f"{row['length']}: {row['exact_match']:.3f}" for row in rows)

@@ -3,16 +3,9 @@
 The study computes the ceiling for 1 to 5 digits, evaluates runs of the recipe `nope-ceiling`, and writes ceiling.jsonl and,
 from it, ceiling.png. A run is evaluated on pairs of all splits, as the ceiling counts them: on all pairs if --num_samples
 allows, else on a uniform sample. The run's own test split would be wrong: a model learns the sums that are most frequent in
-the training split, and cannot learn a multiset that this split lacks, such as the multiset of 4+4. These commands make
-everything that is published here:
+the training split, and cannot learn a multiset that this split lacks, such as the multiset of 4+4.
 
-for run in 1:0 2:0 3:0 3:1 4:0 5:0; do
-  digits=${run%:*} seed=${run#*:}
-  OMP_NUM_THREADS=1 python train.py nope-ceiling --min_length $digits --max_length $digits \\
-    --validation_lengths $digits --test_lengths $digits --seed $seed --data_seed $seed \\
-    --output_dir outputs/nope-ceiling-$digits-seed$seed
-done
-OMP_NUM_THREADS=1 python -m longhand.hub_cards.studies nope_ceiling outputs/nope-ceiling-?-seed?
+Without RUN the missing runs of what is published here are trained first, in outputs/studies/nope_ceiling.
 """
 
 import argparse
@@ -31,11 +24,24 @@ from longhand.hub_cards.reports.tables import ceiling_table
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.recipes import RECIPE_FILE
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
+from longhand.hub_cards.runs.studies import StudyRun
 from longhand.hub_cards.studies.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
 from longhand.hub_cards.studies.publication import publish
+from longhand.hub_cards.studies.training import is_finished, train_all
 
 RESULTS = Path(__file__).with_name("ceiling.jsonl")
 CEILING = "ceiling"
+FOLDER = Path("outputs", "studies", "nope_ceiling")
+LENGTHS = ("min_length", "max_length", "validation_lengths", "test_lengths")
+RUNS = [
+    StudyRun(
+        f"nope-ceiling-{digits}-seed{seed}",
+        "nope-ceiling",
+        {**dict.fromkeys(LENGTHS, digits), "seed": seed, "data_seed": seed},
+    )
+    for digits, seed in ((1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0))
+]
+"""What is trained if no runs are given, by digits and seed."""
 
 
 def ceiling_row(digits: int) -> Row:
@@ -143,17 +149,22 @@ def plot_ceiling(rows: list[Row], file: Path) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the study."""
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--jobs", type=int, default=1, help="runs that are trained at a time (default %(default)s)")
     parser.add_argument("--num_samples", type=int, default=100_000, help="most pairs for each run (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of sampled pairs (default %(default)s)")
 
 
-def run(runs: list[Path], num_samples: int, seed: int) -> None:
+def run(runs: list[Path], jobs: int, num_samples: int, seed: int) -> None:
     """Evaluate the runs; write, draw and print them beside the ceilings.
 
     Raises:
-        ValueError: `num_samples` is below 1, or a folder is refused by `load_run`.
+        ValueError: `num_samples` or `jobs` is below 1, or a folder is refused by `load_run`.
     """
     check_integer("--num_samples", num_samples, 1)
+    check_integer("--jobs", jobs, 1)
+    if not runs:
+        train_all([one for one in RUNS if not is_finished(one, FOLDER / one.name)], FOLDER, jobs)
+        runs = [FOLDER / one.name for one in RUNS]
     rows = sorted((evaluate_run(folder, num_samples, seed) for folder in runs), key=itemgetter("length", "model"))
     publish([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS, plot_ceiling, ceiling_table)

@@ -84,7 +84,7 @@ def check_claim(text: str, folder: Path, subjects: Subjects, where: str) -> None
     if checked is None or not checked["certified"]:
         raise Finding(f"{where} certifies what the check does not")
     claimed = read_document(folder / "certificate.json")
-    exact, rough = ("statement", "task", "problems", "predictions", "neighbourhoods", "wrong"), ("margin", "rounding")
+    exact, rough = ("statement", "task", "problems", "predictions", "neighbourhoods", "wrong"), ("margin", "bound", "ratio")
     different = [name for name in exact if claimed.get(name) != checked[name]]
     different += [name for name in rough if not np.isclose(claimed.get(name) or np.nan, checked[name], rtol=1)]
     if different:

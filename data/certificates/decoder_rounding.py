@@ -1,0 +1,176 @@
+"""The leads of a decoder under a window in exact arithmetic, and how far rounding can move them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from longhand.data.certificates.rounding import (
+    ACTIVATIONS,
+    LARGEST,
+    MOST_TERMS,
+    PROVED,
+    SMALL,
+    UNIT,
+    Arithmetic,
+    Pair,
+    Value,
+)
+from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.neighbourhoods import Neighbourhoods
+
+CHUNK = {"cpu": 2**20, "cuda": 2**27}
+"""Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
+
+
+def check_bounded(model: CoupledGPTForCausalLM) -> None:
+    """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
+    encoding = model.config.position_encoding
+    if encoding != "pairwise":
+        raise ValueError(f"position_encoding {encoding!r} has no bound of its rounding, only 'pairwise' has")
+    check_parts(model, model.config.hidden_act)
+
+
+def check_parts(model: PreTrainedModel, activation: str) -> None:
+    """Raise ValueError if a model's precision, activation or width has no bound; the message names it."""
+    if model.dtype not in UNIT:
+        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
+    if activation not in ACTIVATIONS:
+        legal = ", ".join(ACTIVATIONS)
+        raise ValueError(f"hidden_act {activation!r} has no bound of its rounding: choose one of {legal}")
+    if (widest := max(max(weight.shape) for weight in model.state_dict().values())) > MOST_TERMS:
+        raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most, the model has {widest:,}")
+
+
+class DecoderRounding:
+    """A CoupledGPT in exact arithmetic, with the rounding of its own precision.
+
+    In a precision that is not in `PROVED`, the bound is that of float32 times the quotient of their units: an estimate to
+    first order, which proves nothing.
+
+    Raises:
+        ValueError: as `check_bounded`.
+    """
+
+    def __init__(self, model: CoupledGPTForCausalLM):
+        check_bounded(model)
+        self.config = model.config
+        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
+        self.coarser = UNIT[model.dtype] / self.unit
+        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
+        if model.config.num_hidden_layers > 1:
+            units = max(units, 16 * model.config.hidden_size)
+        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
+        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
+
+    def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
+        """Leads of the right token over every token, and bounds of what rounding does to them; see `Arithmetic`.
+
+        Args:
+            tokens: (rows,), to which the first layer's neighbourhoods point.
+            layers: the neighbourhoods of each layer, in terms of rows of the layer before; `index` is not read.
+            right: (neighbourhoods of the last layer,).
+
+        Returns:
+            Both (neighbourhoods of the last layer, vocabulary).
+        """
+        states = self.weights["model.embed_tokens.weight"][tokens]
+        rows: Pair = (states, torch.zeros_like(states))
+        for layer, neighbourhoods in enumerate(layers[:-1]):
+            found = []
+            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods):
+                # Where a condition of a lemma does not hold, the error may be anything.
+                radius = arithmetic.tighten(state).radius.where(arithmetic.proved.unsqueeze(1), torch.inf)
+                found.append((state.exact, radius))
+            states, radii = map(torch.cat, zip(*found, strict=True))
+            rows = states, radii
+        tied = self.config.tie_word_embeddings
+        head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
+        leads = []
+        for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
+            # This takes as long as all else, so it is done where the last norm needs it.
+            if (state.radius.norm(dim=1) > SMALL / 4 * state.exact.norm(dim=1)).any():
+                arithmetic.tighten(state)
+            logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
+            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
+        lead, bound = map(torch.cat, zip(*leads, strict=True))
+        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+    def _run_layer(
+        self, layer: int, rows: Pair, neighbourhoods: Neighbourhoods
+    ) -> Iterator[tuple[slice, Arithmetic, Value]]:
+        """Apply a layer to a part of the neighbourhoods at a time, and yield which, the operations and the states."""
+        table = None
+        if layer == 0:
+            # There are few tokens, and the errors of what is projected are small: each is projected once.
+            arithmetic = Arithmetic(self.unit)
+            table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
+            for value in table:
+                value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
+        for begin in range(0, len(neighbourhoods.queries), self.chunk):
+            chunk = slice(begin, begin + self.chunk)
+            arithmetic = Arithmetic(self.unit)
+            queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
+            own = arithmetic.leaf(rows[0][queries], rows[1][queries])
+            if table:
+                places = zip(table, (queries, keys, keys), strict=True)
+                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in places]
+            else:
+                seen = arithmetic.leaf(rows[0][keys], rows[1][keys])
+                projected = [
+                    self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
+                ]
+            read = self._attend(arithmetic, layer, projected, relations)
+            state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
+            inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
+            mlp = f"model.layers.{layer}.mlp."
+            gate = self.weights.get(f"{mlp}gate_proj.weight")
+            hidden = arithmetic.hidden(inner, self.weights[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
+            output = arithmetic.product(hidden, self.weights[f"{mlp}down_proj.weight"])
+            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
+
+    def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
+        """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
+        config, weights = self.config, self.weights
+        normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
+        value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+        value = arithmetic.split(value, config.num_attention_heads)
+        if not config.qk_norm or name == "v":
+            return value
+        factor = (
+            weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1) / self._scaling if name == "q" else 1.0
+        )
+        return arithmetic.norm(value, factor * value.exact.shape[-1] ** -0.5, 0.0)
+
+    def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Value], relations: Tensor) -> Value:
+        """Output of the attention of some neighbourhoods."""
+        visible = relations >= 0
+        factor: Tensor | float = self._scaling
+        if self.config.attention_scale == "log_length":
+            learned = self.weights[f"model.layers.{layer}.self_attn.log_length_factor"]
+            factor = factor * visible.sum(1).clamp(min=1).double().log().view(-1, 1, 1) * learned
+        bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
+        query, key, value = projected
+        read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
+        output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        return arithmetic.tighten(output)
+
+    @property
+    def _scaling(self) -> float:
+        return 1.0 if self.config.attention_scale == "none" else float(self.config.head_dim or 1) ** -0.5
+
+    def _add(self, arithmetic: Arithmetic, norms: str, residual: Value, output: Value) -> Value:
+        """The residual sum of a sublayer's input and its output, with the norms around it."""
+        total = arithmetic.add(residual, self._norm(arithmetic, output, f"{norms}.output"))
+        return self._norm(arithmetic, total, f"{norms}.sum")
+
+    def _norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
+        """A norm of the model, by its name in it or in its layers; the value itself if the model has none of that name."""
+        name = name if name.startswith("model") else f"model.layers.{name}"
+        weight, bias = self.weights.get(f"{name}.weight"), self.weights.get(f"{name}.bias")
+        if weight is None:
+            return x
+        eps = self.config.norm_eps
+        return arithmetic.norm(x, weight, eps) if bias is None else arithmetic.layer_norm(x, weight, bias, eps)

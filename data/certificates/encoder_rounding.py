@@ -1,0 +1,131 @@
+"""The leads of one pass of an encoder that settles, in exact arithmetic, and how far rounding can move them."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longhand.data.certificates.decoder_rounding import CHUNK, check_parts
+from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Pair, Value
+from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.settling import NO_STATE, Cases
+from longhand.modeling.vocabulary import STATES
+
+LAYER = "model.layers.0."
+
+
+def check_bounded(model: PairwiseBertForTokenClassification) -> None:
+    """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
+    check_parts(model, model.config.hidden_act)
+
+
+class EncoderRounding:
+    """One pass of a PairwiseBert with `label_states` in exact arithmetic, with the rounding of its own precision.
+
+    In a precision that is not in `PROVED`, the bound is an estimate, as of `DecoderRounding`.
+
+    Raises:
+        ValueError: as `check_bounded`.
+    """
+
+    def __init__(self, model: PairwiseBertForTokenClassification):
+        check_bounded(model)
+        self.config = model.config
+        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
+        self.coarser = UNIT[model.dtype] / self.unit
+        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
+        largest = cast(int, self.config.hidden_size) * cast(int, self.config.intermediate_size)
+        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // largest)
+
+    def lead_and_bound(self, cases: Cases, right: Tensor) -> tuple[Tensor, Tensor]:
+        """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each.
+
+        Args:
+            right: (cases,).
+        """
+        table, own_rows, key_rows = self._read_inputs(cases)
+        leads = []
+        for begin in range(0, len(right), self.chunk):
+            chunk = slice(begin, begin + self.chunk)
+            logits, arithmetic = self._pass(table, own_rows[chunk], key_rows[chunk], cases.relations[chunk])
+            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
+        lead, bound = map(torch.cat, zip(*leads, strict=True))
+        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+    def _read_inputs(self, cases: Cases) -> tuple[dict[str, Pair], Tensor, Tensor]:
+        """Embed, norm and project every pair of a token and a state once.
+
+        Returns:
+            What the layer reads, by name, a row for each pair; and the rows of the cases, (cases,), and of their keys,
+            (cases, slots).
+        """
+        tokens = torch.cat([cases.tokens, cases.keys.flatten()])
+        states = torch.cat([cases.states, cases.key_states.flatten()])
+        pairs, rows = torch.stack([tokens, states]).unique(dim=1, return_inverse=True)
+        embedded, state = self.weights["model.embed_tokens.weight"][pairs[0]], pairs[1].unsqueeze(1)
+        states = self.weights["model.embed_states.weight"][pairs[1].clamp(0, len(STATES) - 1)] * (state != NO_STATE)
+        arithmetic = Arithmetic(self.unit)
+        exact = [arithmetic.leaf(part, torch.zeros_like(part)) for part in (embedded, states)]
+        own = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")
+        values = {"own": own, **{name: self._linear(arithmetic, own, f"{LAYER}self_attn.{name}_proj") for name in "qkv"}}
+        table = {name: (value.exact, value.radius) for name, value in values.items()}
+        table |= {name: self._split(table[name]) for name in "qkv"}
+        table["bias"] = self._relation_scores(table["q"])
+        for name, (exact_part, radius) in table.items():
+            proved = arithmetic.proved.view(-1, *[1] * (radius.dim() - 1))
+            table[name] = exact_part, radius.where(proved, torch.inf)
+        return table, rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
+
+    def _split(self, pair: Pair) -> Pair:
+        exact, radius = (part.unflatten(-1, (self.config.num_attention_heads, -1)) for part in pair)
+        return exact, radius
+
+    def _relation_scores(self, query: Pair) -> Pair:
+        """Products of queries (rows, heads, width) with the vectors of the relations, (rows, relations, heads)."""
+        (vectors,) = (weight for name, weight in self.weights.items() if name.startswith(f"{LAYER}self_attn.relations"))
+        vectors = vectors.expand(-1, query[0].shape[1], -1)
+        exact, spread, size = (
+            torch.einsum("nhd,rhd->nrh", part, by) * self._scaling
+            for part, by in ((query[0], vectors), (query[1], vectors.abs()), (query[0].abs() + query[1], vectors.abs()))
+        )
+        return exact, spread + Arithmetic(self.unit).gamma(vectors.shape[-1] + 6) * size + TINY
+
+    def _pass(
+        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor
+    ) -> tuple[Value, Arithmetic]:
+        """The logits of some cases, and the operations that made them."""
+        arithmetic = Arithmetic(self.unit)
+        visible, columns = relations != NOT_RELATED, relations.clamp(min=0).long()
+        key, value = (tuple(part[key_rows] for part in table[name]) for name in "kv")
+        if self.config.sink:
+            name = self.config.head_maps[0]
+            key, value = (tuple(pad(part, (0, 0, 0, 0, 0, 1)) for part in pair) for pair in (key, value))
+            visible = pad(visible, (0, 1), value=True)
+            columns = pad(columns, (0, 1), value=self.config.sink_relation(name))
+        bias = tuple(part[own_rows.unsqueeze(1), columns] for part in table["bias"])
+        query = arithmetic.leaf(*(part[own_rows] for part in table["q"]))
+        read = arithmetic.attention(
+            query, arithmetic.leaf(*key), arithmetic.leaf(*value), visible, self._scaling, cast(Pair, bias)
+        )
+        output = arithmetic.tighten(self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj"))
+        own = arithmetic.leaf(*(part[own_rows] for part in table["own"]))
+        state = self._norm(arithmetic, arithmetic.tighten(arithmetic.add(own, output)), f"{LAYER}attention_norm")
+        up, bias_up = (self.weights[f"{LAYER}up_proj.{name}"] for name in ("weight", "bias"))
+        hidden = arithmetic.hidden(state, up, None, self.config.hidden_act, bias_up)
+        output = arithmetic.tighten(self._linear(arithmetic, hidden, f"{LAYER}down_proj"))
+        last = self._norm(arithmetic, arithmetic.tighten(arithmetic.add(state, output)), f"{LAYER}mlp_norm")
+        return self._linear(arithmetic, last, "classifier"), arithmetic
+
+    def _linear(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
+        return arithmetic.product(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+
+    def _norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
+        eps = self.config.layer_norm_eps
+        return arithmetic.layer_norm(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], eps)
+
+    @property
+    def _scaling(self) -> float:
+        return float(cast(int, self.config.head_dim)) ** -0.5

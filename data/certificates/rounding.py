@@ -1,0 +1,337 @@
+"""How far rounding can move a logit: a bound that holds for every order of summation.
+
+Each operation below gives its value x in exact arithmetic (found in float64), and bounds the error e of the number x + e
+that a processor computes in its place. An error has two parts: what the errors of the inputs make of it to first order, and
+a defect, which the operation adds by rounding and by not being linear. So an error at the end is exactly the sum over all
+values of derivative times defect, and at most the sum of the absolute products. hub_cards/PROOF.md proves each operation in
+a lemma of its name, and says what is assumed of the processor.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+"""Largest relative error of one rounding to nearest."""
+
+PROVED = (torch.float32, torch.float64)
+"""The precisions in which numbers below `LARGEST` do not overflow and `TINY` holds."""
+
+FUNCTION = 8
+"""Largest relative error of exp, log, tanh, erf, roots and division, in units: 4 units in the last place."""
+
+LARGEST = 2.0**40
+"""Weights and values must not be larger, so that nothing overflows in float32."""
+
+MOST_TERMS = 2**13
+"""No sum has more terms."""
+
+TINY = 2.0**-60
+"""More than underflow adds in one operation of float32, whether small numbers are kept or flushed to zero."""
+
+SMALL = 1 / 16
+"""Largest relative error of a norm's input, and largest error of a score, for which the lemmas hold."""
+
+BENT = 0.6
+"""Half of the largest absolute value of an activation's second derivative, or more."""
+
+Pair = tuple[Tensor, Tensor]
+"""Values and their radii, of one shape."""
+
+Pull = Callable[[Tensor], Tensor]
+"""From the derivatives of some ends by a value, (inputs, ends, width), to their derivatives by one of its sources."""
+
+
+class Activation(NamedTuple):
+    """An activation: from arguments to values and derivatives, and the largest absolute value of a derivative, or more."""
+
+    function: Callable[[Tensor], Pair]
+    steepest: float
+
+
+def _gelu_tanh(x: Tensor) -> Pair:
+    factor = (2 / math.pi) ** 0.5
+    tanh = torch.tanh(factor * (x + 0.044715 * x**3))
+    return x * (1 + tanh) / 2, (1 + tanh + x * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * x**2)) / 2
+
+
+def _gelu(x: Tensor) -> Pair:
+    share = (1 + torch.erf(x / 2**0.5)) / 2
+    return x * share, share + x * torch.exp(-(x**2) / 2) / (2 * math.pi) ** 0.5
+
+
+def _silu(x: Tensor) -> Pair:
+    share = torch.sigmoid(x)
+    return x * share, share * (1 + x * (1 - share))
+
+
+def _relu(x: Tensor) -> Pair:
+    return x.clamp(min=0), (x > 0).to(x.dtype)
+
+
+ACTIVATIONS = {
+    "gelu_pytorch_tanh": Activation(_gelu_tanh, 1.13),
+    "gelu": Activation(_gelu, 1.13),
+    "silu": Activation(_silu, 1.1),
+    "relu": Activation(_relu, 1.0),
+}
+"""The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
+
+
+@dataclass(eq=False)
+class Value:
+    """An intermediate value of many inputs.
+
+    Attributes:
+        exact: (inputs, width) float64.
+        radius: (inputs, width), bound of the absolute error.
+        cost: from the derivatives of some ends by this value, (inputs, ends, width), to a bound of what the value's own
+            defects add to the errors of the ends, (inputs, ends).
+        sources: the values that it was made of.
+    """
+
+    exact: Tensor
+    radius: Tensor
+    cost: Callable[[Tensor], Tensor]
+    sources: tuple[tuple["Value", Pull], ...]
+
+
+class Arithmetic:
+    """The operations of a network in one precision. It keeps every value that they make.
+
+    Args:
+        unit: see `UNIT`.
+
+    Attributes:
+        proved: (inputs,) whether all conditions of the lemmas hold.
+    """
+
+    def __init__(self, unit: float):
+        self.unit = unit
+        self.made: list[Value] = []
+        self.proved = torch.tensor(True)
+
+    def gamma(self, roundings: float) -> float:
+        """Largest relative error of a number after so many roundings."""
+        return roundings * self.unit / (1 - roundings * self.unit)
+
+    def leaf(self, exact: Tensor, radius: Tensor) -> Value:
+        """A value (inputs, width) that is given with its error."""
+        return self._make(exact, torch.zeros_like(radius), radius)
+
+    def product(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> Value:
+        """Products with a weight (outputs, width), each a sum of terms in any order, plus a bias (outputs,)."""
+        exact, spread, defect = self._sums(x, weight, bias)
+        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight))
+
+    def add(self, x: Value, y: Value) -> Value:
+        """The sum of two values."""
+        exact, spread = x.exact + y.exact, x.radius + y.radius
+        return self._make(exact, spread, self.unit * (exact.abs() + spread), (x, _same), (y, _same))
+
+    def norm(self, x: Value, weight: Tensor | float, eps: float) -> Value:
+        """Quotient by the root of the mean square, then product with a weight."""
+        return self._norm(x, weight, eps, torch.zeros_like(x.exact), torch.zeros_like(x.exact), 0.0)
+
+    def layer_norm(self, x: Value, weight: Tensor, bias: Tensor, eps: float) -> Value:
+        """Difference from the mean, norm, and sum with a bias."""
+        width, size = x.exact.shape[-1], x.exact.abs() + x.radius
+        mean = size.mean(-1, keepdim=True)
+        centered, spread = x.exact - x.exact.mean(-1, keepdim=True), x.radius + x.radius.mean(-1, keepdim=True)
+        defect = self.unit * (size + mean) + self.gamma(width + 3) * mean
+        x = self._make(centered, spread, defect, (x, lambda slopes: slopes - slopes.mean(-1, keepdim=True)))
+        # The variance may be found in one pass, as the mean square less the square of the mean.
+        square = self.gamma(6 * width + 24) * size.square().mean(-1, keepdim=True)
+        return self._norm(x, weight, eps, square, 4 * (size + mean), bias)
+
+    def _norm(self, x: Value, weight, eps: float, square: Tensor, shifted: Tensor, bias: Tensor | float) -> Value:
+        """A norm whose mean square has a further error `square`, and whose last steps round numbers of size `shifted`."""
+        scale = (x.exact.square().mean(-1, keepdim=True) + eps).rsqrt()
+        direction, factor, size = x.exact * scale, scale * weight, x.exact.abs()
+        relative = x.radius.square().mean(-1, keepdim=True).sqrt() * scale
+        # torch's normalize divides by no less than 1e-12, and smaller squares may underflow.
+        self._require((relative <= SMALL) & (square * scale**2 <= SMALL) & (scale <= 1e11))
+        spread = factor.abs() * (x.radius + relative * size)
+        bent = factor.abs() * relative * (3 * relative * size + 1.5 * x.radius)
+        far = (direction * weight).abs() + spread + bent
+        rounding = (self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 10) + square * scale**2) * far
+        rounding = rounding + self.unit * (factor.abs() * shifted + 2 * _size(bias))
+
+        def pull(slopes: Tensor) -> Tensor:
+            slopes, along = slopes * factor.unsqueeze(1), direction.unsqueeze(1)
+            return slopes - (slopes * along).mean(-1, keepdim=True) * along
+
+        return self._make(direction * weight + bias, spread, bent + rounding, (x, pull))
+
+    def hidden(self, x: Value, up: Tensor, gate: Tensor | None, activation: str, bias: Tensor | float = 0.0) -> Value:
+        """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
+        function, steepest = ACTIVATIONS[activation]
+        u, u_spread, u_defect = self._sums(x, up, bias)
+        (active, slope), u_radius = function(u), u_spread + u_defect
+        bent = (u_radius - u.abs()).clamp(min=0) if activation == "relu" else BENT * u_radius**2
+        rounding = 3 * FUNCTION * self.unit * (u.abs() + u_radius)
+        defect = slope.abs() * u_defect + bent + rounding
+        if gate is None:
+            return self._make(active, slope.abs() * u_spread, defect, (x, lambda slopes: slopes * slope.unsqueeze(1) @ up))
+        g, g_spread, g_defect = self._sums(x, gate)
+        g_radius, radius, slope = g_spread + g_defect, steepest * u_radius + rounding, slope * g
+        defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
+        defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
+
+        def pull(slopes: Tensor) -> Tensor:
+            return (slopes * slope.unsqueeze(1)) @ up + (slopes * active.unsqueeze(1)) @ gate
+
+        return self._make(active * g, slope.abs() * u_spread + active.abs() * g_spread, defect, (x, pull))
+
+    def split(self, x: Value, heads: int) -> Value:
+        """The same numbers as (inputs, ..., heads, width of a head)."""
+        exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
+        value = Value(exact, radius, lambda slopes: slopes.new_zeros(()), ((x, lambda slopes: slopes.flatten(-2)),))
+        self.made.append(value)
+        return value
+
+    def attention(
+        self, query: Value, key: Value, value: Value, visible: Tensor, factor: Tensor | float, bias: Pair
+    ) -> Value:
+        """Means of values weighted by the softmax of `factor * (query . key) + bias`, as (inputs, heads times width).
+
+        Leaves are no sources of the result: what their errors make of it counts as its own defect.
+
+        Args:
+            query: (inputs, heads, width).
+            key, value: (inputs, slots, heads, width).
+            visible: (inputs, slots); every input sees a key.
+            factor: a number, or (inputs, 1, heads).
+            bias: (inputs, slots, heads), with its radius.
+        """
+        v, seen, slots = value.exact, visible.unsqueeze(-1), visible.shape[1]
+        leaves = not (query.sources or key.sources or value.sources)
+        score, score_spread, score_defect = self._scores(query, key, factor, bias)
+        radius = (score_spread + score_defect).where(seen, 0)
+        score, moving = score.where(seen, -torch.inf), radius if leaves else score_defect.where(seen, 0)
+        far, share = radius.amax(1, keepdim=True), torch.softmax(score, 1)
+        below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
+        roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
+        self._require((far <= SMALL) & (roundings <= SMALL))
+        share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
+        share_radius = share * (radius + (share * radius).sum(1, keepdim=True)) + share_defect
+
+        exact, size, passed = (_mean(share, part) for part in (v, v.abs(), value.radius))
+        spread, bent = (_mean(share_radius, part) for part in (v.abs(), value.radius))
+        defect = bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
+        by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
+        moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
+
+        def by_score(slopes: Tensor) -> tuple[Tensor, Tensor]:
+            """Derivatives by weights and by scores, (inputs, heads, ends, slots)."""
+            by_share = slopes.unflatten(-1, v.shape[2:]).transpose(1, 2) @ by_head
+            return by_share, (by_share - (by_share * weight).sum(-1, keepdim=True)) * weight
+
+        def scaled(slopes: Tensor) -> Tensor:
+            """Derivatives by the products of query and keys, (inputs, ends, slots, heads, 1)."""
+            by_product = by_score(slopes)[1].permute(0, 2, 3, 1)
+            return (by_product * (factor.unsqueeze(1) if isinstance(factor, Tensor) else factor)).unsqueeze(-1)
+
+        def cost(slopes: Tensor) -> Tensor:
+            by_share, by_scores = by_score(slopes)
+            return of_value(slopes) + (by_scores.abs() * moving + by_share.abs() * share_defect).sum((1, 3))
+
+        pulls = () if leaves else (
+            (query, lambda slopes: (scaled(slopes) * key.exact.unsqueeze(1)).sum(2)),
+            (key, lambda slopes: scaled(slopes) * query.exact[:, None, None]),
+            (value, lambda slopes: slopes.unflatten(-1, v.shape[2:]).unsqueeze(2) * share[:, None, ..., None]),
+        )  # fmt: skip
+        read = self._make(exact, spread + (0 if leaves else passed), defect + (passed if leaves else 0), *pulls)
+        of_value, read.cost = read.cost, cost
+        return read
+
+    def _scores(self, query: Value, key: Value, factor: Tensor | float, bias: Pair) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (inputs, slots, heads), what the errors of queries and keys make of them, and their defects."""
+        q, q_radius, k, k_radius = query.exact.unsqueeze(1), query.radius.unsqueeze(1), key.exact, key.radius
+        score, strength = (q * k).sum(-1) * factor + bias[0], _size(factor)
+        spread = (q.abs() * k_radius + q_radius * k.abs()).sum(-1) * strength
+        bent = (q_radius * k_radius).sum(-1) * strength
+        size = (q * k).abs().sum(-1) * strength + spread + bent
+        defect = bent + bias[1] + self.gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
+        defect = defect + self.unit * (score.abs() + spread + defect) + TINY
+        self._require(size + score.abs() + defect <= LARGEST)
+        return score, spread, defect
+
+    def error(self, end: Value, slopes: Tensor) -> Tensor:
+        """Bound of the absolute errors (inputs, ends) of sums of a value's components.
+
+        Args:
+            slopes: (inputs or 1, ends, width), the factor of each component in each sum.
+        """
+        waiting, total = {end: slopes}, slopes.new_zeros(())
+        for value in reversed(self.made):
+            if value in waiting:
+                slopes = waiting.pop(value)
+                total = total + value.cost(slopes)
+                for source, pull in value.sources:
+                    waiting[source] = waiting[source] + pull(slopes) if source in waiting else pull(slopes)
+        return total
+
+    def tighten(self, value: Value) -> Value:
+        """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
+        every = torch.eye(value.exact.shape[-1], dtype=value.exact.dtype, device=value.exact.device)
+        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)))
+        return value
+
+    def lead_and_bound(self, logits: Value, right: Tensor) -> tuple[Tensor, Tensor]:
+        """Leads of the right logit over every logit, and bounds of their errors, (inputs, vocabulary) each.
+
+        Args:
+            right: (inputs,), the place of the right logit, over which its own lead is infinite.
+
+        Returns:
+            Leads and bounds. A bound is infinite where a condition of a lemma does not hold.
+        """
+        every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
+        own = right.unsqueeze(1)
+        lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
+        bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
+        return lead, bound.scatter(1, own, 0.0)
+
+    def _sums(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums of products, what the errors of x make of them, and their defects."""
+        weights = weight.abs().T
+        spread = x.radius @ weights
+        size = x.exact.abs() @ weights + spread + _size(bias)
+        self._require(size <= LARGEST)
+        return x.exact @ weight.T + bias, spread, self.gamma(weight.shape[1] + 3) * size + TINY
+
+    def _require(self, condition: Tensor) -> None:
+        """Note where a condition of a lemma, (inputs, ...), does not hold; it does not hold for nan."""
+        holds = condition.flatten(1).all(1)
+        self.proved = self.proved & holds
+
+    def _make(self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull]) -> Value:
+        """Keep a value, of which the errors of its sources move at most `spread` to first order."""
+        defect = defect + TINY
+        value = Value(exact, spread + defect, lambda slopes: _sum(slopes, defect), sources)
+        self._require(exact.abs() + value.radius <= LARGEST)
+        self.made.append(value)
+        return value
+
+
+def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
+    """Sums of absolute slopes (inputs, ends, ...) times defects (inputs, ...), as (inputs, ends)."""
+    return (slopes.flatten(2).abs() @ defect.flatten(1).unsqueeze(-1)).squeeze(-1)
+
+
+def _mean(share: Tensor, values: Tensor) -> Tensor:
+    """Sum of values (inputs, slots, heads, width) with weights (inputs, slots, heads), as (inputs, heads times width)."""
+    return (share.unsqueeze(-1) * values).sum(1).flatten(1)
+
+
+def _size(x: Tensor | float) -> Tensor:
+    return torch.as_tensor(x, dtype=torch.float64).abs()
+
+
+def _same(slopes: Tensor) -> Tensor:
+    return slopes

@@ -1,0 +1,339 @@
+"""Parallel decoding gives what greedy decoding gives, in fewer passes."""
+
+import os
+import subprocess
+import sys
+from functools import wraps
+
+import pytest
+import torch
+from small_language_models import ARCHITECTURES
+from transformers import DynamicCache, MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, TextIteratorStreamer
+from transformers.generation import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
+
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand import eval as evaluation
+from longhand.data import TASKS, Addition
+from longhand.data.collator import IGNORED
+from longhand.data.tokenization import build_tokenizer
+from longhand.hub_cards import push as command
+from longhand.hub_cards.publishing import card_updates, commits
+from longhand.hub_cards.runs import evaluation as measuring
+from longhand.hub_cards.runs.evaluation import draw_batch
+from longhand.modeling import parallel_decoding
+from longhand.modeling.parallel_decoding import generate, parallel_greedy
+
+TASK_SIZES = {
+    "addition": (30, 30),
+    "subtraction": (30, 30),
+    "parity": (30,),
+    "copy": (30,),
+    "reverse": (30,),
+    "multi_operand_addition": (12, 12, 12),
+    "multiplication": (12, 2),
+    "addition_scratchpad": (5, 5, 5),
+    "multiplication_scratchpad": (4, 3),
+}
+ENCODINGS = {
+    "none": {"position_encoding": "none"},
+    "learned": {"position_encoding": "learned"},
+    "rotary": {"position_encoding": "rotary"},
+    "windowed": {"position_encoding": "pairwise", "windowed": True},
+}
+TEXTS = [f"{'372' * 10}+{'518' * 10}=", "653+049=", "1+1="]
+
+tokenizer = build_tokenizer()
+
+
+def build(encoding="windowed", **options) -> CoupledGPTForCausalLM:
+    """A model that has learned nothing, in float64: nearly equal logits may change places in float32."""
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 48, "max_position_ids": 60}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**sizes | ENCODINGS[encoding] | options)).double().eval()
+
+
+def build_other(kind: str, seed: int = 0):
+    torch.manual_seed(seed)
+    config, model, more = ARCHITECTURES[kind]
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 128}
+    ends = {"eos_token_id": 5, "bos_token_id": 0, "pad_token_id": 1}
+    return model(config(vocab_size=30, intermediate_size=16, initializer_range=0.5, **ends, **sizes, **more)).double().eval()
+
+
+def both(model, **inputs):
+    """Greedy decoding, and parallel decoding."""
+    return tuple(model.generate(**inputs, do_sample=False, **how) for how in ({}, {"custom_generate": parallel_greedy}))
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The number of tokens of every forward pass whose logits were computed."""
+    kept, forward = [], CoupledGPTForCausalLM.forward
+
+    @wraps(forward)
+    def count(self, *arguments, **options):
+        output = forward(self, *arguments, **options)
+        kept.append(output.logits.shape[:2].numel())
+        return output
+
+    monkeypatch.setattr(CoupledGPTForCausalLM, "forward", count)
+    return kept
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", TASK_SIZES)
+def test_every_task_is_decoded_as_greedy_decoding_does(name, layers):
+    task = TASKS[name]()
+    options = task.family.config_options(task)
+    model = build(num_hidden_layers=layers, **options)
+    batch = draw_batch(model, task, TASK_SIZES[name], 4)
+    prompts = batch["input_ids"][:, : int((batch["labels"] != IGNORED).int().argmax(1)[0])]
+    greedy, parallel = both(model, input_ids=prompts, attention_mask=torch.ones_like(prompts))
+    assert torch.equal(greedy, parallel)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_new_tokens": 50}, {"max_new_tokens": 3}, {"use_cache": False}], ids=str)
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_padded_batches_of_every_encoding_equal_greedy_decoding(encoding, layers, options):
+    model = build(encoding, num_hidden_layers=layers)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    greedy, parallel = both(model, **batch, **options)
+    assert torch.equal(greedy, parallel)
+
+
+@pytest.mark.parametrize("cache", ["own", "given", "none"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_models_of_others_equal_greedy_decoding(kind, seed, cache):
+    model = build_other(kind, seed)
+    prompts = torch.randint(6, 30, (4, 7), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(prompts)
+    mask[1, :3] = mask[2, :5] = 0
+    inputs = {"input_ids": prompts.masked_fill(mask == 0, 1), "attention_mask": mask, "max_new_tokens": 60}
+    inputs["eos_token_id"] = model.generate(**inputs, do_sample=False, eos_token_id=None)[1, 15].item()
+    answers = []
+    for how in ({}, {"custom_generate": parallel_greedy}):
+        caches = {"own": {}, "given": {"past_key_values": DynamicCache()}, "none": {"use_cache": False}}
+        answers.append(model.generate(**inputs, **caches[cache], do_sample=False, **how))
+    assert torch.equal(*answers)
+    assert (answers[0][1, 7:16] == inputs["eos_token_id"]).any()
+
+
+def test_sliding_windows_and_recurrent_states_equal_greedy_decoding():
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "initializer_range": 0.5}
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "sliding_window": 4}
+    models = [MistralForCausalLM(MistralConfig(**sizes, **heads)), MambaForCausalLM(MambaConfig(**sizes, state_size=4))]
+    prompts = torch.randint(6, 30, (2, 9))
+    for model in models:
+        inputs = {"input_ids": prompts, "attention_mask": torch.ones_like(prompts), "max_new_tokens": 40}
+        greedy, parallel = both(model.double().eval(), **inputs, eos_token_id=None, pad_token_id=0)
+        assert torch.equal(greedy, parallel)
+
+
+def test_end_tokens_end_each_response_of_a_batch():
+    model = build()
+    batch = tokenizer(["653+049=", "111+222=", "999+001="], padding=True, return_tensors="pt")
+    long = model.generate(**batch, do_sample=False, max_new_tokens=30, eos_token_id=None)[:, 9:]
+    for ends in ([long[0, 0].item()], long[:, 1].tolist(), long[:, 4].tolist()):
+        greedy, parallel = both(model, **batch, eos_token_id=ends, max_new_tokens=30)
+        assert torch.equal(greedy, parallel) and torch.isin(greedy[0, 9:], torch.tensor(ends)).any()
+
+
+def test_a_trained_sum_takes_few_passes_and_later_ones_only_what_changed(main_job, passes):
+    model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
+    digits = "".join(map(str, torch.randint(0, 10, (1500,), generator=torch.Generator().manual_seed(0)).tolist()))
+    inputs = tokenizer(f"{digits}+{digits[::-1]}=", return_tensors="pt")
+    greedy = model.generate(**inputs, do_sample=False)
+    steps = len(passes)
+    passes.clear()
+    assert torch.equal(model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy), greedy)
+    assert len(passes) < steps / 20
+    assert sum(passes) < 4 * steps
+
+
+@pytest.mark.parametrize("encoding", ["windowed", "learned"])
+def test_slow_progress_takes_no_more_passes_than_the_ordinary_loop_and_few_more_predictions(encoding, passes):
+    # The response is a chain: every token depends on the one before, in a way that nothing has learned.
+    model = build(encoding, num_hidden_layers=2, max_position_ids=200)
+    inputs = tokenizer(f"{'372' * 50}+{'518' * 50}=", return_tensors="pt")
+    greedy = model.generate(**inputs, do_sample=False)
+    steps = len(passes)
+    passes.clear()
+    assert torch.equal(model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy), greedy)
+    most = parallel_decoding.WINDOWED_COST if encoding == "windowed" else parallel_decoding.CACHED_COST
+    assert len(passes) <= steps
+    assert sum(passes) <= most * (steps + parallel_decoding.FIRST_TOKENS)
+
+
+def test_without_progress_the_models_of_others_are_decoded_token_by_token(monkeypatch):
+    model = build_other("llama")
+    prompts, lengths = torch.randint(6, 30, (1, 9)), []
+    model.register_forward_hook(lambda model, inputs, output: lengths.append(output.logits.shape[1]))
+    model.generate(prompts, custom_generate=parallel_greedy, do_sample=False, max_new_tokens=100, eos_token_id=None)
+    assert lengths[-1] == 1 and sum(lengths) < 3 * 100
+
+
+class Recorder(BaseStreamer):
+    def __init__(self):
+        self.parts, self.ended = [], 0
+
+    def put(self, value):
+        self.parts.append(value)
+
+    def end(self):
+        self.ended += 1
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", ["windowed", "llama"])
+def test_streamers_get_what_generate_gives_them(kind, rows):
+    if kind == "windowed":
+        model, inputs = build(), tokenizer(TEXTS[:rows], padding=True, return_tensors="pt")
+        # Transformers itself gives the function no streamer.
+        how = {"custom_generate": parallel_greedy}
+    else:
+        model, inputs = build_other(kind), {"input_ids": torch.randint(6, 30, (rows, 9))}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        how = {}
+    plain, recorder = Recorder(), Recorder()
+    model.generate(**inputs, do_sample=False, max_new_tokens=20, streamer=plain)
+    if how:
+        model.generate(**inputs, do_sample=False, max_new_tokens=20, streamer=recorder, **how)
+    else:
+        generate(model, **inputs, do_sample=False, max_new_tokens=20, streamer=recorder)
+    assert torch.equal(plain.parts[0], recorder.parts[0])
+    if rows == 1:
+        assert torch.equal(torch.cat(plain.parts[1:]), torch.cat(recorder.parts[1:]))
+        assert len(recorder.parts) <= len(plain.parts)
+    else:
+        assert torch.equal(torch.stack(plain.parts[1:]), torch.stack(recorder.parts[1:]))
+    assert (plain.ended, recorder.ended) == (1, 1)
+
+
+def test_a_text_streamer_writes_the_response():
+    model, streamer = build(), TextIteratorStreamer(tokenizer, skip_prompt=True)
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    output = model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy, streamer=streamer)
+    assert "".join(streamer) == tokenizer.decode(output[0, inputs.input_ids.shape[1] :])
+
+
+class Never(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"do_sample": True}, "sample"),
+        ({"num_beams": 2}, "beam search"),
+        ({"repetition_penalty": 1.5}, "RepetitionPenaltyLogitsProcessor"),
+        ({"suppress_tokens": [3]}, "SuppressTokensLogitsProcessor"),
+        ({"min_new_tokens": 3}, "MinNewTokensLengthLogitsProcessor"),
+        ({"max_time": 3.0}, "MaxTimeCriteria"),
+        ({"stopping_criteria": StoppingCriteriaList([Never()])}, "Never"),
+        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
+    ],
+)
+def test_what_is_not_greedy_is_refused_by_name(options, named):
+    prompts = torch.randint(6, 30, (1, 5))
+    with pytest.raises(ValueError, match=f"parallel decoding is greedy decoding.* does not take .*{named}"):
+        build_other("llama").generate(prompts, custom_generate=parallel_greedy, **{"do_sample": False, **options})
+    with pytest.raises(ValueError, match="takes no assistant_model"):
+        generate(build_other("llama"), assistant_model=build_other("llama"), input_ids=prompts)
+
+
+def test_sequences_alone_are_returned_in_a_dictionary():
+    output = build().generate(
+        **tokenizer(TEXTS[0], return_tensors="pt"),
+        do_sample=False, custom_generate=parallel_greedy, return_dict_in_generate=True,
+    )  # fmt: skip
+    assert list(output) == ["sequences"]
+
+
+def test_evaluation_in_parallel_counts_the_same_event(main_job):
+    model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
+    with torch.no_grad():
+        # Some responses become wrong.
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    ways = ("teacher_forced", "generate", "parallel")
+    rows = [measuring.evaluate_lengths(model, Addition(), [(9, 9)], name="x", num_samples=60, decode=way)[0] for way in ways]
+    assert len({row["exact_match"] for row in rows}) == 1
+    assert [row["decode"] for row in rows] == list(ways)
+
+
+def test_a_long_question_is_answered_in_few_passes(main_job, passes, capsys):
+    first, second = "7" * 400, "8" * 399
+    evaluation.main([str(main_job), "--ask", f"{first}+{second}"])
+    assert capsys.readouterr().out.strip() == str(int(first) + int(second))
+    assert len(passes) < 40
+    passes.clear()
+    evaluation.main([str(main_job), "--ask", "653+49"])
+    assert capsys.readouterr().out.strip() == "702" and passes == [1] * len(passes)
+
+
+SCRIPT = """
+import sys
+sys.modules["longhand"] = None
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.generation.streamers import BaseStreamer
+
+class Counter(BaseStreamer):
+    tokens = 0
+    def put(self, value):
+        self.tokens += value.numel()
+    def end(self):
+        pass
+
+torch.manual_seed(0)
+sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+llama = LlamaForCausalLM(LlamaConfig(vocab_size=30, initializer_range=0.5, **sizes)).double().eval()
+ours = AutoModelForCausalLM.from_pretrained("adder", trust_remote_code=True).double().eval()
+tokenizer = AutoTokenizer.from_pretrained("adder")
+prompts = torch.randint(6, 30, (1, 9))
+steps = 0
+for model, inputs in (
+    (llama, {"input_ids": prompts, "attention_mask": torch.ones_like(prompts), "pad_token_id": 0, "max_new_tokens": 30}),
+    (ours, dict(tokenizer(["653+049=", "1+2="], padding=True, return_tensors="pt"))),
+):
+    greedy = model.generate(**inputs, do_sample=False)
+    streamer = Counter()
+    options = {"custom_generate": "user/parallel-greedy", "trust_remote_code": True, "streamer": streamer}
+    assert torch.equal(model.generate(**inputs, do_sample=False, **options), greedy)
+    assert streamer.tokens == greedy.numel()
+try:
+    llama.generate(prompts, do_sample=True, custom_generate="user/parallel-greedy", trust_remote_code=True)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_the_folder_on_the_hub_decodes_where_longhand_is_not_installed(hub, api, monkeypatch, tmp_path):
+    for module in (commits, card_updates):
+        monkeypatch.setattr(module, "HfApi", lambda: api)
+    command.main(["decoding", "user/parallel-greedy", "--yes"])
+    pushed = hub.repositories["model", "user/parallel-greedy"].head.files
+    assert {"README.md", "custom_generate/generate.py"} <= set(pushed)
+    assert 'custom_generate="user/parallel-greedy"' in pushed["README.md"].decode()
+    build().float().save_pretrained(tmp_path / "adder")
+    tokenizer.save_pretrained(tmp_path / "adder")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | hub.environment(tmp_path / "home")
+    done = subprocess.run(
+        [sys.executable, "-I", "script.py"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "does not take sample" in done.stdout
+
+
+def test_small_passes_give_the_same(monkeypatch):
+    model = build(num_hidden_layers=2)
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    greedy = model.generate(**inputs, do_sample=False)
+    monkeypatch.setattr(parallel_decoding, "MOST_PREDICTIONS", 5)
+    assert torch.equal(model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy), greedy)
