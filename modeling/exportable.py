@@ -57,7 +57,7 @@ class ExportableCoupledGPT(nn.Module):
         relations = encoding.pair_map(ids, position_ids) if encoding.uses_pair_map else None
         columns, every = torch.arange(first, keys, device=input_ids.device), slice(None)
         inputs: Any = (hidden_states, None, ids, attention_mask, cache, keys, every, every, columns, relations)
-        hidden_states = model.norm(model._forward_tokens(ForwardInputs(*inputs)))
+        hidden_states = model._forward_tokens(ForwardInputs(*inputs))
         if config.tie_word_embeddings:
             hidden_states = hidden_states * config.hidden_size**-0.5
         return self.model.lm_head(hidden_states), torch.stack(cache.present, 1)

@@ -46,6 +46,13 @@ def test_ask_prints_the_sum(main_job, capsys, question):
     assert capsys.readouterr().out.strip() == str(int(first) + int(second))
 
 
+def test_a_question_too_long_for_an_argument_is_read_from_standard_input(main_job, capsys, monkeypatch):
+    first, second = int("73" * 100), int("95" * 100)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{first}+{second}\n"))
+    evaluation.main([str(main_job), "--ask", "-"])
+    assert int(capsys.readouterr().out) == first + second
+
+
 @pytest.mark.parametrize("task", [Addition(), Addition(zero_padding=False)])
 def test_teacher_forcing_counts_the_same_event_as_generation(main_job, half_right, task):
     # Without padding, the model is right only where the sum has a carry out: it was trained to write the leading zero.

@@ -28,7 +28,13 @@ DECODERS = {
 def decoder(**options):
     torch.manual_seed(0)
     given = {**ADDITION.family.config_options(ADDITION), "hidden_size": 16, "intermediate_size": 16, **options}
-    return CoupledGPTForCausalLM(CoupledGPTConfig(**given)).eval()
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(**given)).eval()
+    # A norm with weights of 1 may be applied twice without a difference.
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.uniform_(0.5, 2.0)
+    return model
 
 
 def sums(length=4, count=3):

@@ -439,7 +439,7 @@ def make_best(folder):
 
 def write_certificate(folder, weights, **format_fields):
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed", **format_fields}
-    certificate = {"certified": True, "weights": weights, "task": task, "files": hash_files(folder)}
+    certificate = {"certified": True, "ratio": 20.0, "weights": weights, "task": task, "files": hash_files(folder)}
     (folder / "certificate.json").write_text(json.dumps(certificate))
 
 
