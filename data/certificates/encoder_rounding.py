@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longhand.data.certificates.decoder_rounding import CHUNK, check_parts
-from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Pair, Value
+from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Pair, Value, Weight
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
@@ -36,6 +36,7 @@ class EncoderRounding:
         self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
         self.coarser = UNIT[model.dtype] / self.unit
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
         largest = cast(int, self.config.hidden_size) * cast(int, self.config.intermediate_size)
         self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // largest)
@@ -110,17 +111,17 @@ class EncoderRounding:
         read = arithmetic.attention(
             query, arithmetic.leaf(*key), arithmetic.leaf(*value), visible, self._scaling, cast(Pair, bias)
         )
-        output = arithmetic.tighten(self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj"))
+        output = self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj")
         own = arithmetic.leaf(*(part[own_rows] for part in table["own"]))
-        state = self._norm(arithmetic, arithmetic.tighten(arithmetic.add(own, output)), f"{LAYER}attention_norm")
-        up, bias_up = (self.weights[f"{LAYER}up_proj.{name}"] for name in ("weight", "bias"))
+        state = self._norm(arithmetic, arithmetic.add(own, output), f"{LAYER}attention_norm")
+        up, bias_up = self.matrices[f"{LAYER}up_proj.weight"], self.weights[f"{LAYER}up_proj.bias"]
         hidden = arithmetic.hidden(state, up, None, self.config.hidden_act, bias_up)
-        output = arithmetic.tighten(self._linear(arithmetic, hidden, f"{LAYER}down_proj"))
-        last = self._norm(arithmetic, arithmetic.tighten(arithmetic.add(state, output)), f"{LAYER}mlp_norm")
+        output = self._linear(arithmetic, hidden, f"{LAYER}down_proj")
+        last = self._norm(arithmetic, arithmetic.add(state, output), f"{LAYER}mlp_norm")
         return self._linear(arithmetic, last, "classifier"), arithmetic
 
     def _linear(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
-        return arithmetic.product(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        return arithmetic.product(x, self.matrices[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def _norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
         eps = self.config.layer_norm_eps

@@ -10,6 +10,7 @@ a lemma of its name, and says what is assumed of the processor.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -44,6 +45,27 @@ Pair = tuple[Tensor, Tensor]
 
 Pull = Callable[[Tensor], Tensor]
 """From the derivatives of some ends by a value, (inputs, ends, width), to their derivatives by one of its sources."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix (outputs, width), and what bounds ask of it."""
+
+    exact: Tensor
+
+    @cached_property
+    def absolute(self) -> Tensor:
+        return self.exact.abs()
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(outputs,) Euclidean norms of the rows."""
+        return self.exact.norm(dim=1)
+
+    @cached_property
+    def norm(self) -> float:
+        """The largest factor by which it makes a vector longer."""
+        return float(torch.linalg.matrix_norm(self.exact, 2))
 
 
 class Activation(NamedTuple):
@@ -88,7 +110,8 @@ class Value:
 
     Attributes:
         exact: (inputs, width) float64.
-        radius: (inputs, width), bound of the absolute error.
+        radius: (inputs, width), bound of the absolute error of each component.
+        length: (inputs,), bound of the Euclidean norm of the error.
         cost: from the derivatives of some ends by this value, (inputs, ends, width), to a bound of what the value's own
             defects add to the errors of the ends, (inputs, ends).
         sources: the values that it was made of.
@@ -96,6 +119,7 @@ class Value:
 
     exact: Tensor
     radius: Tensor
+    length: Tensor
     cost: Callable[[Tensor], Tensor]
     sources: tuple[tuple["Value", Pull], ...]
 
@@ -123,15 +147,16 @@ class Arithmetic:
         """A value (inputs, width) that is given with its error."""
         return self._make(exact, torch.zeros_like(radius), radius)
 
-    def product(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> Value:
+    def product(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> Value:
         """Products with a weight (outputs, width), each a sum of terms in any order, plus a bias (outputs,)."""
         exact, spread, defect = self._sums(x, weight, bias)
-        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight))
+        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight.exact), length=weight.norm * x.length)
 
     def add(self, x: Value, y: Value) -> Value:
         """The sum of two values."""
         exact, spread = x.exact + y.exact, x.radius + y.radius
-        return self._make(exact, spread, self.unit * (exact.abs() + spread), (x, _same), (y, _same))
+        defect = self.unit * (exact.abs() + spread)
+        return self._make(exact, spread, defect, (x, _same), (y, _same), length=x.length + y.length)
 
     def norm(self, x: Value, weight: Tensor | float, eps: float) -> Value:
         """Quotient by the root of the mean square, then product with a weight."""
@@ -143,7 +168,8 @@ class Arithmetic:
         mean = size.mean(-1, keepdim=True)
         centered, spread = x.exact - x.exact.mean(-1, keepdim=True), x.radius + x.radius.mean(-1, keepdim=True)
         defect = self.unit * (size + mean) + self.gamma(width + 3) * mean
-        x = self._make(centered, spread, defect, (x, lambda slopes: slopes - slopes.mean(-1, keepdim=True)))
+        pull: Pull = lambda slopes: slopes - slopes.mean(-1, keepdim=True)
+        x = self._make(centered, spread, defect, (x, pull), length=x.length)
         # The variance may be found in one pass, as the mean square less the square of the mean.
         square = self.gamma(6 * width + 24) * size.square().mean(-1, keepdim=True)
         return self._norm(x, weight, eps, square, 4 * (size + mean), bias)
@@ -152,7 +178,7 @@ class Arithmetic:
         """A norm whose mean square has a further error `square`, and whose last steps round numbers of size `shifted`."""
         scale = (x.exact.square().mean(-1, keepdim=True) + eps).rsqrt()
         direction, factor, size = x.exact * scale, scale * weight, x.exact.abs()
-        relative = x.radius.square().mean(-1, keepdim=True).sqrt() * scale
+        relative = x.length.unsqueeze(-1) * x.exact.shape[-1] ** -0.5 * scale
         # torch's normalize divides by no less than 1e-12, and smaller squares may underflow.
         self._require((relative <= SMALL) & (square * scale**2 <= SMALL) & (scale <= 1e11))
         spread = factor.abs() * (x.radius + relative * size)
@@ -165,9 +191,10 @@ class Arithmetic:
             slopes, along = slopes * factor.unsqueeze(1), direction.unsqueeze(1)
             return slopes - (slopes * along).mean(-1, keepdim=True) * along
 
-        return self._make(direction * weight + bias, spread, bent + rounding, (x, pull))
+        length = factor.abs().amax(-1) * x.length
+        return self._make(direction * weight + bias, spread, bent + rounding, (x, pull), length=length)
 
-    def hidden(self, x: Value, up: Tensor, gate: Tensor | None, activation: str, bias: Tensor | float = 0.0) -> Value:
+    def hidden(self, x: Value, up: Weight, gate: Weight | None, activation: str, bias: Tensor | float = 0.0) -> Value:
         """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
         function, steepest = ACTIVATIONS[activation]
         u, u_spread, u_defect = self._sums(x, up, bias)
@@ -176,21 +203,26 @@ class Arithmetic:
         rounding = 3 * FUNCTION * self.unit * (u.abs() + u_radius)
         defect = slope.abs() * u_defect + bent + rounding
         if gate is None:
-            return self._make(active, slope.abs() * u_spread, defect, (x, lambda slopes: slopes * slope.unsqueeze(1) @ up))
+            length = slope.abs().amax(-1) * up.norm * x.length
+            pull: Pull = lambda slopes: slopes * slope.unsqueeze(1) @ up.exact
+            return self._make(active, slope.abs() * u_spread, defect, (x, pull), length=length)
         g, g_spread, g_defect = self._sums(x, gate)
         g_radius, radius, slope = g_spread + g_defect, steepest * u_radius + rounding, slope * g
         defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
         defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
 
         def pull(slopes: Tensor) -> Tensor:
-            return (slopes * slope.unsqueeze(1)) @ up + (slopes * active.unsqueeze(1)) @ gate
+            return (slopes * slope.unsqueeze(1)) @ up.exact + (slopes * active.unsqueeze(1)) @ gate.exact
 
-        return self._make(active * g, slope.abs() * u_spread + active.abs() * g_spread, defect, (x, pull))
+        length = (slope.abs().amax(-1) * up.norm + active.abs().amax(-1) * gate.norm) * x.length
+        spread = slope.abs() * u_spread + active.abs() * g_spread
+        return self._make(active * g, spread, defect, (x, pull), length=length)
 
     def split(self, x: Value, heads: int) -> Value:
         """The same numbers as (inputs, ..., heads, width of a head)."""
         exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
-        value = Value(exact, radius, lambda slopes: slopes.new_zeros(()), ((x, lambda slopes: slopes.flatten(-2)),))
+        nothing = lambda slopes: slopes.new_zeros(())
+        value = Value(exact, radius, radius.norm(dim=-1), nothing, ((x, lambda slopes: slopes.flatten(-2)),))
         self.made.append(value)
         return value
 
@@ -217,11 +249,18 @@ class Arithmetic:
         below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
         roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
         self._require((far <= SMALL) & (roundings <= SMALL))
-        share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
-        share_radius = share * (radius + (share * radius).sum(1, keepdim=True)) + share_defect
+        moved = share * radius
+        shift = radius * (1 - share) + moved.sum(1, keepdim=True) - moved
+        mean_square = 0.57 * (share * shift**2).sum(1, keepdim=True)
+        share_defect = (mean_square + 0.57 * (shift + mean_square) ** 2 + 1.3 * roundings) * share + TINY
+        share_radius = share * shift + share_defect
 
         exact, size, passed = (_mean(share, part) for part in (v, v.abs(), value.radius))
-        spread, bent = (_mean(share_radius, part) for part in (v.abs(), value.radius))
+        apart = (v - exact.unflatten(-1, v.shape[2:]).unsqueeze(1))
+        spread = _mean(moved, apart.abs()) + _mean(share_defect, v.abs())
+        far_apart = apart.norm(dim=-1)
+        length = ((moved * far_apart).sum(1) + (share_defect * v.norm(dim=-1)).sum(1)).norm(dim=-1)
+        bent = _mean(share_radius, value.radius)
         defect = bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
         by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
         moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
@@ -245,7 +284,9 @@ class Arithmetic:
             (key, lambda slopes: scaled(slopes) * query.exact[:, None, None]),
             (value, lambda slopes: slopes.unflatten(-1, v.shape[2:]).unsqueeze(2) * share[:, None, ..., None]),
         )  # fmt: skip
-        read = self._make(exact, spread + (0 if leaves else passed), defect + (passed if leaves else 0), *pulls)
+        if not leaves:
+            spread, length = spread + passed, length + passed.norm(dim=-1)
+        read = self._make(exact, spread, defect + (passed if leaves else 0), *pulls, length=length)
         of_value, read.cost = read.cost, cost
         return read
 
@@ -280,6 +321,7 @@ class Arithmetic:
         """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
         every = torch.eye(value.exact.shape[-1], dtype=value.exact.dtype, device=value.exact.device)
         value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)))
+        value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
     def lead_and_bound(self, logits: Value, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -297,23 +339,35 @@ class Arithmetic:
         bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
         return lead, bound.scatter(1, own, 0.0)
 
-    def _sums(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    def _sums(self, x: Value, weight: Weight, bias: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, what the errors of x make of them, and their defects."""
-        weights = weight.abs().T
-        spread = x.radius @ weights
-        size = x.exact.abs() @ weights + spread + _size(bias)
+        exact = x.exact @ weight.exact.T + bias
+        spread = x.length.unsqueeze(-1) * weight.rows
+        size = (x.exact.abs() + x.radius) @ weight.absolute.T + _size(bias)
         self._require(size <= LARGEST)
-        return x.exact @ weight.T + bias, spread, self.gamma(weight.shape[1] + 3) * size + TINY
+        return exact, spread, self.gamma(weight.exact.shape[1] + 6) * (size + exact.abs() + spread) / 2 + TINY
 
     def _require(self, condition: Tensor) -> None:
         """Note where a condition of a lemma, (inputs, ...), does not hold; it does not hold for nan."""
         holds = condition.flatten(1).all(1)
         self.proved = self.proved & holds
 
-    def _make(self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull]) -> Value:
-        """Keep a value, of which the errors of its sources move at most `spread` to first order."""
+    def _make(
+        self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull], length: Tensor | None = None
+    ) -> Value:
+        """Keep a value.
+
+        Args:
+            spread: how far the errors of its sources move each component at most, to first order.
+            length: how far they move the whole at most, if that is known.
+        """
         defect = defect + TINY
-        value = Value(exact, spread + defect, lambda slopes: _sum(slopes, defect), sources)
+        radius = spread + defect
+        total = radius.norm(dim=-1)
+        if length is not None:
+            total = torch.minimum(total, length + defect.norm(dim=-1))
+            radius = torch.minimum(radius, total.unsqueeze(-1))
+        value = Value(exact, radius, total, lambda slopes: _sum(slopes, defect), sources)
         self._require(exact.abs() + value.radius <= LARGEST)
         self.made.append(value)
         return value
