@@ -72,7 +72,7 @@ class EncoderRounding:
         exact = [arithmetic.leaf(part, torch.zeros_like(part)) for part in (embedded, states)]
         own = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")
         values = {"own": own, **{name: self._linear(arithmetic, own, f"{LAYER}self_attn.{name}_proj") for name in "qkv"}}
-        table = {name: (value.exact, value.radius) for name, value in values.items()}
+        table = {name: (value.exact, arithmetic.tighten(value).radius) for name, value in values.items()}
         table |= {name: self._split(table[name]) for name in "qkv"}
         table["bias"] = self._relation_scores(table["q"])
         for name, (exact_part, radius) in table.items():

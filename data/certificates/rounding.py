@@ -183,8 +183,10 @@ class Arithmetic:
         self._require((relative <= SMALL) & (square * scale**2 <= SMALL) & (scale <= 1e11))
         spread = factor.abs() * (x.radius + relative * size)
         bent = factor.abs() * relative * (3 * relative * size + 1.5 * x.radius)
-        far = (direction * weight).abs() + spread + bent
-        rounding = (self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 10) + square * scale**2) * far
+        normed, moved = direction * weight, spread + bent
+        # The root of the mean square is off by one factor for all components.
+        common = self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 8) + square * scale**2
+        rounding = self.gamma(3) * (normed.abs() + moved) + common * moved
         rounding = rounding + self.unit * (factor.abs() * shifted + 2 * _size(bias))
 
         def pull(slopes: Tensor) -> Tensor:
@@ -192,7 +194,7 @@ class Arithmetic:
             return slopes - (slopes * along).mean(-1, keepdim=True) * along
 
         length = factor.abs().amax(-1) * x.length
-        return self._make(direction * weight + bias, spread, bent + rounding, (x, pull), length=length)
+        return self._make(normed + bias, spread, bent + rounding, (x, pull), length=length, common=normed * common)
 
     def hidden(self, x: Value, up: Weight, gate: Weight | None, activation: str, bias: Tensor | float = 0.0) -> Value:
         """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
@@ -353,21 +355,34 @@ class Arithmetic:
         self.proved = self.proved & holds
 
     def _make(
-        self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull], length: Tensor | None = None
+        self,
+        exact: Tensor,
+        spread: Tensor,
+        defect: Tensor,
+        *sources: tuple[Value, Pull],
+        length: Tensor | None = None,
+        common: Tensor | None = None,
     ) -> Value:
         """Keep a value.
 
         Args:
             spread: how far the errors of its sources move each component at most, to first order.
             length: how far they move the whole at most, if that is known.
+            common: a further defect, which is this vector times an unknown number between -1 and 1.
         """
         defect = defect + TINY
-        radius = spread + defect
+        every = defect if common is None else defect + common.abs()
+        radius = spread + every
         total = radius.norm(dim=-1)
         if length is not None:
-            total = torch.minimum(total, length + defect.norm(dim=-1))
+            total = torch.minimum(total, length + every.norm(dim=-1))
             radius = torch.minimum(radius, total.unsqueeze(-1))
-        value = Value(exact, radius, total, lambda slopes: _sum(slopes, defect), sources)
+
+        def cost(slopes: Tensor) -> Tensor:
+            own = _sum(slopes, defect)
+            return own if common is None else own + (slopes * common.unsqueeze(1)).flatten(2).sum(-1).abs()
+
+        value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)
         self.made.append(value)
         return value
