@@ -11,11 +11,11 @@ from longhand.data.certificates.rounding import (
     LARGEST,
     MOST_TERMS,
     PROVED,
-    SMALL,
     UNIT,
     Arithmetic,
     Pair,
     Value,
+    Weight,
 )
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
@@ -59,6 +59,7 @@ class DecoderRounding:
         self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
         self.coarser = UNIT[model.dtype] / self.unit
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+        self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
         if model.config.num_hidden_layers > 1:
             units = max(units, 16 * model.config.hidden_size)
@@ -87,12 +88,9 @@ class DecoderRounding:
             states, radii = map(torch.cat, zip(*found, strict=True))
             rows = states, radii
         tied = self.config.tie_word_embeddings
-        head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
+        head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
         leads = []
         for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
-            # This takes as long as all else, so it is done where the last norm needs it.
-            if (state.radius.norm(dim=1) > SMALL / 4 * state.exact.norm(dim=1)).any():
-                arithmetic.tighten(state)
             logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
             leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
         lead, bound = map(torch.cat, zip(*leads, strict=True))
@@ -108,6 +106,7 @@ class DecoderRounding:
             arithmetic = Arithmetic(self.unit)
             table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
             for value in table:
+                arithmetic.tighten(value)
                 value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
         for begin in range(0, len(neighbourhoods.queries), self.chunk):
             chunk = slice(begin, begin + self.chunk)
@@ -123,19 +122,19 @@ class DecoderRounding:
                     self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
                 ]
             read = self._attend(arithmetic, layer, projected, relations)
-            state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
+            state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
             mlp = f"model.layers.{layer}.mlp."
-            gate = self.weights.get(f"{mlp}gate_proj.weight")
-            hidden = arithmetic.hidden(inner, self.weights[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
-            output = arithmetic.product(hidden, self.weights[f"{mlp}down_proj.weight"])
-            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
+            gate = self.matrices.get(f"{mlp}gate_proj.weight")
+            hidden = arithmetic.hidden(inner, self.matrices[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
+            output = arithmetic.product(hidden, self.matrices[f"{mlp}down_proj.weight"])
+            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
         """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
         config, weights = self.config, self.weights
         normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
-        value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+        value = arithmetic.product(normed, self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
         value = arithmetic.split(value, config.num_attention_heads)
         if not config.qk_norm or name == "v":
             return value
@@ -154,8 +153,7 @@ class DecoderRounding:
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
         query, key, value = projected
         read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
-        output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
-        return arithmetic.tighten(output)
+        return arithmetic.product(read, self.matrices[f"model.layers.{layer}.self_attn.o_proj.weight"])
 
     @property
     def _scaling(self) -> float:

@@ -321,8 +321,9 @@ class Arithmetic:
 
     def tighten(self, value: Value) -> Value:
         """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
-        every = torch.eye(value.exact.shape[-1], dtype=value.exact.dtype, device=value.exact.device)
-        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)))
+        shape = value.exact.shape[1:]
+        every = torch.eye(shape.numel(), dtype=value.exact.dtype, device=value.exact.device).unflatten(-1, shape)
+        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)).unflatten(-1, shape))
         value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
@@ -341,7 +342,7 @@ class Arithmetic:
         bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
         return lead, bound.scatter(1, own, 0.0)
 
-    def _sums(self, x: Value, weight: Weight, bias: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    def _sums(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, what the errors of x make of them, and their defects."""
         exact = x.exact @ weight.exact.T + bias
         spread = x.length.unsqueeze(-1) * weight.rows
@@ -380,7 +381,7 @@ class Arithmetic:
 
         def cost(slopes: Tensor) -> Tensor:
             own = _sum(slopes, defect)
-            return own if common is None else own + (slopes * common.unsqueeze(1)).flatten(2).sum(-1).abs()
+            return own if common is None else own + (slopes * common.unsqueeze(1)).sum(-1, keepdim=True).abs().flatten(2).sum(-1)
 
         value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)
