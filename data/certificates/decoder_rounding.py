@@ -13,6 +13,7 @@ from longhand.data.certificates.rounding import (
     PROVED,
     UNIT,
     Arithmetic,
+    Mlp,
     Pair,
     Value,
     Weight,
@@ -60,11 +61,17 @@ class DecoderRounding:
         self.coarser = UNIT[model.dtype] / self.unit
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
+        self.mlps = [self._mlp(layer) for layer in range(model.config.num_hidden_layers)]
         ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
         if model.config.num_hidden_layers > 1:
             units = max(units, 16 * model.config.hidden_size)
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
         self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
+
+    def _mlp(self, layer: int) -> Mlp:
+        up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("up", "gate", "down"))
+        inner = up if gate is None else torch.cat([up, gate])
+        return Mlp(self.config.hidden_act, len(up), Weight(inner), Weight(down))
 
     def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right token over every token, and bounds of what rounding does to them; see `Arithmetic`.
@@ -124,10 +131,7 @@ class DecoderRounding:
             read = self._attend(arithmetic, layer, projected, relations)
             state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-            mlp = f"model.layers.{layer}.mlp."
-            gate = self.matrices.get(f"{mlp}gate_proj.weight")
-            hidden = arithmetic.hidden(inner, self.matrices[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
-            output = arithmetic.product(hidden, self.matrices[f"{mlp}down_proj.weight"])
+            output = arithmetic.mlp(inner, self.mlps[layer])
             yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:

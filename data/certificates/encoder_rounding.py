@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longhand.data.certificates.decoder_rounding import CHUNK, check_parts
-from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Pair, Value, Weight
+from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Mlp, Pair, Value, Weight
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
@@ -37,6 +37,15 @@ class EncoderRounding:
         self.coarser = UNIT[model.dtype] / self.unit
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
+        up, down = (f"{LAYER}{name}_proj" for name in ("up", "down"))
+        self.mlp = Mlp(
+            activation=self.config.hidden_act,
+            units=cast(int, self.config.intermediate_size),
+            inner=self.matrices[f"{up}.weight"],
+            down=self.matrices[f"{down}.weight"],
+            inner_bias=self.weights[f"{up}.bias"],
+            bias=self.weights[f"{down}.bias"],
+        )
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
         largest = cast(int, self.config.hidden_size) * cast(int, self.config.intermediate_size)
         self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // largest)
@@ -114,9 +123,7 @@ class EncoderRounding:
         output = self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj")
         own = arithmetic.leaf(*(part[own_rows] for part in table["own"]))
         state = self._norm(arithmetic, arithmetic.add(own, output), f"{LAYER}attention_norm")
-        up, bias_up = self.matrices[f"{LAYER}up_proj.weight"], self.weights[f"{LAYER}up_proj.bias"]
-        hidden = arithmetic.hidden(state, up, None, self.config.hidden_act, bias_up)
-        output = self._linear(arithmetic, hidden, f"{LAYER}down_proj")
+        output = arithmetic.mlp(state, self.mlp)
         last = self._norm(arithmetic, arithmetic.add(state, output), f"{LAYER}mlp_norm")
         return self._linear(arithmetic, last, "classifier"), arithmetic
 

@@ -68,6 +68,35 @@ class Weight:
         return float(torch.linalg.matrix_norm(self.exact, 2))
 
 
+@dataclass(frozen=True)
+class Mlp:
+    """An MLP.
+
+    Attributes:
+        activation: see `ACTIVATIONS`.
+        units: number of hidden units.
+        inner: the rows of `up`, then those of `gate` if there is one, (1 or 2 times units, width).
+        down: (width, units).
+        inner_bias, bias: what is added to the products with both.
+    """
+
+    activation: str
+    units: int
+    inner: Weight
+    down: Weight
+    inner_bias: Tensor | float = 0.0
+    bias: Tensor | float = 0.0
+
+    @cached_property
+    def products(self) -> Tensor:
+        """Products of rows of `inner` times those of the columns of `down` behind them.
+
+        With hidden units' derivatives s, s . products s is the sum of the squared derivatives of the output by the input.
+        """
+        behind = self.down.exact.repeat(1, len(self.inner.exact) // self.units)
+        return (self.inner.exact @ self.inner.exact.T) * (behind.T @ behind)
+
+
 class Activation(NamedTuple):
     """An activation: from arguments to values and derivatives, and the largest absolute value of a derivative, or more."""
 
@@ -196,29 +225,35 @@ class Arithmetic:
         length = factor.abs().amax(-1) * x.length
         return self._make(normed + bias, spread, bent + rounding, (x, pull), length=length, common=normed * common)
 
-    def hidden(self, x: Value, up: Weight, gate: Weight | None, activation: str, bias: Tensor | float = 0.0) -> Value:
-        """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
-        function, steepest = ACTIVATIONS[activation]
-        u, u_spread, u_defect = self._sums(x, up, bias)
-        (active, slope), u_radius = function(u), u_spread + u_defect
-        bent = (u_radius - u.abs()).clamp(min=0) if activation == "relu" else BENT * u_radius**2
+    def mlp(self, x: Value, mlp: Mlp) -> Value:
+        """Products of `down` with the hidden units activation(up x) * (gate x), or without the last factor; with biases."""
+        hidden, slopes, own = self._hidden(x, mlp)
+        exact, spread, defect = self._sums(hidden, mlp.down, mlp.bias)
+        steepness = ((slopes @ mlp.products) * slopes).sum(-1).sqrt()
+        length = torch.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * own)
+        return self._make(exact, spread, defect, (hidden, lambda slopes: slopes @ mlp.down.exact), length=length)
+
+    def _hidden(self, x: Value, mlp: Mlp) -> tuple[Value, Tensor, Tensor]:
+        """Hidden units, their derivatives by up x and gate x, (inputs, 1 or 2 times units), and the norm of their defects."""
+        function, steepest = ACTIVATIONS[mlp.activation]
+        sums, spreads, defects = (part.split(mlp.units, -1) for part in self._sums(x, mlp.inner, mlp.inner_bias))
+        u, u_spread, u_defect = sums[0], spreads[0], defects[0]
+        (exact, slopes), u_radius = function(u), u_spread + u_defect
+        bent = (u_radius - u.abs()).clamp(min=0) if mlp.activation == "relu" else BENT * u_radius**2
         rounding = 3 * FUNCTION * self.unit * (u.abs() + u_radius)
-        defect = slope.abs() * u_defect + bent + rounding
-        if gate is None:
-            length = slope.abs().amax(-1) * up.norm * x.length
-            pull: Pull = lambda slopes: slopes * slope.unsqueeze(1) @ up.exact
-            return self._make(active, slope.abs() * u_spread, defect, (x, pull), length=length)
-        g, g_spread, g_defect = self._sums(x, gate)
-        g_radius, radius, slope = g_spread + g_defect, steepest * u_radius + rounding, slope * g
-        defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
-        defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
+        spread, defect = slopes.abs() * u_spread, slopes.abs() * u_defect + bent + rounding
+        if len(sums) == 2:
+            g, g_spread, g_defect, active = sums[1], spreads[1], defects[1], exact
+            g_radius, radius = g_spread + g_defect, steepest * u_radius + rounding
+            exact, slopes = active * g, torch.cat([slopes * g, active], -1)
+            spread = g.abs() * spread + active.abs() * g_spread
+            defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
+            defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
 
-        def pull(slopes: Tensor) -> Tensor:
-            return (slopes * slope.unsqueeze(1)) @ up.exact + (slopes * active.unsqueeze(1)) @ gate.exact
+        def pull(ends: Tensor) -> Tensor:
+            return (ends.repeat(1, 1, len(sums)) * slopes.unsqueeze(1)) @ mlp.inner.exact
 
-        length = (slope.abs().amax(-1) * up.norm + active.abs().amax(-1) * gate.norm) * x.length
-        spread = slope.abs() * u_spread + active.abs() * g_spread
-        return self._make(active * g, spread, defect, (x, pull), length=length)
+        return self._make(exact, spread, defect, (x, pull)), slopes, (defect + TINY).norm(dim=-1)
 
     def split(self, x: Value, heads: int) -> Value:
         """The same numbers as (inputs, ..., heads, width of a head)."""
