@@ -17,9 +17,13 @@ from longhand.data.certificates.rounding import (
     Pair,
     Value,
     Weight,
+    bound_leads,
 )
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
+
+Bounded = tuple[Tensor, Tensor, Tensor]
+"""Values (inputs, width), and bounds of each component of their errors and of the errors' lengths (inputs,)."""
 
 CHUNK = {"cpu": 2**20, "cuda": 2**27}
 """Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
@@ -62,9 +66,9 @@ class DecoderRounding:
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.mlps = [self._mlp(layer) for layer in range(model.config.num_hidden_layers)]
-        ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
+        ends, units = model.config.vocab_size, model.config.intermediate_size
         if model.config.num_hidden_layers > 1:
-            units = max(units, 16 * model.config.hidden_size)
+            ends, units = max(ends, model.config.hidden_size), max(units, 16 * model.config.hidden_size)
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
         self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
 
@@ -84,29 +88,42 @@ class DecoderRounding:
         Returns:
             Both (neighbourhoods of the last layer, vocabulary).
         """
-        states = self.weights["model.embed_tokens.weight"][tokens]
-        rows: Pair = (states, torch.zeros_like(states))
-        for layer, neighbourhoods in enumerate(layers[:-1]):
-            found = []
-            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods):
-                # Where a condition of a lemma does not hold, the error may be anything.
-                radius = arithmetic.tighten(state).radius.where(arithmetic.proved.unsqueeze(1), torch.inf)
-                found.append((state.exact, radius))
-            states, radii = map(torch.cat, zip(*found, strict=True))
-            rows = states, radii
         tied = self.config.tie_word_embeddings
         head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
-        leads = []
-        for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
-            logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
-            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
-        lead, bound = map(torch.cat, zip(*leads, strict=True))
-        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+        def leads(places: Tensor, fine: bool) -> Pair:
+            rows, last = self._states(tokens, layers[:-1], fine), len(layers) - 1
+            found = []
+            for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places):
+                normed = self._norm(arithmetic, state, "model.norm")
+                found.append(arithmetic.lead_and_bound(normed, head, right[chunk], fine))
+            lead, bound = map(torch.cat, zip(*found, strict=True))
+            return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+        return bound_leads(leads, torch.arange(len(right), device=right.device))
+
+    def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], fine: bool) -> Bounded:
+        """What the last layer reads: states (rows, width), radii and lengths of their errors."""
+        states = self.weights["model.embed_tokens.weight"][tokens]
+        rows = states, torch.zeros_like(states), torch.zeros_like(states[:, 0])
+        for layer, neighbourhoods in enumerate(layers):
+            found = []
+            every = torch.arange(len(neighbourhoods.queries), device=tokens.device)
+            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods, every):
+                if fine:
+                    arithmetic.tighten(state)
+                # Where a condition of a lemma does not hold, the error may be anything.
+                holds = arithmetic.proved.expand(len(state.exact))
+                radius = state.radius.where(holds.unsqueeze(1), torch.inf)
+                found.append((state.exact, radius, state.length.where(holds, torch.inf)))
+            states, radii, lengths = map(torch.cat, zip(*found, strict=True))
+            rows = states, radii, lengths
+        return rows
 
     def _run_layer(
-        self, layer: int, rows: Pair, neighbourhoods: Neighbourhoods
-    ) -> Iterator[tuple[slice, Arithmetic, Value]]:
-        """Apply a layer to a part of the neighbourhoods at a time, and yield which, the operations and the states."""
+        self, layer: int, rows: Bounded, neighbourhoods: Neighbourhoods, places: Tensor
+    ) -> Iterator[tuple[Tensor, Arithmetic, Value]]:
+        """Apply a layer to some of the neighbourhoods at a time, and yield which, the operations and the states."""
         table = None
         if layer == 0:
             # There are few tokens, and the errors of what is projected are small: each is projected once.
@@ -115,16 +132,15 @@ class DecoderRounding:
             for value in table:
                 arithmetic.tighten(value)
                 value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
-        for begin in range(0, len(neighbourhoods.queries), self.chunk):
-            chunk = slice(begin, begin + self.chunk)
+        for chunk in places.split(self.chunk):
             arithmetic = Arithmetic(self.unit)
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
-            own = arithmetic.leaf(rows[0][queries], rows[1][queries])
+            own = arithmetic.leaf(*(part[queries] for part in rows))
             if table:
-                places = zip(table, (queries, keys, keys), strict=True)
-                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in places]
+                read = zip(table, (queries, keys, keys), strict=True)
+                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in read]
             else:
-                seen = arithmetic.leaf(rows[0][keys], rows[1][keys])
+                seen = arithmetic.leaf(*(part[keys] for part in rows))
                 projected = [
                     self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
                 ]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longhand.data.certificates.decoder_rounding import CHUNK, check_parts
-from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Mlp, Pair, Value, Weight
+from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Mlp, Pair, Value, Weight, bound_leads
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
@@ -47,8 +47,7 @@ class EncoderRounding:
             bias=self.weights[f"{down}.bias"],
         )
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
-        largest = cast(int, self.config.hidden_size) * cast(int, self.config.intermediate_size)
-        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // largest)
+        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (len(STATES) * self.mlp.units))
 
     def lead_and_bound(self, cases: Cases, right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each.
@@ -57,13 +56,14 @@ class EncoderRounding:
             right: (cases,).
         """
         table, own_rows, key_rows = self._read_inputs(cases)
-        leads = []
-        for begin in range(0, len(right), self.chunk):
-            chunk = slice(begin, begin + self.chunk)
-            logits, arithmetic = self._pass(table, own_rows[chunk], key_rows[chunk], cases.relations[chunk])
-            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
-        lead, bound = map(torch.cat, zip(*leads, strict=True))
-        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+        def leads(places: Tensor, fine: bool) -> Pair:
+            chunks = places.split(self.chunk)
+            found = [self._pass(table, own_rows[c], key_rows[c], cases.relations[c], right[c], fine) for c in chunks]
+            lead, bound = map(torch.cat, zip(*found, strict=True))
+            return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+
+        return bound_leads(leads, torch.arange(len(right), device=right.device))
 
     def _read_inputs(self, cases: Cases) -> tuple[dict[str, Pair], Tensor, Tensor]:
         """Embed, norm and project every pair of a token and a state once.
@@ -104,9 +104,9 @@ class EncoderRounding:
         return exact, spread + Arithmetic(self.unit).gamma(vectors.shape[-1] + 6) * size + TINY
 
     def _pass(
-        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor
-    ) -> tuple[Value, Arithmetic]:
-        """The logits of some cases, and the operations that made them."""
+        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor, right: Tensor, fine: bool
+    ) -> Pair:
+        """The leads and bounds of some cases; see `Arithmetic.lead_and_bound`."""
         arithmetic = Arithmetic(self.unit)
         visible, columns = relations != NOT_RELATED, relations.clamp(min=0).long()
         key, value = (tuple(part[key_rows] for part in table[name]) for name in "kv")
@@ -125,7 +125,8 @@ class EncoderRounding:
         state = self._norm(arithmetic, arithmetic.add(own, output), f"{LAYER}attention_norm")
         output = arithmetic.mlp(state, self.mlp)
         last = self._norm(arithmetic, arithmetic.add(state, output), f"{LAYER}mlp_norm")
-        return self._linear(arithmetic, last, "classifier"), arithmetic
+        head, bias = self.matrices["classifier.weight"], self.weights["classifier.bias"]
+        return arithmetic.lead_and_bound(last, head, right, fine, bias)
 
     def _linear(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
         return arithmetic.product(x, self.matrices[f"{name}.weight"], self.weights[f"{name}.bias"])

@@ -31,6 +31,9 @@ LARGEST = 2.0**40
 MOST_TERMS = 2**13
 """No sum has more terms."""
 
+CLEAR = 50
+"""How many times a lead must exceed a coarse bound, so that no finer one is asked for."""
+
 TINY = 2.0**-60
 """More than underflow adds in one operation of float32, whether small numbers are kept or flushed to zero."""
 
@@ -61,6 +64,11 @@ class Weight:
     def rows(self) -> Tensor:
         """(outputs,) Euclidean norms of the rows."""
         return self.exact.norm(dim=1)
+
+    @cached_property
+    def apart(self) -> Tensor:
+        """(outputs, outputs) Euclidean norms of the differences of its rows."""
+        return (self.exact.unsqueeze(1) - self.exact).norm(dim=-1)
 
     @cached_property
     def norm(self) -> float:
@@ -133,6 +141,20 @@ ACTIVATIONS = {
 """The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
 
 
+def bound_leads(leads: Callable[[Tensor, bool], Pair], inputs: Tensor) -> Pair:
+    """Leads and bounds, fine bounds for those inputs whose leads are not `CLEAR`.
+
+    Args:
+        leads: gives leads and bounds, (inputs, vocabulary) each, of some of the inputs, fine bounds or coarse ones.
+        inputs: (inputs,) numbers of all inputs.
+    """
+    lead, bound = leads(inputs, False)
+    unclear = (~(lead >= CLEAR * bound)).any(1).nonzero().squeeze(1)
+    if len(unclear):
+        bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], True)[1])
+    return lead, bound
+
+
 @dataclass(eq=False)
 class Value:
     """An intermediate value of many inputs.
@@ -172,14 +194,21 @@ class Arithmetic:
         """Largest relative error of a number after so many roundings."""
         return roundings * self.unit / (1 - roundings * self.unit)
 
-    def leaf(self, exact: Tensor, radius: Tensor) -> Value:
-        """A value (inputs, width) that is given with its error."""
-        return self._make(exact, torch.zeros_like(radius), radius)
+    def leaf(self, exact: Tensor, radius: Tensor, length: Tensor | None = None) -> Value:
+        """A value (inputs, width) that is given with bounds of its error."""
+        value = self._make(exact, torch.zeros_like(radius), radius)
+        if length is not None:
+            value.length = torch.minimum(value.length, length)
+        return value
 
     def product(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> Value:
         """Products with a weight (outputs, width), each a sum of terms in any order, plus a bias (outputs,)."""
+        return self._product(x, weight, bias)[0]
+
+    def _product(self, x: Value, weight: Weight, bias: Tensor | float) -> tuple[Value, Tensor]:
         exact, spread, defect = self._sums(x, weight, bias)
-        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight.exact), length=weight.norm * x.length)
+        length = weight.norm * x.length
+        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight.exact), length=length), defect
 
     def add(self, x: Value, y: Value) -> Value:
         """The sum of two values."""
@@ -362,20 +391,28 @@ class Arithmetic:
         value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
-    def lead_and_bound(self, logits: Value, right: Tensor) -> tuple[Tensor, Tensor]:
+    def lead_and_bound(
+        self, x: Value, head: Weight, right: Tensor, fine: bool, bias: Tensor | float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """Leads of the right logit over every logit, and bounds of their errors, (inputs, vocabulary) each.
 
         Args:
+            head, bias: make logits of x.
             right: (inputs,), the place of the right logit, over which its own lead is infinite.
+            fine: whether to follow every derivative, which takes several times as long as the length of the error of x.
 
         Returns:
             Leads and bounds. A bound is infinite where a condition of a lemma does not hold.
         """
-        every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
+        logits, defect = self._product(x, head, bias)
         own = right.unsqueeze(1)
         lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
-        bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
-        return lead, bound.scatter(1, own, 0.0)
+        if fine:
+            every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
+            bound = self.error(logits, every[right].unsqueeze(1) - every)
+        else:
+            bound = head.apart[right] * x.length.unsqueeze(1) + defect + defect.gather(1, own)
+        return lead, bound.where(self.proved.unsqueeze(1), torch.inf).scatter(1, own, 0.0)
 
     def _sums(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, what the errors of x make of them, and their defects."""
