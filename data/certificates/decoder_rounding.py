@@ -29,6 +29,11 @@ CHUNK = {"cpu": 2**20, "cuda": 2**27}
 """Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
 
 
+def chunk_size(device: torch.device, ends: int, units: int) -> int:
+    """How many inputs to take at a time, with the derivatives of so many ends by so many units for each."""
+    return max(1, CHUNK.get(device.type, CHUNK["cpu"]) // (ends * units))
+
+
 def check_bounded(model: CoupledGPTForCausalLM) -> None:
     """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
     encoding = model.config.position_encoding
@@ -66,11 +71,7 @@ class DecoderRounding:
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.mlps = [self._mlp(layer) for layer in range(model.config.num_hidden_layers)]
-        ends, units = model.config.vocab_size, model.config.intermediate_size
-        if model.config.num_hidden_layers > 1:
-            ends, units = max(ends, model.config.hidden_size), max(units, 16 * model.config.hidden_size)
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
-        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
 
     def _mlp(self, layer: int) -> Mlp:
         up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("up", "gate", "down"))
@@ -91,26 +92,26 @@ class DecoderRounding:
         tied = self.config.tie_word_embeddings
         head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
 
-        def leads(places: Tensor, fine: bool) -> Pair:
-            rows, last = self._states(tokens, layers[:-1], fine), len(layers) - 1
+        def leads(places: Tensor, effort: int) -> Pair:
+            rows, last = self._states(tokens, layers[:-1], effort), len(layers) - 1
             found = []
-            for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places):
+            for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places, effort):
                 normed = self._norm(arithmetic, state, "model.norm")
-                found.append(arithmetic.lead_and_bound(normed, head, right[chunk], fine))
+                found.append(arithmetic.lead_and_bound(normed, head, right[chunk]))
             lead, bound = map(torch.cat, zip(*found, strict=True))
             return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
 
         return bound_leads(leads, torch.arange(len(right), device=right.device))
 
-    def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], fine: bool) -> Bounded:
+    def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> Bounded:
         """What the last layer reads: states (rows, width), radii and lengths of their errors."""
         states = self.weights["model.embed_tokens.weight"][tokens]
         rows = states, torch.zeros_like(states), torch.zeros_like(states[:, 0])
         for layer, neighbourhoods in enumerate(layers):
             found = []
             every = torch.arange(len(neighbourhoods.queries), device=tokens.device)
-            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods, every):
-                if fine:
+            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods, every, effort):
+                if effort == 2:
                     arithmetic.tighten(state)
                 # Where a condition of a lemma does not hold, the error may be anything.
                 holds = arithmetic.proved.expand(len(state.exact))
@@ -121,7 +122,7 @@ class DecoderRounding:
         return rows
 
     def _run_layer(
-        self, layer: int, rows: Bounded, neighbourhoods: Neighbourhoods, places: Tensor
+        self, layer: int, rows: Bounded, neighbourhoods: Neighbourhoods, places: Tensor, effort: int
     ) -> Iterator[tuple[Tensor, Arithmetic, Value]]:
         """Apply a layer to some of the neighbourhoods at a time, and yield which, the operations and the states."""
         table = None
@@ -132,8 +133,11 @@ class DecoderRounding:
             for value in table:
                 arithmetic.tighten(value)
                 value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
-        for chunk in places.split(self.chunk):
-            arithmetic = Arithmetic(self.unit)
+        ends, units = self.config.vocab_size, self.config.intermediate_size
+        if effort == 2:
+            ends, units = max(ends, self.config.hidden_size), max(units, 0 if table else 16 * self.config.hidden_size)
+        for chunk in places.split(chunk_size(places.device, ends, units)):
+            arithmetic = Arithmetic(self.unit, effort)
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
             own = arithmetic.leaf(*(part[queries] for part in rows))
             if table:
@@ -147,7 +151,7 @@ class DecoderRounding:
             read = self._attend(arithmetic, layer, projected, relations)
             state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-            output = arithmetic.mlp(inner, self.mlps[layer])
+            output = arithmetic.finish_sublayer(arithmetic.mlp(inner, self.mlps[layer]))
             yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
@@ -173,7 +177,8 @@ class DecoderRounding:
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
         query, key, value = projected
         read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
-        return arithmetic.product(read, self.matrices[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        output = arithmetic.product(read, self.matrices[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        return arithmetic.finish_sublayer(output)
 
     @property
     def _scaling(self) -> float:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longhand.data.certificates.decoder_rounding import CHUNK, check_parts
+from longhand.data.certificates.decoder_rounding import check_parts, chunk_size
 from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Mlp, Pair, Value, Weight, bound_leads
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
@@ -47,7 +47,6 @@ class EncoderRounding:
             bias=self.weights[f"{down}.bias"],
         )
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
-        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (len(STATES) * self.mlp.units))
 
     def lead_and_bound(self, cases: Cases, right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each.
@@ -57,9 +56,10 @@ class EncoderRounding:
         """
         table, own_rows, key_rows = self._read_inputs(cases)
 
-        def leads(places: Tensor, fine: bool) -> Pair:
-            chunks = places.split(self.chunk)
-            found = [self._pass(table, own_rows[c], key_rows[c], cases.relations[c], right[c], fine) for c in chunks]
+        def leads(places: Tensor, effort: int) -> Pair:
+            ends = self.config.hidden_size if effort == 2 else len(STATES)
+            chunks = places.split(chunk_size(right.device, ends, self.mlp.units))
+            found = [self._pass(table, own_rows[c], key_rows[c], cases.relations[c], right[c], effort) for c in chunks]
             lead, bound = map(torch.cat, zip(*found, strict=True))
             return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
 
@@ -104,10 +104,10 @@ class EncoderRounding:
         return exact, spread + Arithmetic(self.unit).gamma(vectors.shape[-1] + 6) * size + TINY
 
     def _pass(
-        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor, right: Tensor, fine: bool
+        self, table: dict[str, Pair], own_rows: Tensor, key_rows: Tensor, relations: Tensor, right: Tensor, effort: int
     ) -> Pair:
         """The leads and bounds of some cases; see `Arithmetic.lead_and_bound`."""
-        arithmetic = Arithmetic(self.unit)
+        arithmetic = Arithmetic(self.unit, effort)
         visible, columns = relations != NOT_RELATED, relations.clamp(min=0).long()
         key, value = (tuple(part[key_rows] for part in table[name]) for name in "kv")
         if self.config.sink:
@@ -120,13 +120,13 @@ class EncoderRounding:
         read = arithmetic.attention(
             query, arithmetic.leaf(*key), arithmetic.leaf(*value), visible, self._scaling, cast(Pair, bias)
         )
-        output = self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj")
+        output = arithmetic.finish_sublayer(self._linear(arithmetic, read, f"{LAYER}self_attn.o_proj"))
         own = arithmetic.leaf(*(part[own_rows] for part in table["own"]))
         state = self._norm(arithmetic, arithmetic.add(own, output), f"{LAYER}attention_norm")
-        output = arithmetic.mlp(state, self.mlp)
+        output = arithmetic.finish_sublayer(arithmetic.mlp(state, self.mlp))
         last = self._norm(arithmetic, arithmetic.add(state, output), f"{LAYER}mlp_norm")
         head, bias = self.matrices["classifier.weight"], self.weights["classifier.bias"]
-        return arithmetic.lead_and_bound(last, head, right, fine, bias)
+        return arithmetic.lead_and_bound(last, head, right, bias)
 
     def _linear(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
         return arithmetic.product(x, self.matrices[f"{name}.weight"], self.weights[f"{name}.bias"])

@@ -31,8 +31,8 @@ LARGEST = 2.0**40
 MOST_TERMS = 2**13
 """No sum has more terms."""
 
-CLEAR = 50
-"""How many times a lead must exceed a coarse bound, so that no finer one is asked for."""
+CLEAR = (50, 20)
+"""How many times a lead must exceed its bound, so that no effort of 1 is made for it, and none of 2."""
 
 TINY = 2.0**-60
 """More than underflow adds in one operation of float32, whether small numbers are kept or flushed to zero."""
@@ -73,7 +73,7 @@ class Weight:
     @cached_property
     def norm(self) -> float:
         """The largest factor by which it makes a vector longer."""
-        return float(torch.linalg.matrix_norm(self.exact, 2))
+        return float(torch.linalg.matrix_norm(self.exact, 2)) if self.exact.isfinite().all() else math.inf
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,19 @@ ACTIVATIONS = {
 """The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
 
 
-def bound_leads(leads: Callable[[Tensor, bool], Pair], inputs: Tensor) -> Pair:
-    """Leads and bounds, fine bounds for those inputs whose leads are not `CLEAR`.
+def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor) -> Pair:
+    """Leads and bounds, with more effort for those inputs whose leads are not `CLEAR`.
 
     Args:
-        leads: gives leads and bounds, (inputs, vocabulary) each, of some of the inputs, fine bounds or coarse ones.
+        leads: gives leads and bounds, (inputs, vocabulary) each, of some of the inputs, by an effort of 0, 1 or 2: the bound
+            follows the length of the error; every derivative of a lead; and those of every sublayer's output.
         inputs: (inputs,) numbers of all inputs.
     """
-    lead, bound = leads(inputs, False)
-    unclear = (~(lead >= CLEAR * bound)).any(1).nonzero().squeeze(1)
-    if len(unclear):
-        bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], True)[1])
+    lead, bound = leads(inputs, 0)
+    for effort, clear in enumerate(CLEAR, 1):
+        unclear = (~(lead >= clear * bound)).any(1).nonzero().squeeze(1)
+        if len(unclear):
+            bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], effort)[1])
     return lead, bound
 
 
@@ -180,13 +182,14 @@ class Arithmetic:
 
     Args:
         unit: see `UNIT`.
+        effort: see `bound_leads`.
 
     Attributes:
         proved: (inputs,) whether all conditions of the lemmas hold.
     """
 
-    def __init__(self, unit: float):
-        self.unit = unit
+    def __init__(self, unit: float, effort: int = 0):
+        self.unit, self.effort = unit, effort
         self.made: list[Value] = []
         self.proved = torch.tensor(True)
 
@@ -391,15 +394,16 @@ class Arithmetic:
         value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
-    def lead_and_bound(
-        self, x: Value, head: Weight, right: Tensor, fine: bool, bias: Tensor | float = 0.0
-    ) -> tuple[Tensor, Tensor]:
+    def finish_sublayer(self, output: Value) -> Value:
+        """The value itself, tightened if the effort is largest."""
+        return self.tighten(output) if self.effort == 2 else output
+
+    def lead_and_bound(self, x: Value, head: Weight, right: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
         """Leads of the right logit over every logit, and bounds of their errors, (inputs, vocabulary) each.
 
         Args:
             head, bias: make logits of x.
             right: (inputs,), the place of the right logit, over which its own lead is infinite.
-            fine: whether to follow every derivative, which takes several times as long as the length of the error of x.
 
         Returns:
             Leads and bounds. A bound is infinite where a condition of a lemma does not hold.
@@ -407,7 +411,7 @@ class Arithmetic:
         logits, defect = self._product(x, head, bias)
         own = right.unsqueeze(1)
         lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
-        if fine:
+        if self.effort:
             every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
             bound = self.error(logits, every[right].unsqueeze(1) - every)
         else:
