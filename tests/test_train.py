@@ -271,6 +271,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
+        (["addition", "--certified_ratio", "51"], "certified_ratio must be at most 50, got 51"),
         (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
@@ -387,10 +388,10 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     check, arguments = trainer.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
 
-    def certified_from_step_10(model, task, thorough):
+    def certified_from_step_10(model, task):
         return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
 
-    monkeypatch.setattr(trainer, "check_neighbourhoods", certified_from_step_10)
+    monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
     monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
     train.main([*arguments, str(tmp_path / "whole")])
     assert set(drawn) == set(range(10))
@@ -416,8 +417,8 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
     check, drawn = trainer.check_neighbourhoods, drawn_batches(monkeypatch)
     monkeypatch.setattr(
         trainer,
-        "check_neighbourhoods",
-        lambda model, task, thorough: replace(check(model, task), wrong=wrong, ratio=ratio),
+        "check_thoroughly",
+        lambda model, task: replace(check(model, task), wrong=wrong, ratio=ratio),
     )
     with pytest.raises(SystemExit):
         train.main([*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path / "run")])

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from longhand.data.certificates import settling
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering
-from longhand.data.certificates.rounding import PROVED
+from longhand.data.certificates.rounding import CLEAR, PROVED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # Tasks import this package.
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
+
+LARGEST_RATIO = CLEAR[0]
+"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 STATEMENT = (
     "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
@@ -60,7 +63,7 @@ MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), 
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
 _CHECKS: dict[tuple[str, str], Check] = {}
-"""The checks that this process has made, by weights and task: `find_difference` makes none of them twice."""
+"""The checks that this process has made, by weights and task, to make none of them twice."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +97,30 @@ class Certificate:
     files: dict[str, str] | None = None
 
 
-def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Certificate:
+def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, anew: bool = True) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
+
+    Args:
+        anew: whether to repeat a check that this process has made of the same weights and task.
+
+    Raises:
+        CannotCertify: as `covering`.
+    """
+    key = hash_weights(model), repr(task)
+    if anew or key not in _CHECKS:
+        check_thoroughly(model, task, progress)
+    return _conclude(_CHECKS[key], model, task)
+
+
+def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Check:
+    """Check a model as a certificate asks for, and remember the result for `certify`.
 
     Raises:
         CannotCertify: as `covering`.
     """
     check = check_neighbourhoods(model, task, thorough=True, progress=progress)
     _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
-    return _conclude(check, model, task)
+    return check
 
 
 def find_difference(
@@ -117,9 +135,8 @@ def find_difference(
         CannotCertify: as `covering`.
     """
     covering(model, task)
-    if (key := (hash_weights(model), repr(task))) not in _CHECKS:
-        certify(model, task, progress)
-    check = _CHECKS[key]
+    certify(model, task, progress, anew=False)
+    check = _CHECKS[hash_weights(model), repr(task)]
     close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
     # Statement and proof name what was measured: they must be those of the measurements that are stated.
     expected = asdict(_conclude(replace(check, **close), model, task))

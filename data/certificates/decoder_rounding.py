@@ -74,7 +74,9 @@ class DecoderRounding:
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
 
     def _mlp(self, layer: int) -> Mlp:
-        up, gate, down = (self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("up", "gate", "down"))
+        up, gate, down = (
+            self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("up", "gate", "down")
+        )
         inner = up if gate is None else torch.cat([up, gate])
         return Mlp(self.config.hidden_act, len(up), Weight(inner), Weight(down))
 

@@ -7,7 +7,18 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longhand.data.certificates.decoder_rounding import check_parts, chunk_size
-from longhand.data.certificates.rounding import LARGEST, PROVED, TINY, UNIT, Arithmetic, Mlp, Pair, Value, Weight, bound_leads
+from longhand.data.certificates.rounding import (
+    LARGEST,
+    PROVED,
+    TINY,
+    UNIT,
+    Arithmetic,
+    Mlp,
+    Pair,
+    Value,
+    Weight,
+    bound_leads,
+)
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases

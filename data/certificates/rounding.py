@@ -227,10 +227,9 @@ class Arithmetic:
         """Difference from the mean, norm, and sum with a bias."""
         width, size = x.exact.shape[-1], x.exact.abs() + x.radius
         mean = size.mean(-1, keepdim=True)
-        centered, spread = x.exact - x.exact.mean(-1, keepdim=True), x.radius + x.radius.mean(-1, keepdim=True)
+        centered, spread = _center(x.exact), x.radius + x.radius.mean(-1, keepdim=True)
         defect = self.unit * (size + mean) + self.gamma(width + 3) * mean
-        pull: Pull = lambda slopes: slopes - slopes.mean(-1, keepdim=True)
-        x = self._make(centered, spread, defect, (x, pull), length=x.length)
+        x = self._make(centered, spread, defect, (x, _center), length=x.length)
         # The variance may be found in one pass, as the mean square less the square of the mean.
         square = self.gamma(6 * width + 24) * size.square().mean(-1, keepdim=True)
         return self._norm(x, weight, eps, square, 4 * (size + mean), bias)
@@ -247,7 +246,7 @@ class Arithmetic:
         normed, moved = direction * weight, spread + bent
         # The root of the mean square is off by one factor for all components.
         common = self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 8) + square * scale**2
-        rounding = self.gamma(3) * (normed.abs() + moved) + common * moved
+        rounding = self.gamma(FUNCTION + 3) * (normed.abs() + moved) + common * moved
         rounding = rounding + self.unit * (factor.abs() * shifted + 2 * _size(bias))
 
         def pull(slopes: Tensor) -> Tensor:
@@ -261,7 +260,7 @@ class Arithmetic:
         """Products of `down` with the hidden units activation(up x) * (gate x), or without the last factor; with biases."""
         hidden, slopes, own = self._hidden(x, mlp)
         exact, spread, defect = self._sums(hidden, mlp.down, mlp.bias)
-        steepness = ((slopes @ mlp.products) * slopes).sum(-1).sqrt()
+        steepness = ((slopes @ mlp.products) * slopes).sum(-1).clamp(min=0).sqrt()
         length = torch.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * own)
         return self._make(exact, spread, defect, (hidden, lambda slopes: slopes @ mlp.down.exact), length=length)
 
@@ -290,8 +289,8 @@ class Arithmetic:
     def split(self, x: Value, heads: int) -> Value:
         """The same numbers as (inputs, ..., heads, width of a head)."""
         exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
-        nothing = lambda slopes: slopes.new_zeros(())
-        value = Value(exact, radius, radius.norm(dim=-1), nothing, ((x, lambda slopes: slopes.flatten(-2)),))
+        sources = ((x, lambda slopes: slopes.flatten(-2)),)
+        value = Value(exact, radius, radius.norm(dim=-1), lambda slopes: slopes.new_zeros(()), sources)
         self.made.append(value)
         return value
 
@@ -319,18 +318,16 @@ class Arithmetic:
         roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
         self._require((far <= SMALL) & (roundings <= SMALL))
         moved = share * radius
+        # How far a score's error differs from the mean error at most.
         shift = radius * (1 - share) + moved.sum(1, keepdim=True) - moved
-        mean_square = 0.57 * (share * shift**2).sum(1, keepdim=True)
-        share_defect = (mean_square + 0.57 * (shift + mean_square) ** 2 + 1.3 * roundings) * share + TINY
-        share_radius = share * shift + share_defect
+        square = 0.57 * (share * shift**2).sum(1, keepdim=True)
+        share_defect = (square + 0.57 * (shift + square) ** 2 + 1.3 * roundings) * share + TINY
 
         exact, size, passed = (_mean(share, part) for part in (v, v.abs(), value.radius))
-        apart = (v - exact.unflatten(-1, v.shape[2:]).unsqueeze(1))
+        apart = v - exact.unflatten(-1, v.shape[2:]).unsqueeze(1)
         spread = _mean(moved, apart.abs()) + _mean(share_defect, v.abs())
-        far_apart = apart.norm(dim=-1)
-        length = ((moved * far_apart).sum(1) + (share_defect * v.norm(dim=-1)).sum(1)).norm(dim=-1)
-        bent = _mean(share_radius, value.radius)
-        defect = bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
+        length = ((moved * apart.norm(dim=-1)).sum(1) + (share_defect * v.norm(dim=-1)).sum(1)).norm(dim=-1)
+        defect = _mean(share * shift + share_defect, value.radius) + 1.25 * self.gamma(2 * slots + 4) * (size + passed)
         by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
         moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
 
@@ -457,7 +454,11 @@ class Arithmetic:
 
         def cost(slopes: Tensor) -> Tensor:
             own = _sum(slopes, defect)
-            return own if common is None else own + (slopes * common.unsqueeze(1)).sum(-1, keepdim=True).abs().flatten(2).sum(-1)
+            return (
+                own
+                if common is None
+                else own + (slopes * common.unsqueeze(1)).sum(-1, keepdim=True).abs().flatten(2).sum(-1)
+            )
 
         value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)
@@ -473,6 +474,10 @@ def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
 def _mean(share: Tensor, values: Tensor) -> Tensor:
     """Sum of values (inputs, slots, heads, width) with weights (inputs, slots, heads), as (inputs, heads times width)."""
     return (share.unsqueeze(-1) * values).sum(1).flatten(1)
+
+
+def _center(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)
 
 
 def _size(x: Tensor | float) -> Tensor:
