@@ -74,9 +74,9 @@ class DecoderRounding:
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
 
     def _mlp(self, layer: int) -> Mlp:
-        up, gate, down = (
-            self.weights.get(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("up", "gate", "down")
-        )
+        name = f"model.layers.{layer}.mlp."
+        up, down = (self.weights[f"{name}{part}_proj.weight"] for part in ("up", "down"))
+        gate = self.weights.get(f"{name}gate_proj.weight")
         inner = up if gate is None else torch.cat([up, gate])
         return Mlp(self.config.hidden_act, len(up), Weight(inner), Weight(down))
 
@@ -143,8 +143,8 @@ class DecoderRounding:
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
             own = arithmetic.leaf(*(part[queries] for part in rows))
             if table:
-                read = zip(table, (queries, keys, keys), strict=True)
-                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in read]
+                taken = zip(table, (queries, keys, keys), strict=True)
+                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in taken]
             else:
                 seen = arithmetic.leaf(*(part[keys] for part in rows))
                 projected = [

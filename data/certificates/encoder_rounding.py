@@ -51,7 +51,7 @@ class EncoderRounding:
         up, down = (f"{LAYER}{name}_proj" for name in ("up", "down"))
         self.mlp = Mlp(
             activation=self.config.hidden_act,
-            units=cast(int, self.config.intermediate_size),
+            units=self.config.intermediate_size,
             inner=self.matrices[f"{up}.weight"],
             down=self.matrices[f"{down}.weight"],
             inner_bias=self.weights[f"{up}.bias"],
@@ -148,4 +148,4 @@ class EncoderRounding:
 
     @property
     def _scaling(self) -> float:
-        return float(cast(int, self.config.head_dim)) ** -0.5
+        return float(self.config.head_dim) ** -0.5

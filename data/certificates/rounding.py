@@ -265,7 +265,7 @@ class Arithmetic:
         return self._make(exact, spread, defect, (hidden, lambda slopes: slopes @ mlp.down.exact), length=length)
 
     def _hidden(self, x: Value, mlp: Mlp) -> tuple[Value, Tensor, Tensor]:
-        """Hidden units, their derivatives by up x and gate x, (inputs, 1 or 2 times units), and the norm of their defects."""
+        """Hidden units, their derivatives by up x and gate x, (inputs, 1 or 2 times units), and their defects' length."""
         function, steepest = ACTIVATIONS[mlp.activation]
         sums, spreads, defects = (part.split(mlp.units, -1) for part in self._sums(x, mlp.inner, mlp.inner_bias))
         u, u_spread, u_defect = sums[0], spreads[0], defects[0]

@@ -58,8 +58,8 @@ PROOF = (
     "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
     "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. In each "
     "case, every lead of the ideal label in exact arithmetic was compared with a bound of what rounding in {dtype} can do "
-    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its own bound "
-    "is {ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
+    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its bound is "
+    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
     "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
     "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
     "each other, and the code makes n + 1 passes over a row of n labels if it must.",
