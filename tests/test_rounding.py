@@ -10,7 +10,7 @@ import torch
 
 import longhand
 from longhand.data import Addition
-from longhand.data.certificates import ROUNDING_FACTOR, certify
+from longhand.data.certificates import ROUNDING_FACTOR, certify, settling
 from longhand.data.certificates.certificate import STATEMENT
 from longhand.data.certificates.check import _predictions, _Rounding
 from longhand.data.certificates.decoder_rounding import DecoderRounding
@@ -234,5 +234,6 @@ def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, mon
 
 
 def test_the_statement_of_certificates_is_the_corollary_word_for_word():
-    quoted = [line.removeprefix("> ") for line in PROOF.read_text().splitlines() if line.startswith("> ")]
-    assert " ".join(quoted) == STATEMENT.replace(":,", "")
+    paragraphs = PROOF.read_text().split("\n\n")
+    quoted = [text.removeprefix("> ").replace("\n> ", " ") for text in paragraphs if text.startswith("> ")]
+    assert quoted == [statement.replace(":,", "") for statement in (STATEMENT, settling.STATEMENT)]

@@ -16,6 +16,7 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import make_generator
 from longhand.data.certificates import CannotCertify, certify, check_neighbourhoods, covering
+from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.settling import find_cases
 from longhand.data.families.encoder import ENCODER, collate_labels
 from longhand.data.metrics import preprocess_logits
@@ -351,6 +352,46 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(task):
     assert check.wrong == int(((targets == 8) | (targets == 9)).sum()) and check.neighbourhoods is None
     assert {(failure.right, failure.instead) for failure in check.failures} <= {("8", "9"), ("9", "8")}
     assert sum(len(digits) for digits, _ in check.failing) == check.wrong
+
+
+def lively(task: EncoderTask, dtype: torch.dtype) -> PairwiseBertForTokenClassification:
+    """A model with random weights, biases and norms that are not those at the start of training."""
+    model = build(task, hidden_act="gelu_pytorch_tanh").to(dtype)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 1:
+                weight += 0.3 * torch.randn(weight.shape)
+    return model
+
+
+@BOTH
+@torch.inference_mode()
+def test_rounding_of_a_pass_stays_within_its_bound(task):
+    covered, generator = find_cases(task, *MAPS[task]), torch.Generator().manual_seed(0)
+    some = torch.randperm(len(covered.targets), generator=generator)[:300]
+    cases, right = Cases(*(part[some] for part in covered.cases)), covered.targets[some].unsqueeze(1)
+    leads, bounds = {}, {}
+    for dtype in (torch.float32, torch.float64):
+        model = lively(task, dtype)
+        exact, bounds[dtype] = EncoderRounding(model).lead_and_bound(cases, right.squeeze(1))
+        others = exact.isfinite()
+        logits = model.label_cases(cases).double()
+        leads[dtype] = logits.gather(1, right) - logits
+        assert ((leads[dtype] - exact)[others].abs() <= bounds[dtype][others]).all()
+    torch.testing.assert_close(leads[torch.float64][others], exact[others], atol=1e-11, rtol=0)
+    assert (bounds[torch.float64] < 1e-6).all() and bounds[torch.float32].isfinite().all()
+    moved = (leads[torch.float32] - exact)[others].abs() / bounds[torch.float32][others]
+    assert moved.max() > 1e-4
+
+
+@torch.inference_mode()
+def test_large_weights_that_cancel_in_a_pass_are_refused():
+    covered, model = find_cases(SUMS, *MAPS[SUMS]), lively(SUMS, torch.float32)
+    layer, cases = model.model.layers[0], Cases(*(part[:50] for part in covered.cases))
+    layer.up_proj.weight[1], layer.up_proj.bias[1] = layer.up_proj.weight[0], layer.up_proj.bias[0]
+    layer.down_proj.weight[:, 0], layer.down_proj.weight[:, 1] = 2.0**24, -(2.0**24)
+    lead, bound = EncoderRounding(model).lead_and_bound(cases, covered.targets[:50])
+    assert (lead < bound).any(1).all()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
@@ -343,11 +344,15 @@ def drawn_batches(monkeypatch, cut_at=None) -> dict[int, bytes]:
     return drawn
 
 
-def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys):
-    folder = tmp_path / "run"
+def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys, monkeypatch):
+    folder, checks = tmp_path / "run", []
+    check = certificate_module.check_neighbourhoods
+    monkeypatch.setattr(certificate_module, "check_neighbourhoods", lambda *a, **k: checks.append(a) or check(*a, **k))
     with pytest.raises(SystemExit) as stop:
         train.main([*UNTIL_CERTIFIED, "--output_dir", str(folder)])
     assert stop.value.code == 1
+    # The check of the last validation is not made again at the end.
+    assert len(checks) == 4
     printed = capsys.readouterr()
     assert printed.err.strip().splitlines()[-1] == "error: not certified after 20 steps"
     assert "run: NOT CERTIFIED. Nothing is proved." in printed.out
