@@ -4,34 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from longhand.data.certificates.rounding import (
-    ACTIVATIONS,
-    LARGEST,
-    MOST_TERMS,
-    PROVED,
-    UNIT,
-    Arithmetic,
-    Mlp,
-    Pair,
-    Value,
-    Weight,
-    bound_leads,
-)
+from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
+from longhand.data.certificates.rounding import Arithmetic, Mlp, Pair, Value, Weight
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
 Bounded = tuple[Tensor, Tensor, Tensor]
 """Values (inputs, width), and bounds of each component of their errors and of the errors' lengths (inputs,)."""
-
-CHUNK = {"cpu": 2**20, "cuda": 2**27}
-"""Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
-
-
-def chunk_size(device: torch.device, ends: int, units: int) -> int:
-    """How many inputs to take at a time, with the derivatives of so many ends by so many units for each."""
-    return max(1, CHUNK.get(device.type, CHUNK["cpu"]) // (ends * units))
 
 
 def check_bounded(model: CoupledGPTForCausalLM) -> None:
@@ -42,22 +22,8 @@ def check_bounded(model: CoupledGPTForCausalLM) -> None:
     check_parts(model, model.config.hidden_act)
 
 
-def check_parts(model: PreTrainedModel, activation: str) -> None:
-    """Raise ValueError if a model's precision, activation or width has no bound; the message names it."""
-    if model.dtype not in UNIT:
-        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
-    if activation not in ACTIVATIONS:
-        legal = ", ".join(ACTIVATIONS)
-        raise ValueError(f"hidden_act {activation!r} has no bound of its rounding: choose one of {legal}")
-    if (widest := max(max(weight.shape) for weight in model.state_dict().values())) > MOST_TERMS:
-        raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most, the model has {widest:,}")
-
-
-class DecoderRounding:
-    """A CoupledGPT in exact arithmetic, with the rounding of its own precision.
-
-    In a precision that is not in `PROVED`, the bound is that of float32 times the quotient of their units: an estimate to
-    first order, which proves nothing.
+class DecoderRounding(NetworkRounding):
+    """A CoupledGPT in exact arithmetic, see `NetworkRounding`.
 
     Raises:
         ValueError: as `check_bounded`.
@@ -65,13 +31,9 @@ class DecoderRounding:
 
     def __init__(self, model: CoupledGPTForCausalLM):
         check_bounded(model)
+        super().__init__(model)
         self.config = model.config
-        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
-        self.coarser = UNIT[model.dtype] / self.unit
-        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-        self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.mlps = [self._mlp(layer) for layer in range(model.config.num_hidden_layers)]
-        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
 
     def _mlp(self, layer: int) -> Mlp:
         name = f"model.layers.{layer}.mlp."
@@ -94,16 +56,12 @@ class DecoderRounding:
         tied = self.config.tie_word_embeddings
         head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
 
-        def leads(places: Tensor, effort: int) -> Pair:
+        def leads(places: Tensor, effort: int) -> Iterator[Pair]:
             rows, last = self._states(tokens, layers[:-1], effort), len(layers) - 1
-            found = []
             for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places, effort):
-                normed = self._norm(arithmetic, state, "model.norm")
-                found.append(arithmetic.lead_and_bound(normed, head, right[chunk]))
-            lead, bound = map(torch.cat, zip(*found, strict=True))
-            return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+                yield arithmetic.lead_and_bound(self._norm(arithmetic, state, "model.norm"), head, right[chunk])
 
-        return bound_leads(leads, torch.arange(len(right), device=right.device))
+        return self.bound_leads(leads, len(right))
 
     def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> Bounded:
         """What the last layer reads: states (rows, width), radii and lengths of their errors."""
@@ -138,7 +96,7 @@ class DecoderRounding:
         ends, units = self.config.vocab_size, self.config.intermediate_size
         if effort == 2:
             ends, units = max(ends, self.config.hidden_size), max(units, 0 if table else 16 * self.config.hidden_size)
-        for chunk in places.split(chunk_size(places.device, ends, units)):
+        for chunk in self.split(places, ends, units):
             arithmetic = Arithmetic(self.unit, effort)
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
             own = arithmetic.leaf(*(part[queries] for part in rows))

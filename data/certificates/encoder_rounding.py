@@ -1,24 +1,14 @@
 """The leads of one pass of an encoder that settles, in exact arithmetic, and how far rounding can move them."""
 
+from collections.abc import Iterator
 from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longhand.data.certificates.decoder_rounding import check_parts, chunk_size
-from longhand.data.certificates.rounding import (
-    LARGEST,
-    PROVED,
-    TINY,
-    UNIT,
-    Arithmetic,
-    Mlp,
-    Pair,
-    Value,
-    Weight,
-    bound_leads,
-)
+from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
+from longhand.data.certificates.rounding import TINY, Arithmetic, Mlp, Pair, Value
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.pair_maps import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
@@ -32,10 +22,8 @@ def check_bounded(model: PairwiseBertForTokenClassification) -> None:
     check_parts(model, model.config.hidden_act)
 
 
-class EncoderRounding:
-    """One pass of a PairwiseBert with `label_states` in exact arithmetic, with the rounding of its own precision.
-
-    In a precision that is not in `PROVED`, the bound is an estimate, as of `DecoderRounding`.
+class EncoderRounding(NetworkRounding):
+    """One pass of a PairwiseBert with `label_states` in exact arithmetic, see `NetworkRounding`.
 
     Raises:
         ValueError: as `check_bounded`.
@@ -43,11 +31,8 @@ class EncoderRounding:
 
     def __init__(self, model: PairwiseBertForTokenClassification):
         check_bounded(model)
+        super().__init__(model)
         self.config = model.config
-        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
-        self.coarser = UNIT[model.dtype] / self.unit
-        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-        self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         up, down = (f"{LAYER}{name}_proj" for name in ("up", "down"))
         self.mlp = Mlp(
             activation=self.config.hidden_act,
@@ -57,7 +42,6 @@ class EncoderRounding:
             inner_bias=self.weights[f"{up}.bias"],
             bias=self.weights[f"{down}.bias"],
         )
-        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
 
     def lead_and_bound(self, cases: Cases, right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each.
@@ -67,14 +51,12 @@ class EncoderRounding:
         """
         table, own_rows, key_rows = self._read_inputs(cases)
 
-        def leads(places: Tensor, effort: int) -> Pair:
+        def leads(places: Tensor, effort: int) -> Iterator[Pair]:
             ends = self.config.hidden_size if effort == 2 else len(STATES)
-            chunks = places.split(chunk_size(right.device, ends, self.mlp.units))
-            found = [self._pass(table, own_rows[c], key_rows[c], cases.relations[c], right[c], effort) for c in chunks]
-            lead, bound = map(torch.cat, zip(*found, strict=True))
-            return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+            for chunk in self.split(places, ends, self.mlp.units):
+                yield self._pass(table, own_rows[chunk], key_rows[chunk], cases.relations[chunk], right[chunk], effort)
 
-        return bound_leads(leads, torch.arange(len(right), device=right.device))
+        return self.bound_leads(leads, len(right))
 
     def _read_inputs(self, cases: Cases) -> tuple[dict[str, Pair], Tensor, Tensor]:
         """Embed, norm and project every pair of a token and a state once.
