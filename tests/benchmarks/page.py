@@ -31,11 +31,15 @@ def main() -> None:
         page = browser.new_page(**(PHONE if options.phone else DESKTOP))
         page.goto(address)
         page.wait_for_selector(".lh-grid")
-        page.get_by_label("Question").fill(options.question)
-        page.get_by_label("Question").press("Enter")
+        field = page.get_by_label("Question")
+        if field.input_value() != options.question:
+            field.fill(options.question)
+            field.press("Enter")
         page.wait_for_function(
             "text => document.querySelector('.lh-asked').textContent === text", arg=f"{options.question} ="
         )
+        # Gradio's veil over what is being computed fades.
+        page.wait_for_timeout(1000)
         page.locator("button.lh-token").nth(options.token).focus()
         page.wait_for_selector(".lh-panel table")
         page.add_style_tag(content="footer { display: none !important }")
