@@ -88,9 +88,8 @@ def evaluate_final(run: Run, began: float) -> bool:
     """
     certified = True
     if run.training.until_certified:
-        certified = certify_checkpoint(load_checkpoint(str(run.folder)), run.folder / CERTIFICATE_FILE, run.folder)[
-            "certified"
-        ]
+        file = run.folder / CERTIFICATE_FILE
+        certified = certify_checkpoint(load_checkpoint(str(run.folder)), file, run.folder, anew=False)["certified"]
     rows = []
     for folder in (run.folder, run.folder / BEST_FOLDER):
         for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():

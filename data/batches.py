@@ -104,7 +104,9 @@ class FreshBatches(Batches):
         self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        task, digits, _ = self._practice[generator.integers(len(self._practice))]
+        failed, digits, _ = self._practice[generator.integers(len(self._practice))]
+        # A check runs on the problems as evaluation writes them: they are practised as training writes them.
+        task = next(part for part in self.task.parts if part.name == failed.name)
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits = task.vary(generator, digits[rows], self.max_length)
@@ -115,7 +117,7 @@ class FreshBatches(Batches):
         if len(trained) == 0:
             return None
         trained = np.resize(trained, self.batch_size)
-        return task.augment(generator, task.format(digits[trained], lengths[trained]))
+        return task.augment(generator, task.rewrite(generator, digits[trained], lengths[trained]))
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)

@@ -8,7 +8,7 @@ from transformers import EvalPrediction
 
 from longhand.data.collator import IGNORED
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.vocabulary import LABELS, PAD, TOKENS
+from longhand.modeling.vocabulary import LABELS, PAD, STATES, TOKENS
 
 
 def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
@@ -61,7 +61,7 @@ def preprocess_logits(logits: Any, labels: torch.Tensor) -> torch.Tensor:
             f"logits must be (count, tokens, classes) with labels (count, tokens), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}: give the model no logits_to_keep"
         )
-    if logits.shape[2] == len(LABELS):
+    if logits.shape[2] in (len(LABELS), len(STATES)):
         return label_matches(logits, labels)
     if logits.shape[2] < len(TOKENS):
         raise ValueError(

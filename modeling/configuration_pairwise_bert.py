@@ -8,7 +8,7 @@ from transformers.activations import ACT2FN
 from .configuration_checks import TaskConfig, check_at_least_one, check_heads
 from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
 from .registry import check_known
-from .vocabulary import ENCODER_TOKENS, LABELS, PAD
+from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
 
 @strict
@@ -48,6 +48,10 @@ class PairwiseBertConfig(TaskConfig):
         settle_weight: weight of the mean squared change of the state in the last loop, as a term of the training loss.
         settle_tolerance: if given, evaluation applies the layers until no entry of the state changes by more, at most as
             often as there are tokens plus `num_loops`.
+        label_states: whether the layer is applied again and again, each time to the tokens and the labels that it gave to
+            them before, until no label changes; see `settling.py`. At first every label is not known yet.
+        sink: whether every token also sees a key of zeros, which has a relation of its own. Without it a token cannot tell
+            one key from two equal ones, since the weights of attention add up to 1.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -76,6 +80,8 @@ class PairwiseBertConfig(TaskConfig):
     num_loops: int = 1
     settle_weight: float = 0.0
     settle_tolerance: float | None = None
+    label_states: bool = False
+    sink: bool = False
     pad_token_id: int | None = PAD
 
     def __post_init__(self, **kwargs):
@@ -84,8 +90,9 @@ class PairwiseBertConfig(TaskConfig):
         if self.relation_range is None:
             self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
         if not {"num_labels", "id2label"} & set(kwargs):
-            kwargs["id2label"] = dict(enumerate(LABELS))
-            kwargs["label2id"] = {label: index for index, label in enumerate(LABELS)}
+            labels = STATES if self.label_states else LABELS
+            kwargs["id2label"] = dict(enumerate(labels))
+            kwargs["label2id"] = {label: index for index, label in enumerate(labels)}
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = {
             "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",
@@ -106,7 +113,11 @@ class PairwiseBertConfig(TaskConfig):
         return names * self.num_attention_heads if len(names) == 1 else names
 
     def num_relations(self, name: str) -> int:
-        """Return the number of relations of a rule, and so of its vectors."""
+        """Return the number of relations of a rule, and so of its vectors; the last one is the sink's, if there is one."""
+        return self.sink_relation(name) + self.sink
+
+    def sink_relation(self, name: str) -> int:
+        """Return the number of the sink's relation in a rule's maps: one more than the largest other."""
         return num_relations(name, self.relation_range, self.max_multiplier_length)  # type: ignore[arg-type]
 
     def validate_architecture(self):
@@ -131,6 +142,7 @@ class PairwiseBertConfig(TaskConfig):
         check_known("hidden_act", self.hidden_act, ACT2FN)
         self._check_pair_maps()
         self._check_window()
+        self._check_label_states()
 
     def _check_pair_maps(self):
         if unknown := sorted(set(self.pair_maps) - {*PAIR_MAP_RULES, NO_MAP}):
@@ -156,6 +168,15 @@ class PairwiseBertConfig(TaskConfig):
                 f'relation_init "one_per_head" needs orthogonal vectors, got {max(relations)} relations '
                 f"and {self.head_dim} dimensions per head"
             )
+
+    def _check_label_states(self):
+        if not self.label_states:
+            return
+        needed = {"num_hidden_layers": 1, "windowed": True, "absolute_positions": "none", "num_loops": 1}
+        needed |= {"settle_tolerance": None, "num_labels": len(STATES)}
+        for name, value in needed.items():
+            if (given := getattr(self, name)) != value:
+                raise ValueError(f"label_states needs {name} {value}, got {given}")
 
 
 PairwiseBertConfig.register_for_auto_class()

@@ -82,7 +82,7 @@ class ExportablePairwiseBert(nn.Module):
     """A PairwiseBert with given pair maps.
 
     Raises:
-        ValueError: the model applies its layers until its state settles, which no traced graph can do.
+        ValueError: the model applies its layers until its state or its labels settle, which no traced graph can do.
     """
 
     def __init__(self, model: PairwiseBertForTokenClassification):
@@ -92,6 +92,8 @@ class ExportablePairwiseBert(nn.Module):
                 "the model applies its layers until its state settles, and a graph has a fixed number of steps: set "
                 "settle_tolerance to None in its configuration for num_loops loops"
             )
+        if model.config.label_states:
+            raise ValueError("the model applies its layer until its labels settle, and a graph has a fixed number of steps")
         self.model = model
         self.rules = [name for name in dict.fromkeys(model.config.head_maps) if name != NO_MAP]
         model.set_attn_implementation("eager")

@@ -21,7 +21,11 @@ from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
-from .vocabulary import FIRST_TEXT
+from .settling import NO_STATE, AnswerTokens, Cases, draw_states, find_answers, pass_targets, settle
+from .vocabulary import FIRST_TEXT, STATES
+
+CASES = 2**14
+"""Number of cases that are computed at a time; it bounds the memory and changes no result."""
 
 
 def hiding_bias(dtype: torch.dtype) -> float:
@@ -91,23 +95,29 @@ class PairwiseBertAttention(nn.Module):
         pair_maps: dict[str, Tensor],
         attention_mask: Tensor | None,
         neighbours: Neighbours | None = None,
+        seen_states: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from every token to all keys, or only to its `neighbours`.
 
         Args:
             hidden_states: (batch, tokens, hidden).
-            pair_maps: the map of each rule, (batch or 1, tokens, tokens), -1 for pairs that are not related.
-            attention_mask: (batch or 1, 1, 1 or tokens, tokens), added to scores: `hiding_bias` for hidden keys.
+            pair_maps: the map of each rule, (batch or 1, tokens, keys), -1 for pairs that are not related. Keys are the
+                tokens and, last, the sink if there is one.
+            attention_mask: (batch or 1, 1, 1 or tokens, keys), added to scores: `hiding_bias` for hidden keys.
             neighbours: the keys that each query sees; they replace both arguments above.
+            seen_states: (batch, other tokens, hidden), if keys are made of other tokens than these.
 
         Returns:
             Outputs (batch, tokens, hidden), and weights if the attention interface returns them.
         """
+        seen = hidden_states if seen_states is None else seen_states
         query, key, value = (
-            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
+            projection(states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection, states in ((self.q_proj, hidden_states), (self.k_proj, seen), (self.v_proj, seen))
         )
+        if self.config.sink:
+            key, value = (nn.functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
         if neighbours is not None:
             (vectors,) = self.relations
             bias = vectors(query * self.scaling, neighbours.relations)
@@ -130,7 +140,7 @@ class PairwiseBertAttention(nn.Module):
         if len(self.relations) == 1 and len(self.relations[0].heads) == heads:
             bias = self.relations[0](query, pair_maps[self.relations[0].name])
         else:
-            bias = query.new_zeros(batch, heads, tokens, tokens)
+            bias = query.new_zeros(batch, heads, tokens, tokens + self.config.sink)
             for relations in self.relations:
                 bias[:, relations.heads] = relations(query[:, relations.heads], pair_maps[relations.name])
         return bias if attention_mask is None else bias + attention_mask
@@ -217,6 +227,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         if config.absolute_positions != "none":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        if config.label_states:
+            self.embed_states = nn.Embedding(len(STATES), config.hidden_size)
         self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(PairwiseBertLayer(config) for _ in range(config.num_hidden_layers))
@@ -232,16 +244,17 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         position_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if input_ids is not None:
-            input_ids = check_input_ids(input_ids, self.config.vocab_size)
+            input_ids = self.check_text(input_ids, attention_mask)
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if (states is not None) != self.config.label_states:
+            raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         check_mask(attention_mask, *embeddings.shape[:2])
-        if input_ids is not None:
-            check_shown(input_ids, attention_mask)
         for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
             if given is not None and len(given) not in (1, len(embeddings)):
                 raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
@@ -257,7 +270,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             hidden = None
         recorded = kwargs.get("output_attentions", self.config.output_attentions)
         attention = self._attention_arguments(pair_maps, hidden, recorded, embeddings.dtype)
-        embeddings = self.dropout(self.embedding_norm(self._add_positions(embeddings, input_ids)))
+        embeddings = self.dropout(self.embedding_norm(self._add_positions(self._add_states(embeddings, states), input_ids)))
         return self._loop(embeddings, hidden, **attention, **kwargs)
 
     def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
@@ -278,6 +291,48 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
                 break
         shown = change.numel() if hidden is None else (~hidden).sum() * change.shape[-1]
         return PairwiseBertModelOutput(last_hidden_state=state, last_change=change.square().sum() / shown, num_loops=loop)
+
+    def _add_states(self, embeddings: Tensor, states: Tensor | None) -> Tensor:
+        """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
+        if states is None:
+            return embeddings
+        self._check_states(states, embeddings.shape[:-1])
+        return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
+
+    @of_values
+    def _check_states(self, states: Tensor, shape: torch.Size) -> None:
+        smallest, largest = (int(extreme) for extreme in states.aminmax())
+        if states.shape != shape or smallest < NO_STATE or largest >= len(STATES):
+            raise ValueError(
+                f"states must be {tuple(shape)}, of {NO_STATE}..{len(STATES) - 1}, got {tuple(states.shape)}, "
+                f"of {smallest}..{largest}"
+            )
+
+    def find_answers(self, input_ids: Tensor, hidden: Tensor | None = None) -> AnswerTokens:
+        """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers`."""
+        window: Any = self.config.relation_range
+        return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length, hidden)
+
+    def label_cases(self, cases: Cases) -> Tensor:
+        """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
+        tokens, seen = (
+            self.embedding_norm(self._add_states(self.embed_tokens(tokens), states)).unflatten(0, (len(cases.tokens), -1))
+            for tokens, states in ((cases.tokens, cases.states), (cases.keys.flatten(), cases.key_states.flatten()))
+        )
+        columns = torch.arange(cases.keys.shape[1], device=tokens.device)
+        relations = cases.relations
+        columns = torch.where(relations == NOT_RELATED, -1, columns)
+        if self.config.sink:
+            columns, relations = (
+                nn.functional.pad(values, (0, 1), value=last)
+                for values, last in (
+                    (columns, columns.shape[1]),
+                    (relations, self.config.sink_relation(self.config.head_maps[0])),
+                )
+            )
+        neighbours = Neighbours(columns.unsqueeze(1), relations.unsqueeze(1))
+        (layer,) = self.layers
+        return layer(tokens, seen_states=seen, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(1)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
@@ -304,7 +359,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     @of_values
     def _check_relations(self, pair_map: Tensor, names: list[str]) -> None:
-        largest = self.config.num_relations(names[0]) - 1
+        largest = self.config.sink_relation(names[0]) - 1
         if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
             raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
 
@@ -316,6 +371,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             hidden: (batch, tokens), True for padding, or None.
             recorded: whether attention maps are recorded, which need the scores of all pairs under a window too.
         """
+        if self.config.sink:
+            last = self.config.sink_relation
+            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
+            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
             (related,) = pair_maps.values()
@@ -328,9 +387,19 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
         return {"pair_maps": pair_maps, "attention_mask": mask}
 
+    def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return token ids (batch, tokens) as int64; raise ValueError if they are no tokens, or the mask does not fit."""
+        input_ids = check_input_ids(input_ids, self.config.vocab_size)
+        check_mask(attention_mask, *input_ids.shape)
+        check_shown(input_ids, attention_mask)
+        return input_ids
+
     def check_inputs(self, input_ids: Tensor) -> None:
         """Raise ValueError for inputs (batch, tokens) that do not fit the tables or do not have the rules' form."""
-        self._pair_maps(input_ids, None, None, input_ids.shape[1])
+        if self.config.label_states:
+            self.find_answers(input_ids)
+        else:
+            self._pair_maps(input_ids, None, None, input_ids.shape[1])
         self.check_tokens(input_ids.shape[1])
 
     def check_tokens(self, tokens: int) -> None:
@@ -378,6 +447,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        states: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         r"""
@@ -389,6 +459,9 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 if omitted. See `encoder_maps.virtual_indices`.
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
+            states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
+                one pass is made. If omitted, passes are made until no label changes. In training, states are drawn from the
+                labels, and the loss is that of one pass.
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
@@ -400,12 +473,21 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 with an operator (rules other than `relative`), or has a multiplier that is too long; a map has values that
                 the rule does not give.
         """
+        if self.config.label_states and states is None:
+            if input_ids is None or pair_map is not None or position_ids is not None:
+                raise ValueError("a model with label_states needs input_ids alone, unless it is given states")
+            if not self.training or labels is None:
+                return self._settle(input_ids, attention_mask, labels, **kwargs)
+            input_ids = self.model.check_text(input_ids, attention_mask)
+            states = draw_states(labels, self.model.find_answers(input_ids))
+            labels = pass_targets(input_ids, states, labels)
         outputs = self.model(
             input_ids=input_ids,
             pair_map=pair_map,
             position_ids=position_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
+            states=states,
             **kwargs,
         )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
@@ -417,6 +499,24 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 share = 1.0 if items is None else (labels != -100).sum() / items
                 loss = loss + self.config.settle_weight * share * outputs.last_change
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def label_cases(self, cases: Cases) -> Tensor:
+        """Return the logits (cases, labels) of one pass of a model with `label_states`, from what each token sees alone."""
+        parts = zip(*(part.split(CASES) for part in cases), strict=True)
+        return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
+
+    @torch.no_grad()
+    def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):
+        """Return the output after the last pass of a model with `label_states`."""
+        input_ids = self.model.check_text(input_ids, attention_mask)
+        check_prompts(self.config, input_ids)
+        hidden = None if attention_mask is None else attention_mask == 0
+        logits, states = settle(input_ids, self.model.find_answers(input_ids, hidden), self.label_cases)
+        loss = None if labels is None else self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+        recorded = TokenClassifierOutput()
+        if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):
+            recorded = self.model(input_ids=input_ids, attention_mask=attention_mask, states=states, **kwargs)
+        return TokenClassifierOutput(loss, logits, recorded.hidden_states, recorded.attentions)
 
 
 PairwiseBertModel.register_for_auto_class("AutoModel")

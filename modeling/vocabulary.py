@@ -43,6 +43,11 @@ LABELS: Final[tuple[str, ...]] = (*"0123456789", "_")
 
 PAD_LABEL = LABELS.index("_")
 
+STATES: Final[tuple[str, ...]] = (*LABELS, "?")
+"""Classes of an encoder that settles: a label, or not known yet."""
+
+NOT_KNOWN = STATES.index("?")
+
 CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
 """Every legal character of a text, except hints."""
 

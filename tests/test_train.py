@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from longhand import train
 from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
+from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.splits import SPLITS
@@ -272,6 +273,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
+        (["addition", "--certified_ratio", "51"], "certified_ratio must be at most 50, got 51"),
         (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
@@ -343,11 +345,15 @@ def drawn_batches(monkeypatch, cut_at=None) -> dict[int, bytes]:
     return drawn
 
 
-def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys):
-    folder = tmp_path / "run"
+def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys, monkeypatch):
+    folder, checks = tmp_path / "run", []
+    check = certificate_module.check_neighbourhoods
+    monkeypatch.setattr(certificate_module, "check_neighbourhoods", lambda *a, **k: checks.append(a) or check(*a, **k))
     with pytest.raises(SystemExit) as stop:
         train.main([*UNTIL_CERTIFIED, "--output_dir", str(folder)])
     assert stop.value.code == 1
+    # The check of the last validation is not made again at the end.
+    assert len(checks) == 4
     printed = capsys.readouterr()
     assert printed.err.strip().splitlines()[-1] == "error: not certified after 20 steps"
     assert "run: NOT CERTIFIED. Nothing is proved." in printed.out
@@ -388,10 +394,10 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     check, arguments = trainer.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
 
-    def certified_from_step_10(model, task, thorough):
+    def certified_from_step_10(model, task):
         return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
 
-    monkeypatch.setattr(trainer, "check_neighbourhoods", certified_from_step_10)
+    monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
     monkeypatch.setattr(train, "certify_checkpoint", lambda *_, **__: {"certified": True})
     train.main([*arguments, str(tmp_path / "whole")])
     assert set(drawn) == set(range(10))
@@ -417,8 +423,8 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
     check, drawn = trainer.check_neighbourhoods, drawn_batches(monkeypatch)
     monkeypatch.setattr(
         trainer,
-        "check_neighbourhoods",
-        lambda model, task, thorough: replace(check(model, task), wrong=wrong, ratio=ratio),
+        "check_thoroughly",
+        lambda model, task: replace(check(model, task), wrong=wrong, ratio=ratio),
     )
     with pytest.raises(SystemExit):
         train.main([*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path / "run")])

@@ -1,6 +1,14 @@
 """Certificates: a finite check of a trained network that proves its answers right for problems of every size."""
 
-from longhand.data.certificates.certificate import ROUNDING_FACTOR, Certificate, certify, find_difference, hash_weights
+from longhand.data.certificates.certificate import (
+    LARGEST_RATIO,
+    ROUNDING_FACTOR,
+    Certificate,
+    certify,
+    check_thoroughly,
+    find_difference,
+    hash_weights,
+)
 from longhand.data.certificates.check import (
     CannotCertify,
     Check,
@@ -11,6 +19,7 @@ from longhand.data.certificates.check import (
 )
 
 __all__ = [
+    "LARGEST_RATIO",
     "ROUNDING_FACTOR",
     "CannotCertify",
     "Certificate",
@@ -18,6 +27,7 @@ __all__ = [
     "Failure",
     "certify",
     "check_neighbourhoods",
+    "check_thoroughly",
     "covering",
     "coverings",
     "find_difference",

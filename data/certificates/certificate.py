@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, coverings
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
-from longhand.data.certificates.rounding import PROVED
+from longhand.data.certificates import settling
+from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering, coverings
+from longhand.data.certificates.neighbourhoods import CoveringProblems
+from longhand.data.certificates.rounding import CLEAR, PROVED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
+from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
+
+LARGEST_RATIO = CLEAR[0]
+"""The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 STATEMENT = (
     "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
@@ -66,7 +71,7 @@ MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), 
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
 _CHECKS: dict[tuple[str, str], Check] = {}
-"""The checks that this process has made, by weights and task: `find_difference` makes none of them twice."""
+"""The checks that this process has made, by weights and task, to make none of them twice."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +105,30 @@ class Certificate:
     files: dict[str, str] | None = None
 
 
-def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Certificate:
+def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, anew: bool = True) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
+
+    Args:
+        anew: whether to repeat a check that this process has made of the same weights and task.
+
+    Raises:
+        CannotCertify: as `covering`.
+    """
+    key = hash_weights(model), repr(task)
+    if anew or key not in _CHECKS:
+        check_thoroughly(model, task, progress)
+    return _conclude(_CHECKS[key], model, task)
+
+
+def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Check:
+    """Check a model as a certificate asks for, and remember the result for `certify`.
 
     Raises:
         CannotCertify: as `covering`.
     """
     check = check_neighbourhoods(model, task, thorough=True, progress=progress)
     _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
-    return _conclude(check, model, task)
+    return check
 
 
 def find_difference(
@@ -123,9 +143,8 @@ def find_difference(
         CannotCertify: as `covering`.
     """
     coverings(model, task)
-    if (key := (hash_weights(model), repr(task))) not in _CHECKS:
-        certify(model, task, progress)
-    check = _CHECKS[key]
+    certify(model, task, progress, anew=False)
+    check = _CHECKS[hash_weights(model), repr(task)]
     close = {name: stated[name] for name in MEASURED if _is_close(stated.get(name), getattr(check, name), MEASURED[name])}
     # Statement and proof name what was measured: they must be those of the measurements that are stated.
     expected = asdict(_conclude(replace(check, **close), model, task))
@@ -159,11 +178,11 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
     certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR and model.dtype in PROVED
     dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
-    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
-    limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        statement = STATEMENT.format(problems=task.every_problem, dtype=dtype, task=described, **limits)
+        words = settling.STATEMENT if _settles(model, task) else STATEMENT
+        statement = words.format(problems=task.every_problem, dtype=dtype, task=described, **limits)
     elif check.wrong == 0:
         statement += (
             f" Every prediction is right, but in {dtype} the smallest quotient of a lead and the bound of its rounding is "
@@ -183,13 +202,27 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
     )
 
 
+def _settles(model: CoupledGPTForCausalLM, task: "Task") -> bool:
+    """Whether a check runs on states of an encoder that settles. No task made of others has such a model."""
+    return len(task.parts) == 1 and isinstance(covering(model, task), settling.CoveringStates)
+
+
+def _limits(model: CoupledGPTForCausalLM, task: "Task") -> dict[str, int]:
+    """The largest sizes that the code takes."""
+    if _settles(model, task):
+        return {"tokens": MOST_SETTLING_TOKENS}
+    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
+    return {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+
+
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
-    listed = {isinstance(part, CoveringNeighbourhoods) for part in covered.values()}
-    kinds = ["in each of these neighbourhoods"] * (True in listed)
-    kinds += ["on each of these problems, written correctly up to each response token,"] * (False in listed)
+    written = {isinstance(part, CoveringProblems) for part in covered.values()}
+    kinds = ["in each of these neighbourhoods"] * (False in written)
+    kinds += ["on each of these problems, written correctly up to each response token,"] * (True in written)
     where = " and ".join(kinds)
+    settles = _settles(model, task)
     values = {
         "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
         "where": where[0].upper() + where[1:],
@@ -197,11 +230,11 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dic
         "bound": check.bound,
         "ratio": check.ratio,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "capacity": COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
+        "capacity": "" if settles else COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
         **limits,
         "factor": ROUNDING_FACTOR,
     }
-    return [step.format(**values) for step in PROOF]
+    return [step.format(**values) for step in (settling.PROOF if settles else PROOF)]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

@@ -8,14 +8,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates.decoder_rounding import DecoderRounding, check_bounded
+from longhand.data.certificates import decoder_rounding, encoder_rounding
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, Problems
+from longhand.data.certificates.settling import CasePredictions, CaseRounding, CoveringStates, case_predictions
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
@@ -109,7 +110,7 @@ class Check:
             parts=parts,
         )
 
-    def add(self, batch: "Predictions", logits: torch.Tensor) -> None:
+    def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> None:
         """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
         target = batch.right.clamp(min=0).unsqueeze(-1)
         others = logits.scatter(-1, target, -torch.inf).amax(-1)
@@ -130,12 +131,15 @@ class Check:
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
 
 
-def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[CoveringProblems | CoveringNeighbourhoods]:
+Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates
+
+
+def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[Covering]:
     """`covering` of every part of a task."""
     return [covering(model, part) for part in task.parts]
 
 
-def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | CoveringNeighbourhoods:
+def covering(model: CoupledGPTForCausalLM, task: "Task") -> Covering:
     """The problems or neighbourhoods of one part that a check of the model has to run. None is made yet, so this is cheap.
 
     The relations of the neighbourhoods are those of the model's window.
@@ -146,9 +150,12 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> CoveringProblems | C
     """
     try:
         task.family.check_certifiable(task, model)
-        check_bounded(model)
         layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
+        if isinstance(found, CoveringStates):
+            encoder_rounding.check_bounded(cast(Any, model))
+        else:
+            decoder_rounding.check_bounded(model)
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
     if found.count > MOST_PROBLEMS:
@@ -168,9 +175,9 @@ def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int
     They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
     problem of the task (see `joined_rules`).
     """
-    window, rule = model.model.position_encoding.window, COUPLING_RULES[model.config.coupling]
-    own = getattr(task, "coupling", None)
-    if own not in rule.members or tuple(window) != rule.relations:
+    window, own = task.family.window(model), getattr(task, "coupling", None)
+    rule = COUPLING_RULES.get(getattr(model.config, "coupling", None))
+    if rule is None or own not in rule.members or tuple(window) != rule.relations:
         return window, 0
     before = rule.members[: rule.members.index(own)]
     return COUPLING_RULES[own].relations, sum(len(COUPLING_RULES[name].relations) for name in before)
@@ -201,17 +208,24 @@ def check_neighbourhoods(
 def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool) -> Check:
     """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
-    listed = isinstance(covered, CoveringNeighbourhoods)
-    batches = neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches)
+    settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
+    batches: Any
+    if settles:
+        batches = case_predictions(cast(Any, model), cast(Any, task))
+    elif listed:
+        batches = neighbourhood_predictions(model, covered.batches)
+    else:
+        batches = _predictions(model, task, covered.batches)
     check = Check()
-    rounding = _Rounding(model) if thorough else None
-    bar = tqdm(total=covered.count, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
+    rounding: Any = (CaseRounding if settles else _Rounding)(cast(Any, model)) if thorough else None
+    total = None if settles else covered.count
+    bar = tqdm(total=total, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
     training = model.training
     model.eval()
     try:
         with torch.inference_mode(), bar:
             for batch in batches:
-                logits = model(**batch.inputs, use_cache=False).logits[:, : batch.right.shape[1]]
+                logits = batch.logits(model)
                 check.add(batch, logits)
                 if rounding and check.wrong == 0:
                     rounding.add(batch)
@@ -222,8 +236,11 @@ def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, prog
                 check.bound, check.ratio = rounding.bound, rounding.ratio
     finally:
         model.train(training)
+    if settles:
+        # Problems show cases, and are not checked themselves.
+        check.problems = None
     if check.wrong == 0 and listed:
-        check.neighbourhoods = covered.count
+        check.neighbourhoods = check.predictions
     return check
 
 
@@ -241,6 +258,15 @@ class Predictions(NamedTuple):
     right: torch.Tensor
     problems: Problems | None
     describe: Callable[[int, int], tuple[str, str | None]]
+
+    def logits(self, model: CoupledGPTForCausalLM) -> torch.Tensor:
+        """The logits (count, predictions, vocabulary)."""
+        return model(**self.inputs, use_cache=False).logits[:, : self.right.shape[1]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is predicted, by its number."""
+        return ALL_TOKENS
 
     @property
     def supervised(self) -> torch.Tensor:
@@ -291,16 +317,16 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
         yield Predictions(inputs, right, None, describe)
 
 
-def _failure(batch: Predictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
+def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
     right = int(batch.right[row, place])
     instead = int(logits.scatter(0, torch.tensor(right), -torch.inf).argmax())
     problem, prefix = batch.describe(row, place)
     return Failure(
         problem=problem,
         prefix=prefix,
-        right=TOKENS[right],
+        right=batch.names[right],
         # A vocabulary may have more tokens than are known here.
-        instead=ALL_TOKENS[instead] if instead < len(ALL_TOKENS) else TOKENS[UNKNOWN],
+        instead=batch.names[instead] if instead < len(batch.names) else TOKENS[UNKNOWN],
         margin=margin if math.isfinite(margin) else None,
     )
 
@@ -313,7 +339,7 @@ class _Rounding:
     """
 
     def __init__(self, model: CoupledGPTForCausalLM):
-        self.model, self.network = model, DecoderRounding(model)
+        self.model, self.network = model, decoder_rounding.DecoderRounding(model)
         self.rows: list[np.ndarray] = []
         self.bound, self.ratio = 0.0, math.inf
         self.shows_progress = False

@@ -5,43 +5,25 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from longhand.data.certificates.rounding import (
-    ACTIVATIONS,
-    LARGEST,
-    MOST_TERMS,
-    PROVED,
-    SMALL,
-    UNIT,
-    Arithmetic,
-    Pair,
-    Value,
-)
+from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
+from longhand.data.certificates.rounding import Arithmetic, Mlp, Pair, Value, Weight
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
-CHUNK = {"cpu": 2**20, "cuda": 2**27}
-"""Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
+Bounded = tuple[Tensor, Tensor, Tensor]
+"""Values (inputs, width), and bounds of each component of their errors and of the errors' lengths (inputs,)."""
 
 
 def check_bounded(model: CoupledGPTForCausalLM) -> None:
     """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
-    config = model.config
-    if model.dtype not in UNIT:
-        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
-    if config.position_encoding != "pairwise":
-        raise ValueError(f"position_encoding {config.position_encoding!r} has no bound of its rounding, only 'pairwise' has")
-    if config.hidden_act not in ACTIVATIONS:
-        legal = ", ".join(ACTIVATIONS)
-        raise ValueError(f"hidden_act {config.hidden_act!r} has no bound of its rounding: choose one of {legal}")
-    if (widest := max(max(weight.shape) for weight in model.state_dict().values())) > MOST_TERMS:
-        raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most, the model has {widest:,}")
+    encoding = model.config.position_encoding
+    if encoding != "pairwise":
+        raise ValueError(f"position_encoding {encoding!r} has no bound of its rounding, only 'pairwise' has")
+    check_parts(model, model.config.hidden_act)
 
 
-class DecoderRounding:
-    """A CoupledGPT in exact arithmetic, with the rounding of its own precision.
-
-    In a precision that is not in `PROVED`, the bound is that of float32 times the quotient of their units: an estimate to
-    first order, which proves nothing.
+class DecoderRounding(NetworkRounding):
+    """A CoupledGPT in exact arithmetic, see `NetworkRounding`.
 
     Raises:
         ValueError: as `check_bounded`.
@@ -49,15 +31,16 @@ class DecoderRounding:
 
     def __init__(self, model: CoupledGPTForCausalLM):
         check_bounded(model)
+        super().__init__(model)
         self.config = model.config
-        self.unit = UNIT[model.dtype if model.dtype in PROVED else torch.float32]
-        self.coarser = UNIT[model.dtype] / self.unit
-        self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-        ends, units = max(model.config.hidden_size, model.config.vocab_size), model.config.intermediate_size
-        if model.config.num_hidden_layers > 1:
-            units = max(units, 16 * model.config.hidden_size)
-        self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
-        self.chunk = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // (ends * units))
+        self.mlps = [self._mlp(layer) for layer in range(model.config.num_hidden_layers)]
+
+    def _mlp(self, layer: int) -> Mlp:
+        name = f"model.layers.{layer}.mlp."
+        up, down = (self.weights[f"{name}{part}_proj.weight"] for part in ("up", "down"))
+        gate = self.weights.get(f"{name}gate_proj.weight")
+        inner = up if gate is None else torch.cat([up, gate])
+        return Mlp(self.config.hidden_act, len(up), Weight(inner), Weight(down))
 
     def lead_and_bound(self, tokens: Tensor, layers: Sequence[Neighbourhoods], right: Tensor) -> tuple[Tensor, Tensor]:
         """Leads of the right token over every token, and bounds of what rounding does to them; see `Arithmetic`.
@@ -70,66 +53,72 @@ class DecoderRounding:
         Returns:
             Both (neighbourhoods of the last layer, vocabulary).
         """
-        states = self.weights["model.embed_tokens.weight"][tokens]
-        rows: Pair = (states, torch.zeros_like(states))
-        for layer, neighbourhoods in enumerate(layers[:-1]):
-            found = []
-            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods):
-                # Where a condition of a lemma does not hold, the error may be anything.
-                radius = arithmetic.tighten(state).radius.where(arithmetic.proved.unsqueeze(1), torch.inf)
-                found.append((state.exact, radius))
-            states, radii = map(torch.cat, zip(*found, strict=True))
-            rows = states, radii
         tied = self.config.tie_word_embeddings
-        head = self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0)
-        leads = []
-        for chunk, arithmetic, state in self._run_layer(len(layers) - 1, rows, layers[-1]):
-            # This takes as long as all else, so it is done where the last norm needs it.
-            if (state.radius.norm(dim=1) > SMALL / 4 * state.exact.norm(dim=1)).any():
-                arithmetic.tighten(state)
-            logits = arithmetic.product(self._norm(arithmetic, state, "model.norm"), head)
-            leads.append(arithmetic.lead_and_bound(logits, right[chunk]))
-        lead, bound = map(torch.cat, zip(*leads, strict=True))
-        return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
+        head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
+
+        def leads(places: Tensor, effort: int) -> Iterator[Pair]:
+            rows, last = self._states(tokens, layers[:-1], effort), len(layers) - 1
+            for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places, effort):
+                yield arithmetic.lead_and_bound(self._norm(arithmetic, state, "model.norm"), head, right[chunk])
+
+        return self.bound_leads(leads, len(right))
+
+    def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> Bounded:
+        """What the last layer reads: states (rows, width), radii and lengths of their errors."""
+        states = self.weights["model.embed_tokens.weight"][tokens]
+        rows = states, torch.zeros_like(states), torch.zeros_like(states[:, 0])
+        for layer, neighbourhoods in enumerate(layers):
+            found = []
+            every = torch.arange(len(neighbourhoods.queries), device=tokens.device)
+            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods, every, effort):
+                if effort == 2:
+                    arithmetic.tighten(state)
+                # Where a condition of a lemma does not hold, the error may be anything.
+                holds = arithmetic.proved.expand(len(state.exact))
+                radius = state.radius.where(holds.unsqueeze(1), torch.inf)
+                found.append((state.exact, radius, state.length.where(holds, torch.inf)))
+            states, radii, lengths = map(torch.cat, zip(*found, strict=True))
+            rows = states, radii, lengths
+        return rows
 
     def _run_layer(
-        self, layer: int, rows: Pair, neighbourhoods: Neighbourhoods
-    ) -> Iterator[tuple[slice, Arithmetic, Value]]:
-        """Apply a layer to a part of the neighbourhoods at a time, and yield which, the operations and the states."""
+        self, layer: int, rows: Bounded, neighbourhoods: Neighbourhoods, places: Tensor, effort: int
+    ) -> Iterator[tuple[Tensor, Arithmetic, Value]]:
+        """Apply a layer to some of the neighbourhoods at a time, and yield which, the operations and the states."""
         table = None
         if layer == 0:
             # There are few tokens, and the errors of what is projected are small: each is projected once.
             arithmetic = Arithmetic(self.unit)
             table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
             for value in table:
+                arithmetic.tighten(value)
                 value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
-        for begin in range(0, len(neighbourhoods.queries), self.chunk):
-            chunk = slice(begin, begin + self.chunk)
-            arithmetic = Arithmetic(self.unit)
+        ends, units = self.config.vocab_size, self.config.intermediate_size
+        if effort == 2:
+            ends, units = max(ends, self.config.hidden_size), max(units, 0 if table else 16 * self.config.hidden_size)
+        for chunk in self.split(places, ends, units):
+            arithmetic = Arithmetic(self.unit, effort)
             queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
-            own = arithmetic.leaf(rows[0][queries], rows[1][queries])
+            own = arithmetic.leaf(*(part[queries] for part in rows))
             if table:
-                places = zip(table, (queries, keys, keys), strict=True)
-                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in places]
+                taken = zip(table, (queries, keys, keys), strict=True)
+                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in taken]
             else:
-                seen = arithmetic.leaf(rows[0][keys], rows[1][keys])
+                seen = arithmetic.leaf(*(part[keys] for part in rows))
                 projected = [
                     self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
                 ]
             read = self._attend(arithmetic, layer, projected, relations)
-            state = arithmetic.tighten(self._add(arithmetic, f"{layer}.attention_norms", own, read))
+            state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
             inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-            mlp = f"model.layers.{layer}.mlp."
-            gate = self.weights.get(f"{mlp}gate_proj.weight")
-            hidden = arithmetic.hidden(inner, self.weights[f"{mlp}up_proj.weight"], gate, self.config.hidden_act)
-            output = arithmetic.product(hidden, self.weights[f"{mlp}down_proj.weight"])
-            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, arithmetic.tighten(output))
+            output = arithmetic.finish_sublayer(arithmetic.mlp(inner, self.mlps[layer]))
+            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
         """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
         config, weights = self.config, self.weights
         normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
-        value = arithmetic.product(normed, weights[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+        value = arithmetic.product(normed, self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
         value = arithmetic.split(value, config.num_attention_heads)
         if not config.qk_norm or name == "v":
             return value
@@ -148,8 +137,8 @@ class DecoderRounding:
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
         query, key, value = projected
         read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
-        output = arithmetic.product(read, self.weights[f"model.layers.{layer}.self_attn.o_proj.weight"])
-        return arithmetic.tighten(output)
+        output = arithmetic.product(read, self.matrices[f"model.layers.{layer}.self_attn.o_proj.weight"])
+        return arithmetic.finish_sublayer(output)
 
     @property
     def _scaling(self) -> float:

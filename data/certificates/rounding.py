@@ -10,6 +10,7 @@ a lemma of its name, and says what is assumed of the processor.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -30,6 +31,9 @@ LARGEST = 2.0**40
 MOST_TERMS = 2**13
 """No sum has more terms."""
 
+CLEAR = (50, 20)
+"""How many times a lead must exceed its bound, so that no effort of 1 is made for it, and none of 2."""
+
 TINY = 2.0**-60
 """More than underflow adds in one operation of float32, whether small numbers are kept or flushed to zero."""
 
@@ -44,6 +48,61 @@ Pair = tuple[Tensor, Tensor]
 
 Pull = Callable[[Tensor], Tensor]
 """From the derivatives of some ends by a value, (inputs, ends, width), to their derivatives by one of its sources."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix (outputs, width), and what bounds ask of it."""
+
+    exact: Tensor
+
+    @cached_property
+    def absolute(self) -> Tensor:
+        return self.exact.abs()
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(outputs,) Euclidean norms of the rows."""
+        return self.exact.norm(dim=1)
+
+    @cached_property
+    def apart(self) -> Tensor:
+        """(outputs, outputs) Euclidean norms of the differences of its rows."""
+        return (self.exact.unsqueeze(1) - self.exact).norm(dim=-1)
+
+    @cached_property
+    def norm(self) -> float:
+        """The largest factor by which it makes a vector longer."""
+        return float(torch.linalg.matrix_norm(self.exact, 2)) if self.exact.isfinite().all() else math.inf
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """An MLP.
+
+    Attributes:
+        activation: see `ACTIVATIONS`.
+        units: number of hidden units.
+        inner: the rows of `up`, then those of `gate` if there is one, (1 or 2 times units, width).
+        down: (width, units).
+        inner_bias, bias: what is added to the products with both.
+    """
+
+    activation: str
+    units: int
+    inner: Weight
+    down: Weight
+    inner_bias: Tensor | float = 0.0
+    bias: Tensor | float = 0.0
+
+    @cached_property
+    def products(self) -> Tensor:
+        """Products of rows of `inner` times those of the columns of `down` behind them.
+
+        With hidden units' derivatives s, s . products s is the sum of the squared derivatives of the output by the input.
+        """
+        behind = self.down.exact.repeat(1, len(self.inner.exact) // self.units)
+        return (self.inner.exact @ self.inner.exact.T) * (behind.T @ behind)
 
 
 class Activation(NamedTuple):
@@ -82,13 +141,30 @@ ACTIVATIONS = {
 """The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
 
 
+def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor) -> Pair:
+    """Leads and bounds, with more effort for those inputs whose leads are not `CLEAR`.
+
+    Args:
+        leads: gives leads and bounds, (inputs, vocabulary) each, of some of the inputs, by an effort of 0, 1 or 2: the bound
+            follows the length of the error; every derivative of a lead; and those of every sublayer's output.
+        inputs: (inputs,) numbers of all inputs.
+    """
+    lead, bound = leads(inputs, 0)
+    for effort, clear in enumerate(CLEAR, 1):
+        unclear = (~(lead >= clear * bound)).any(1).nonzero().squeeze(1)
+        if len(unclear):
+            bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], effort)[1])
+    return lead, bound
+
+
 @dataclass(eq=False)
 class Value:
     """An intermediate value of many inputs.
 
     Attributes:
         exact: (inputs, width) float64.
-        radius: (inputs, width), bound of the absolute error.
+        radius: (inputs, width), bound of the absolute error of each component.
+        length: (inputs,), bound of the Euclidean norm of the error.
         cost: from the derivatives of some ends by this value, (inputs, ends, width), to a bound of what the value's own
             defects add to the errors of the ends, (inputs, ends).
         sources: the values that it was made of.
@@ -96,6 +172,7 @@ class Value:
 
     exact: Tensor
     radius: Tensor
+    length: Tensor
     cost: Callable[[Tensor], Tensor]
     sources: tuple[tuple["Value", Pull], ...]
 
@@ -105,13 +182,14 @@ class Arithmetic:
 
     Args:
         unit: see `UNIT`.
+        effort: see `bound_leads`.
 
     Attributes:
         proved: (inputs,) whether all conditions of the lemmas hold.
     """
 
-    def __init__(self, unit: float):
-        self.unit = unit
+    def __init__(self, unit: float, effort: int = 0):
+        self.unit, self.effort = unit, effort
         self.made: list[Value] = []
         self.proved = torch.tensor(True)
 
@@ -119,19 +197,27 @@ class Arithmetic:
         """Largest relative error of a number after so many roundings."""
         return roundings * self.unit / (1 - roundings * self.unit)
 
-    def leaf(self, exact: Tensor, radius: Tensor) -> Value:
-        """A value (inputs, width) that is given with its error."""
-        return self._make(exact, torch.zeros_like(radius), radius)
+    def leaf(self, exact: Tensor, radius: Tensor, length: Tensor | None = None) -> Value:
+        """A value (inputs, width) that is given with bounds of its error."""
+        value = self._make(exact, torch.zeros_like(radius), radius)
+        if length is not None:
+            value.length = torch.minimum(value.length, length)
+        return value
 
-    def product(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> Value:
+    def product(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> Value:
         """Products with a weight (outputs, width), each a sum of terms in any order, plus a bias (outputs,)."""
+        return self._product(x, weight, bias)[0]
+
+    def _product(self, x: Value, weight: Weight, bias: Tensor | float) -> tuple[Value, Tensor]:
         exact, spread, defect = self._sums(x, weight, bias)
-        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight))
+        length = weight.norm * x.length
+        return self._make(exact, spread, defect, (x, lambda slopes: slopes @ weight.exact), length=length), defect
 
     def add(self, x: Value, y: Value) -> Value:
         """The sum of two values."""
         exact, spread = x.exact + y.exact, x.radius + y.radius
-        return self._make(exact, spread, self.unit * (exact.abs() + spread), (x, _same), (y, _same))
+        defect = self.unit * (exact.abs() + spread)
+        return self._make(exact, spread, defect, (x, _same), (y, _same), length=x.length + y.length)
 
     def norm(self, x: Value, weight: Tensor | float, eps: float) -> Value:
         """Quotient by the root of the mean square, then product with a weight."""
@@ -141,9 +227,9 @@ class Arithmetic:
         """Difference from the mean, norm, and sum with a bias."""
         width, size = x.exact.shape[-1], x.exact.abs() + x.radius
         mean = size.mean(-1, keepdim=True)
-        centered, spread = x.exact - x.exact.mean(-1, keepdim=True), x.radius + x.radius.mean(-1, keepdim=True)
+        centered, spread = _center(x.exact), x.radius + x.radius.mean(-1, keepdim=True)
         defect = self.unit * (size + mean) + self.gamma(width + 3) * mean
-        x = self._make(centered, spread, defect, (x, lambda slopes: slopes - slopes.mean(-1, keepdim=True)))
+        x = self._make(centered, spread, defect, (x, _center), length=x.length)
         # The variance may be found in one pass, as the mean square less the square of the mean.
         square = self.gamma(6 * width + 24) * size.square().mean(-1, keepdim=True)
         return self._norm(x, weight, eps, square, 4 * (size + mean), bias)
@@ -152,45 +238,59 @@ class Arithmetic:
         """A norm whose mean square has a further error `square`, and whose last steps round numbers of size `shifted`."""
         scale = (x.exact.square().mean(-1, keepdim=True) + eps).rsqrt()
         direction, factor, size = x.exact * scale, scale * weight, x.exact.abs()
-        relative = x.radius.square().mean(-1, keepdim=True).sqrt() * scale
+        relative = x.length.unsqueeze(-1) * x.exact.shape[-1] ** -0.5 * scale
         # torch's normalize divides by no less than 1e-12, and smaller squares may underflow.
         self._require((relative <= SMALL) & (square * scale**2 <= SMALL) & (scale <= 1e11))
         spread = factor.abs() * (x.radius + relative * size)
         bent = factor.abs() * relative * (3 * relative * size + 1.5 * x.radius)
-        far = (direction * weight).abs() + spread + bent
-        rounding = (self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 10) + square * scale**2) * far
+        normed, moved = direction * weight, spread + bent
+        # The root of the mean square is off by one factor for all components.
+        common = self.gamma(x.exact.shape[-1] / 2 + 2 * FUNCTION + 8) + square * scale**2
+        rounding = self.gamma(FUNCTION + 3) * (normed.abs() + moved) + common * moved
         rounding = rounding + self.unit * (factor.abs() * shifted + 2 * _size(bias))
 
         def pull(slopes: Tensor) -> Tensor:
             slopes, along = slopes * factor.unsqueeze(1), direction.unsqueeze(1)
             return slopes - (slopes * along).mean(-1, keepdim=True) * along
 
-        return self._make(direction * weight + bias, spread, bent + rounding, (x, pull))
+        length = factor.abs().amax(-1) * x.length
+        return self._make(normed + bias, spread, bent + rounding, (x, pull), length=length, common=normed * common)
 
-    def hidden(self, x: Value, up: Tensor, gate: Tensor | None, activation: str, bias: Tensor | float = 0.0) -> Value:
-        """Hidden units activation(up x + bias) * (gate x), or without the last factor; weights are (units, width)."""
-        function, steepest = ACTIVATIONS[activation]
-        u, u_spread, u_defect = self._sums(x, up, bias)
-        (active, slope), u_radius = function(u), u_spread + u_defect
-        bent = (u_radius - u.abs()).clamp(min=0) if activation == "relu" else BENT * u_radius**2
+    def mlp(self, x: Value, mlp: Mlp) -> Value:
+        """Products of `down` with the hidden units activation(up x) * (gate x), or without the last factor; with biases."""
+        hidden, slopes, own = self._hidden(x, mlp)
+        exact, spread, defect = self._sums(hidden, mlp.down, mlp.bias)
+        steepness = ((slopes @ mlp.products) * slopes).sum(-1).clamp(min=0).sqrt()
+        length = torch.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * own)
+        return self._make(exact, spread, defect, (hidden, lambda slopes: slopes @ mlp.down.exact), length=length)
+
+    def _hidden(self, x: Value, mlp: Mlp) -> tuple[Value, Tensor, Tensor]:
+        """Hidden units, their derivatives by up x and gate x, (inputs, 1 or 2 times units), and their defects' length."""
+        function, steepest = ACTIVATIONS[mlp.activation]
+        sums, spreads, defects = (part.split(mlp.units, -1) for part in self._sums(x, mlp.inner, mlp.inner_bias))
+        u, u_spread, u_defect = sums[0], spreads[0], defects[0]
+        (exact, slopes), u_radius = function(u), u_spread + u_defect
+        bent = (u_radius - u.abs()).clamp(min=0) if mlp.activation == "relu" else BENT * u_radius**2
         rounding = 3 * FUNCTION * self.unit * (u.abs() + u_radius)
-        defect = slope.abs() * u_defect + bent + rounding
-        if gate is None:
-            return self._make(active, slope.abs() * u_spread, defect, (x, lambda slopes: slopes * slope.unsqueeze(1) @ up))
-        g, g_spread, g_defect = self._sums(x, gate)
-        g_radius, radius, slope = g_spread + g_defect, steepest * u_radius + rounding, slope * g
-        defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
-        defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
+        spread, defect = slopes.abs() * u_spread, slopes.abs() * u_defect + bent + rounding
+        if len(sums) == 2:
+            g, g_spread, g_defect, active = sums[1], spreads[1], defects[1], exact
+            g_radius, radius = g_spread + g_defect, steepest * u_radius + rounding
+            exact, slopes = active * g, torch.cat([slopes * g, active], -1)
+            spread = g.abs() * spread + active.abs() * g_spread
+            defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
+            defect = defect + self.unit * (active.abs() + radius) * (g.abs() + g_radius)
 
-        def pull(slopes: Tensor) -> Tensor:
-            return (slopes * slope.unsqueeze(1)) @ up + (slopes * active.unsqueeze(1)) @ gate
+        def pull(ends: Tensor) -> Tensor:
+            return (ends.repeat(1, 1, len(sums)) * slopes.unsqueeze(1)) @ mlp.inner.exact
 
-        return self._make(active * g, slope.abs() * u_spread + active.abs() * g_spread, defect, (x, pull))
+        return self._make(exact, spread, defect, (x, pull)), slopes, (defect + TINY).norm(dim=-1)
 
     def split(self, x: Value, heads: int) -> Value:
         """The same numbers as (inputs, ..., heads, width of a head)."""
         exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
-        value = Value(exact, radius, lambda slopes: slopes.new_zeros(()), ((x, lambda slopes: slopes.flatten(-2)),))
+        sources = ((x, lambda slopes: slopes.flatten(-2)),)
+        value = Value(exact, radius, radius.norm(dim=-1), lambda slopes: slopes.new_zeros(()), sources)
         self.made.append(value)
         return value
 
@@ -217,12 +317,17 @@ class Arithmetic:
         below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
         roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
         self._require((far <= SMALL) & (roundings <= SMALL))
-        share_defect = (3 * far**2 + 1.3 * roundings) * share + TINY
-        share_radius = share * (radius + (share * radius).sum(1, keepdim=True)) + share_defect
+        moved = share * radius
+        # How far a score's error differs from the mean error at most.
+        shift = radius * (1 - share) + moved.sum(1, keepdim=True) - moved
+        square = 0.57 * (share * shift**2).sum(1, keepdim=True)
+        share_defect = (square + 0.57 * (shift + square) ** 2 + 1.3 * roundings) * share + TINY
 
         exact, size, passed = (_mean(share, part) for part in (v, v.abs(), value.radius))
-        spread, bent = (_mean(share_radius, part) for part in (v.abs(), value.radius))
-        defect = bent + self.gamma(2 * slots + 4) * (size + spread + passed + bent)
+        apart = v - exact.unflatten(-1, v.shape[2:]).unsqueeze(1)
+        spread = _mean(moved, apart.abs()) + _mean(share_defect, v.abs())
+        length = ((moved * apart.norm(dim=-1)).sum(1) + (share_defect * v.norm(dim=-1)).sum(1)).norm(dim=-1)
+        defect = _mean(share * shift + share_defect, value.radius) + 1.25 * self.gamma(2 * slots + 4) * (size + passed)
         by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
         moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
 
@@ -245,7 +350,9 @@ class Arithmetic:
             (key, lambda slopes: scaled(slopes) * query.exact[:, None, None]),
             (value, lambda slopes: slopes.unflatten(-1, v.shape[2:]).unsqueeze(2) * share[:, None, ..., None]),
         )  # fmt: skip
-        read = self._make(exact, spread + (0 if leaves else passed), defect + (passed if leaves else 0), *pulls)
+        if not leaves:
+            spread, length = spread + passed, length + passed.norm(dim=-1)
+        read = self._make(exact, spread, defect + (passed if leaves else 0), *pulls, length=length)
         of_value, read.cost = read.cost, cost
         return read
 
@@ -278,42 +385,82 @@ class Arithmetic:
 
     def tighten(self, value: Value) -> Value:
         """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
-        every = torch.eye(value.exact.shape[-1], dtype=value.exact.dtype, device=value.exact.device)
-        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)))
+        shape = value.exact.shape[1:]
+        every = torch.eye(shape.numel(), dtype=value.exact.dtype, device=value.exact.device).unflatten(-1, shape)
+        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)).unflatten(-1, shape))
+        value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
-    def lead_and_bound(self, logits: Value, right: Tensor) -> tuple[Tensor, Tensor]:
+    def finish_sublayer(self, output: Value) -> Value:
+        """The value itself, tightened if the effort is largest."""
+        return self.tighten(output) if self.effort == 2 else output
+
+    def lead_and_bound(self, x: Value, head: Weight, right: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
         """Leads of the right logit over every logit, and bounds of their errors, (inputs, vocabulary) each.
 
         Args:
+            head, bias: make logits of x.
             right: (inputs,), the place of the right logit, over which its own lead is infinite.
 
         Returns:
             Leads and bounds. A bound is infinite where a condition of a lemma does not hold.
         """
-        every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
+        logits, defect = self._product(x, head, bias)
         own = right.unsqueeze(1)
         lead = (logits.exact.gather(1, own) - logits.exact).scatter(1, own, torch.inf)
-        bound = self.error(logits, every[right].unsqueeze(1) - every).where(self.proved.unsqueeze(1), torch.inf)
-        return lead, bound.scatter(1, own, 0.0)
+        if self.effort:
+            every = torch.eye(logits.exact.shape[1], dtype=logits.exact.dtype, device=logits.exact.device)
+            bound = self.error(logits, every[right].unsqueeze(1) - every)
+        else:
+            bound = head.apart[right] * x.length.unsqueeze(1) + defect + defect.gather(1, own)
+        return lead, bound.where(self.proved.unsqueeze(1), torch.inf).scatter(1, own, 0.0)
 
-    def _sums(self, x: Value, weight: Tensor, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    def _sums(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of products, what the errors of x make of them, and their defects."""
-        weights = weight.abs().T
-        spread = x.radius @ weights
-        size = x.exact.abs() @ weights + spread + _size(bias)
+        exact = x.exact @ weight.exact.T + bias
+        spread = x.length.unsqueeze(-1) * weight.rows
+        size = (x.exact.abs() + x.radius) @ weight.absolute.T + _size(bias)
         self._require(size <= LARGEST)
-        return x.exact @ weight.T + bias, spread, self.gamma(weight.shape[1] + 3) * size + TINY
+        return exact, spread, self.gamma(weight.exact.shape[1] + 6) * (size + exact.abs() + spread) / 2 + TINY
 
     def _require(self, condition: Tensor) -> None:
         """Note where a condition of a lemma, (inputs, ...), does not hold; it does not hold for nan."""
         holds = condition.flatten(1).all(1)
         self.proved = self.proved & holds
 
-    def _make(self, exact: Tensor, spread: Tensor, defect: Tensor, *sources: tuple[Value, Pull]) -> Value:
-        """Keep a value, of which the errors of its sources move at most `spread` to first order."""
+    def _make(
+        self,
+        exact: Tensor,
+        spread: Tensor,
+        defect: Tensor,
+        *sources: tuple[Value, Pull],
+        length: Tensor | None = None,
+        common: Tensor | None = None,
+    ) -> Value:
+        """Keep a value.
+
+        Args:
+            spread: how far the errors of its sources move each component at most, to first order.
+            length: how far they move the whole at most, if that is known.
+            common: a further defect, which is this vector times an unknown number between -1 and 1.
+        """
         defect = defect + TINY
-        value = Value(exact, spread + defect, lambda slopes: _sum(slopes, defect), sources)
+        every = defect if common is None else defect + common.abs()
+        radius = spread + every
+        total = radius.norm(dim=-1)
+        if length is not None:
+            total = torch.minimum(total, length + every.norm(dim=-1))
+            radius = torch.minimum(radius, total.unsqueeze(-1))
+
+        def cost(slopes: Tensor) -> Tensor:
+            own = _sum(slopes, defect)
+            return (
+                own
+                if common is None
+                else own + (slopes * common.unsqueeze(1)).sum(-1, keepdim=True).abs().flatten(2).sum(-1)
+            )
+
+        value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)
         self.made.append(value)
         return value
@@ -327,6 +474,10 @@ def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
 def _mean(share: Tensor, values: Tensor) -> Tensor:
     """Sum of values (inputs, slots, heads, width) with weights (inputs, slots, heads), as (inputs, heads times width)."""
     return (share.unsqueeze(-1) * values).sum(1).flatten(1)
+
+
+def _center(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)
 
 
 def _size(x: Tensor | float) -> Tensor:

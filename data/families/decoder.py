@@ -132,6 +132,9 @@ class Decoder(Family):
             raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
         self.check_greedy(task, model)
 
+    def window(self, model):
+        return model.model.position_encoding.window
+
     def check_greedy(self, task, model):
         """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
         ends = model.config.eos_token_id, model.generation_config.eos_token_id

@@ -13,7 +13,8 @@ from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import virtual_indices
-from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
+from longhand.modeling.modeling_pairwise_bert import CASES
+from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, NOT_KNOWN, PAD, STATES
 
 _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_table(LABELS)
 
@@ -45,25 +46,42 @@ class Encoder(Family):
         return {**self.format_options(task), "vocab_size": len(ENCODER_TOKENS)}
 
     def check_config(self, task, config):
-        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), len(LABELS)):
+        settles = getattr(config, "label_states", False)
+        labels = len(STATES if settles else LABELS)
+        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), labels):
             raise ValueError(
                 f"has {config.vocab_size} tokens and {config.num_labels} classes, "
-                f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {len(LABELS)}"
+                f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {labels}"
             )
+        if settles:
+            task.check_settling()
 
     def check_inputs(self, task, model, batch):
         model.model.check_inputs(batch["input_ids"])
         # Other examples may have more text than this batch.
         model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + task.most_text)
 
+    def _numbers(self, config, rows, tokens, kept, training):
+        if not getattr(config, "label_states", False) or training:
+            return super()._numbers(config, rows, tokens, kept, training)
+        # Cases are computed some at a time, each with few keys.
+        cases = min(rows * tokens, CASES)
+        return 120 * rows * tokens + cases * (20 * config.hidden_size + 3 * config.intermediate_size)
+
     def check_generation(self, task):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
 
     def check_certifiable(self, task, model):
-        raise ValueError(
-            "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits the "
-            "cascades of carries"
-        )
+        if not getattr(model.config, "label_states", False):
+            raise ValueError(
+                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
+                "the cascades of carries; one with label_states has an induction over passes"
+            )
+        if (rule := model.config.head_maps[0]) != task.settling_map:
+            raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
+
+    def window(self, model):
+        return model.config.relation_range
 
     def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
         """Labels are the class of each token; the completion is their text."""
@@ -92,7 +110,10 @@ class Encoder(Family):
             predicted = model(**inputs).logits[0].argmax(-1).tolist()
         operator = inputs["input_ids"][0].tolist().index(task.operator)
         width = task.answer_width(len(predicted) - operator - 1)
-        return task.reader.read("".join(LABELS[label] for label in predicted[len(predicted) - width :]))
+        answer = predicted[len(predicted) - width :]
+        if NOT_KNOWN in answer:
+            raise ValueError("the model has no answer: its labels had not settled after one pass more than there are labels")
+        return task.reader.read("".join(LABELS[label] for label in answer))
 
 
 ENCODER = register_family(Encoder())

@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from longhand.modeling.pair_maps import Window
 from longhand.modeling.registry import check_free
 
 
@@ -71,6 +72,10 @@ class Family(ABC):
     @abstractmethod
     def check_certifiable(self, task, model: PreTrainedModel) -> None:
         """Raise ValueError if no certificate is possible for the model, whatever its weights."""
+
+    @abstractmethod
+    def window(self, model: Any) -> Window:
+        """The window of a model that `check_certifiable` accepts, see `modeling/pair_maps.py`."""
 
     @abstractmethod
     def columns(

@@ -98,6 +98,9 @@ class CompositeTask(Task):
     def examples(self, generator, lengths, split):
         return self._by_part("draws no problems of its own")
 
+    def rewrite(self, generator, digits, lengths):
+        return self._by_part("writes no problems of its own")
+
     def operand_lengths(self, length, other=None):
         return self._by_part("has no sizes of its own")
 

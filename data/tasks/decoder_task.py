@@ -68,9 +68,8 @@ class DecoderTask(Task):
     def examples(self, generator, lengths, split):
         return self.format(self.draw(generator, lengths, split), lengths)
 
-    def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
-        return lengths
+    def rewrite(self, generator, digits, lengths):
+        return self.format(digits, lengths)
 
     def check_window(self, window: Window, layers: int) -> None:
         """Raise ValueError unless there is one layer with the window of the coupling rule."""
@@ -80,15 +79,3 @@ class DecoderTask(Task):
                 f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
                 f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
             )
-
-    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
-        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
-
-        Args:
-            digits: (count, operands, width), one group.
-            max_length: longest operand of the variations.
-
-        Returns:
-            Digits (count, operands, width) of operands that are all as long as the digits are wide.
-        """
-        return digits

@@ -16,6 +16,7 @@ from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
+from longhand.modeling.pair_maps import Window
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
 
 _MOST_TOKENS = 1_000_000
@@ -31,11 +32,13 @@ class EncoderTask(Task):
 
     Attributes:
         operator: token between the numbers.
+        settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
         in_field: the numbers, of the two, that are padded to a field.
     """
 
     family = ENCODER
     operator: ClassVar[int]
+    settling_map: ClassVar[str | None] = None
     in_field: ClassVar[slice] = slice(None)
     reader = AnswerReader(padding="_")
 
@@ -188,6 +191,39 @@ class EncoderTask(Task):
         text = generator.integers(FIRST_TEXT, len(ENCODER_TOKENS), size=(count, self.text_tokens), dtype=np.uint8)
         lengths = generator.integers(0, self.text_tokens + 1, size=(count, 1))
         return np.where(np.arange(self.text_tokens) < lengths, text, np.uint8(PAD))
+
+    def check_settling(self) -> None:
+        """Raise ValueError unless an encoder with `label_states` can learn the task: its answer begins at the operator."""
+        if (labels := self.answer_width(1)) != 2:
+            raise ValueError(
+                "has label_states, for which the answer must be read at the operator and at the second number, but the task "
+                f"{self.name!r} so written has {labels} label(s) if the second number has one token"
+            )
+
+    def check_window(self, window: Window, needed: Window) -> None:
+        """Raise ValueError unless a window is the one whose cases have been worked out, for encoders with `label_states`."""
+        self.check_settling()
+        if list(window) != needed:
+            raise ValueError(f"the cases of the task {self.name!r} are those of relation_range {needed}, not {list(window)}")
+
+    def vary(self, generator, digits, max_length):
+        """Half of these problems, and as many drawn anew: after practice of few alone, others are wrong."""
+        drawn = self.draw_operands(generator, np.full((len(digits), 1), generator.integers(1, max_length + 1)))
+        width = max(drawn.shape[2], digits.shape[2])
+        kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
+        return np.where(generator.integers(2, size=(len(digits), 1, 1)) == 0, kept, drawn)
+
+    def drawn_lengths(self, digits, lengths):
+        return number_lengths(digits)
+
+    def rewrite(self, generator, digits, lengths):
+        """Problems that fit into one field, again and again; if fields vary, its width is random."""
+        # No other number begins with 0, so what stands above a top 0 occurs in problems with 0 alone, some of them held out.
+        digits[::16, 1] = 0
+        needed = self.needed_field(0) + number_lengths(digits[:, self.in_field]).max(axis=1)
+        widest = self._field(int(needed.max()))
+        width = int(generator.integers(generator.choice(needed), widest + 1)) if self.varied_field else widest
+        return self.write(np.resize(digits[needed <= width], digits.shape), width, generator)
 
     def _parse(self, question: str) -> np.ndarray:
         """Digits (1, 2, width) of a question's two numbers."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
+from longhand.data.certificates.settling import CoveringStates
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
@@ -171,17 +172,37 @@ class Task(Lengths, ABC):
         """Columns of a dataset that only this task has, from operands (count, operands, width)."""
         return {}
 
-    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods:
+    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods | CoveringStates:
         """All neighbourhoods, and with them every right next token, that the format allows; cheap, nothing is made yet.
 
         A neighbourhood is what a response token sees after a correct prefix: directly within the window (see `pair_maps`),
         and through every layer what the tokens in the window see. A task gives the neighbourhoods themselves, or problems
-        that hold them.
+        that hold them; for an encoder, problems with states of their labels.
 
         Raises:
             ValueError: the neighbourhoods are not known, or no model with this window can be right.
         """
         raise ValueError(f"the neighbourhoods of the task {self.name!r} have not been worked out")
+
+    def drawn_lengths(self, digits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Lengths (count, operands) with which `draw` would draw these operands; they differ if a format pads."""
+        return lengths
+
+    def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
+        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
+
+        Args:
+            digits: (count, operands, width), one group.
+            max_length: longest operand of the variations.
+
+        Returns:
+            Digits (count, operands, width) of operands that are all as long as the digits are wide.
+        """
+        return digits
+
+    @abstractmethod
+    def rewrite(self, generator: np.random.Generator, digits: np.ndarray, lengths: np.ndarray) -> Examples | LabelledTokens:
+        """Solve and write problems of `vary`, for practice."""
 
     @abstractmethod
     def prompt(self, question: str) -> str:

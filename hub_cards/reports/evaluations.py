@@ -37,4 +37,6 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     names = checkpoint.task.family.tokens
     kinds = [names[int(token)] if fixed else "#" for token, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
+    # Of an encoder, keys may be more than tokens.
+    kinds += ["sink"] * (maps[0].shape[-1] - len(kinds))
     plot_attention([weights.mean(0) for weights in maps], kinds, first_query, file)

@@ -161,8 +161,11 @@ def certificate_table(rows: list[Row]) -> str:
         }
         for row in rows
     ]
-    counts = sorted({(row["problems"], row["predictions"]) for row in rows})
-    checked = "; ".join(f"{predictions:,} predictions in {problems:,} problems" for problems, predictions in counts)
+    counts = sorted({(row["problems"] or 0, row["predictions"]) for row in rows})
+    checked = "; ".join(
+        f"{predictions:,} predictions" + (f" in {problems:,} problems" if problems else "")
+        for problems, predictions in counts
+    )
     return render_table(lines, f"Checked for each: {checked}. {rows[0]['hardware']}.")
 
 

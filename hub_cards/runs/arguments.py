@@ -17,7 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 from longhand.data import Task
-from longhand.data.certificates import ROUNDING_FACTOR
+from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.families import Family
 from longhand.data.plugins import Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
@@ -104,7 +104,10 @@ class RunArguments(TrainingArguments):
         False, "stop at the first validation at which the model is certified; practise what fails until then"
     )
     certified_ratio: float = argument(
-        float(ROUNDING_FACTOR), "lead over rounding bound at which until_certified stops", least=ROUNDING_FACTOR
+        float(ROUNDING_FACTOR),
+        "lead over rounding bound at which until_certified stops",
+        least=ROUNDING_FACTOR,
+        most=LARGEST_RATIO,
     )
     resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint")
     batch_size: int = argument(256, "examples of one optimizer step, over all processes and accumulated parts", least=1)

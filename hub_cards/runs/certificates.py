@@ -57,7 +57,7 @@ def read_certificate(folder: Path, model: PreTrainedModel, task: Task) -> dict[s
         return None
     certificate = read_fitting(file, model, task)
     try:
-        different = find_difference(certificate, model, task, progress=True)  # type: ignore[arg-type]
+        different = find_difference(certificate, model, task.for_evaluation, progress=True)  # type: ignore[arg-type]
     except CannotCertify as error:
         raise ValueError(f"{file} does not hold ({error}): remove it") from error
     if different is not None:
@@ -106,7 +106,7 @@ def read_fitting(file: Path, model: PreTrainedModel, task: Task) -> dict[str, An
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {_advice(file)}")
     if certificate["weights"] != hash_weights(model):
         raise ValueError(f"{file} is not of this model, its weights or configuration differ: {_advice(file)}")
-    stated, own = certificate["task"], task.describe()
+    stated, own = certificate["task"], task.for_evaluation.describe()
     if changed := [name for name in {**stated, **own} if stated.get(name) != own.get(name)]:
         listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {_advice(file)}")

@@ -41,13 +41,16 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     return folder
 
 
-def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True) -> Row:
+def certify_checkpoint(
+    checkpoint: Checkpoint, file: Path, folder: Path | None, show_proof: bool = True, anew: bool = True
+) -> Row:
     """Check all neighbourhoods, print what that proves or finds, and write the certificate.
 
     Args:
         file: where the certificate is written.
         folder: see `own_folder`; the certificate names its files.
         show_proof: whether the steps of the proof are printed too. They are always written.
+        anew: see `certify`.
 
     Returns:
         One row of certificates.jsonl.
@@ -57,7 +60,7 @@ def certify_checkpoint(checkpoint: Checkpoint, file: Path, folder: Path | None, 
     """
     began = time.perf_counter()
     model: Any = checkpoint.model
-    certificate = certify(model, checkpoint.task, progress=True)
+    certificate = certify(model, checkpoint.task, progress=True, anew=anew)
     if folder is not None:
         certificate = replace(certificate, files=hash_files(folder))
     seconds = round(time.perf_counter() - began, 1)

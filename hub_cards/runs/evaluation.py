@@ -287,7 +287,7 @@ def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_sam
 
     Returns:
         A row for each layer and head: the mean weight on tokens with the `same_id`, the `id_below`, the `id_above`, with
-        `no_id` (the beginning), and on all `others`.
+        `no_id` (the beginning), and on all `others`, a sink among them.
     """
     maps, batch = read_attention(checkpoint, operands, num_samples, seed)
     tokens = batch["input_ids"].shape[1]
@@ -298,7 +298,8 @@ def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_sam
         difference = ids - ids[end - weights.shape[2] : end, None]
         kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
         kinds["no_id"] = (ids == 0).expand_as(difference)
-        for head, own in enumerate(weights.mean(0), 1):
+        # A sink is a key behind the tokens.
+        for head, own in enumerate(weights.mean(0)[..., :tokens], 1):
             shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
             others = max(0.0, 1 - sum(shares.values()))
             described = describe(checkpoint.name, checkpoint.task, operands, num_samples, seed)
@@ -307,9 +308,16 @@ def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_sam
 
 
 def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
-    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row."""
+    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row.
+
+    The vectors of a sink are left out.
+    """
+    config: Any = model.config
     return [
-        {rule.name: rule.weight.detach().float().flatten(1).cpu().numpy() for rule in layer.self_attn.relations}
+        {
+            rule.name: rule.weight.detach()[: config.sink_relation(rule.name)].float().flatten(1).cpu().numpy()
+            for rule in layer.self_attn.relations
+        }
         for layer in model.model.layers
     ]
 

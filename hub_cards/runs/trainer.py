@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
-from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, coverings
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.console import one_line
@@ -148,7 +148,7 @@ class UntilCertified(TrainerCallback):
     """
 
     def __init__(self, run: Run, model: Any, batches: Any):
-        self.task, self.ratio, self.batches = run.task, run.training.certified_ratio, batches
+        self.task, self.ratio, self.batches = run.task.for_evaluation, run.training.certified_ratio, batches
         try:
             coverings(model, self.task)
         except CannotCertify as error:
@@ -166,7 +166,7 @@ class UntilCertified(TrainerCallback):
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step % args.eval_steps:
             return
-        check = check_neighbourhoods(model, self.task, thorough=True)
+        check = check_thoroughly(model, self.task)
         self.batches.practise(check.failing)
         if state.is_world_process_zero:
             ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or more"
@@ -291,7 +291,7 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
     model: Any = trainer.model
-    if not callbacks[0].reached(check_neighbourhoods(model, run.task, thorough=True)):
+    if not callbacks[0].reached(check_thoroughly(model, run.task.for_evaluation)):
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     return True

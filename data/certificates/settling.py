@@ -1,0 +1,237 @@
+"""Certificates of encoders that settle (`modeling/settling.py`): an induction over passes, not over tokens.
+
+A pass labels a token from what it sees, a case: the token and its state, the tokens of its column and of the column below,
+and the state of the column below. The exact target of a case is called ideal (`settling.pass_targets`). A model that gives
+the ideal label in every case that ideal passes meet makes ideal passes, and these end with the answer.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.neighbourhoods import Problems
+from longhand.data.collator import IGNORED
+from longhand.modeling import PairwiseBertForTokenClassification
+from longhand.modeling.settling import (
+    NO_STATE,
+    Cases,
+    cases_at,
+    find_answers,
+    number_cases,
+    pass_targets,
+)
+from longhand.modeling.vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES
+
+if TYPE_CHECKING:  # Tasks import this package.
+    from longhand.data.tasks.encoder_task import EncoderTask
+
+KNOWN = ((False, False), (True, True), (True, False), (False, True))
+"""Which labels of even and of odd columns are known, so that two neighbouring columns have all four kinds of states."""
+
+_CASES = 2**12
+"""Cases that are checked at a time."""
+
+STATEMENT = (
+    "For {problems}, up to {tokens:,} tokens, this model in {dtype} gives exactly the right label to every token at which "
+    "the answer is read, after n + 1 passes at most for n labels ({task}), in whatever order a processor adds, if it rounds "
+    "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
+)
+"""What is proved; `certificate.STATEMENT` says it of decoders."""
+
+PROOF = (
+    "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
+    "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. "
+    "Relations are differences of columns or places, so neither length nor start enters. Keys outside the window, and "
+    "text, are not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of "
+    "its case.",
+    "Ideal passes. In an ideal pass a label becomes the right one if the carry from the column below is decided, by the "
+    "digits there or because its label is known; else it is not known. A known label is right and stays, since the digits "
+    "or the label that decided it stay. The lowest label that is not known becomes known, since the label below is known "
+    "or there is none. So every pass changes something until all n labels are right, after n passes at most; then none "
+    "does.",
+    "Coverage. {coverage}",
+    "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. In each "
+    "case, every lead of the ideal label in exact arithmetic was compared with a bound of what rounding in {dtype} can do "
+    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its bound is "
+    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
+    "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
+    "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
+    "each other, and the code makes n + 1 passes over a row of n labels if it must.",
+    "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.",
+)
+"""The steps from the check to every length."""
+
+
+@dataclass(frozen=True)
+class CoveringStates:
+    """Short problems in which every case occurs that ideal passes can meet in a problem of any size.
+
+    Attributes:
+        count: number of problems, known before any is made, each with all of `KNOWN`.
+        batches: digits (count, 2, width), ones first, and a width of the fields in which to write them. They are made one by
+            one as they are taken, and can be taken once.
+        argument: why nothing else can occur, for the certificate.
+    """
+
+    count: int
+    batches: Iterable[tuple[np.ndarray, int]]
+    argument: str
+
+
+@dataclass(frozen=True, eq=False)
+class CoveredCases:
+    """The different cases of covering problems, and for each a problem in which it occurs.
+
+    Attributes:
+        cases: what is labelled.
+        targets: (cases,) the ideal label of each.
+        own: the slot, among the keys, of the token itself.
+        digits: (cases, 2, width) the problems, ones first.
+        fields: (cases,) the width of a problem's fields.
+        known: (cases, 2) which labels of its even and odd columns are known.
+        columns: (cases,) the case's own column, 1 for the ones.
+    """
+
+    cases: Cases
+    targets: torch.Tensor
+    own: int
+    digits: np.ndarray
+    fields: np.ndarray
+    known: np.ndarray
+    columns: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class CasePredictions:
+    """Some covered cases, to be checked. Properties without a docstring are those of `check.Predictions`."""
+
+    task: "EncoderTask"
+    covered: CoveredCases
+    rows: slice
+    device: torch.device
+    names = STATES
+
+    @property
+    def cases(self) -> Cases:
+        """The cases, on the model's device."""
+        return Cases(*(part[self.rows].to(self.device) for part in self.covered.cases))
+
+    @property
+    def right(self) -> torch.Tensor:
+        return self.covered.targets[self.rows].unsqueeze(1).to(self.device)
+
+    @property
+    def supervised(self) -> torch.Tensor:
+        return torch.ones_like(self.right, dtype=torch.bool)
+
+    @property
+    def problems(self) -> Problems:
+        digits = self.covered.digits[self.rows]
+        return Problems(self.task, digits, np.full(digits.shape[:2], digits.shape[2]))
+
+    def logits(self, model: PairwiseBertForTokenClassification) -> torch.Tensor:
+        """The logits (cases, 1, labels)."""
+        return model.label_cases(self.cases).unsqueeze(1)
+
+    def describe(self, row: int, place: int) -> tuple[str, str | None]:
+        index, covered = self.rows.start + row, self.covered
+        digits, known = covered.digits[index : index + 1], covered.known[index]
+        tokens, _, states = write_states(self.task, digits, int(covered.fields[index]), known)
+        right = "".join(STATES[state] for state in states[0].tolist() if state != NO_STATE)
+        text = "".join(ENCODER_TOKENS[token] for token in tokens[0].tolist())
+        return f"{text} with the labels {right}, column {covered.columns[index]},", None
+
+
+class CaseRounding:
+    """How far rounding can move the leads in the cases of a check."""
+
+    def __init__(self, model: PairwiseBertForTokenClassification):
+        self.network = EncoderRounding(model)
+        self.bound, self.ratio, self.count = 0.0, math.inf, 0
+
+    def add(self, batch: CasePredictions) -> None:
+        """Bound the rounding in a batch."""
+        lead, bound = self.network.lead_and_bound(batch.cases, batch.right.squeeze(1))
+        self.bound = max(self.bound, bound.max().item())
+        self.ratio = min(self.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
+        self.count += len(lead)
+
+    def finish(self) -> int:
+        """Return the number of cases."""
+        return self.count
+
+
+def case_predictions(model: PairwiseBertForTokenClassification, task: "EncoderTask") -> Iterator[CasePredictions]:
+    """The predictions in all cases that ideal passes of a task can meet."""
+    config: Any = model.config
+    covered = find_cases(task, config.head_maps[0], tuple(config.relation_range), config.max_multiplier_length)
+    for first in range(0, len(covered.targets), _CASES):
+        yield CasePredictions(task, covered, slice(first, first + _CASES), model.device)
+
+
+@lru_cache(maxsize=4)
+def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], max_multiplier_length: int) -> CoveredCases:
+    """Find the different cases of the covering problems of a task; they depend on no weights.
+
+    Args:
+        rule, relation_range, max_multiplier_length: of the model's configuration.
+    """
+    covering: Any = task.covering(relation_range, 1)
+    parts = [
+        _cases_of(task, digits, field_width, known, (rule, relation_range, max_multiplier_length))
+        for digits, field_width in covering.batches
+        for known in KNOWN
+    ]
+    numbers, own, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))
+    width = max(part.shape[2] for part in digits)
+    padded = [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in digits]
+    _, first = np.unique(np.concatenate(numbers), return_index=True)
+    return CoveredCases(
+        cases=Cases(*(torch.cat(part)[first] for part in zip(*cases, strict=True))),
+        targets=torch.cat(targets)[first],
+        own=own[0],
+        digits=np.concatenate(padded)[first],
+        fields=np.concatenate(fields)[first],
+        known=np.concatenate(known)[first],
+        columns=np.concatenate(columns)[first],
+    )
+
+
+def _cases_of(task, digits: np.ndarray, field_width: int, known: tuple[bool, bool], limits) -> tuple:
+    """The different cases of problems (count, 2, width): their numbers, then what `CoveredCases` holds."""
+    tokens, labels, states = write_states(task, digits, field_width, known)
+    places, rows, keys, relations = find_answers(limits[0], tokens, *limits[1:])
+    flat, targets = states.flatten(), pass_targets(tokens, states, labels).flatten()
+    # An ideal pass never takes a label back.
+    met = (flat[places] == NOT_KNOWN) | (targets[places] != NOT_KNOWN)
+    places, rows, keys = places[met], rows[met], keys[met]
+    every = number_cases(tokens.flatten(), flat, keys) * len(STATES) + targets[places]
+    numbers, first = np.unique(every.numpy(), return_index=True)
+    places, rows, keys = places[first], rows[first], keys[first]
+    own = int((keys[0] == places[0]).nonzero())
+    cases = cases_at(tokens.flatten(), flat, places, keys, relations)
+    columns = tokens.shape[1] - (places % tokens.shape[1]).numpy()
+    how = (np.full(len(first), field_width), np.tile(known, (len(first), 1)), columns)
+    return numbers, own, cases, targets[places], digits[rows.numpy()], *how
+
+
+def write_states(
+    task: "EncoderTask", digits: np.ndarray, field_width: int, known: tuple[bool, bool]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Write problems (count, 2, width) as tokens, right labels, and states; (count, tokens) each.
+
+    Args:
+        known: whether the labels of even and of odd columns are known.
+    """
+    examples = task.write(digits, field_width)
+    tokens, labels = torch.from_numpy(examples.tokens).long(), torch.from_numpy(examples.labels).long()
+    column = torch.arange(tokens.shape[1]).flip(0)
+    states = torch.where(torch.tensor(known)[column % 2], labels, NOT_KNOWN)
+    return tokens, labels, torch.where(labels == IGNORED, NO_STATE, states)

@@ -1,0 +1,237 @@
+"""Encoders that settle: from pass to pass a token keeps its predicted label alone, and the answer is what stays.
+
+The answer is read at the operator and at every token of the second number. Before the first pass their labels are not known
+yet (`?`). A pass gives a label to a token whose carry is decided by what it sees, its own column and the column below:
+
+    tokens    1 6 4 + 2 3 5
+    pass 1          _ ? ? 9      4 + 5 = 9 carries if a carry comes in; 6 + 3 = 9 too
+    pass 2          _ ? 9 9      no carry comes in
+    pass 3          _ 3 9 9
+
+So a pass has an exact target whatever is known before it, and no gradient need flow from pass to pass. The number of passes
+grows with the longest run of columns whose own digits do not decide their carries.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .encoder_maps import PAIR_MAP_RULES, multiplier_places, num_relations, operator_index, virtual_indices
+from .packing import pack
+from .pair_maps import NOT_RELATED
+from .vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES, TIMES
+
+MOST_TOKENS = 2**31 - 1
+"""Tokens of a batch, all rows together."""
+
+NO_STATE = -1
+"""State of a token at which no answer is read."""
+
+IGNORED = -100
+"""Label of a token that is not supervised."""
+
+
+class AnswerTokens(NamedTuple):
+    """The tokens at which answers are read, and what they see. Places are those in the flattened batch.
+
+    Attributes:
+        places: (answers,) the tokens, row by row.
+        rows: (answers,) the row of each.
+        keys: (answers, slots) places of what each token sees, itself included; -1 where there is nothing.
+        relations: (slots,) the relation of each slot.
+    """
+
+    places: Tensor
+    rows: Tensor
+    keys: Tensor
+    relations: Tensor
+
+
+class Cases(NamedTuple):
+    """Tokens, each with all that its next label depends on.
+
+    Attributes:
+        tokens: (cases,).
+        states: (cases,) labels of the pass before; `NOT_KNOWN` for none yet, `NO_STATE` where no answer is read.
+        keys: (cases, slots) the tokens that each one sees, itself included.
+        key_states: (cases, slots).
+        relations: (cases, slots), `NOT_RELATED` where there is no key.
+    """
+
+    tokens: Tensor
+    states: Tensor
+    keys: Tensor
+    key_states: Tensor
+    relations: Tensor
+
+
+def find_answers(
+    name: str, input_ids: Tensor, relation_range: Sequence[int], max_multiplier_length: int, hidden: Tensor | None = None
+) -> AnswerTokens:
+    """Find the tokens at which answers are read and what they see under a window, at a cost linear in the tokens.
+
+    Args:
+        name: the pair map's rule.
+        input_ids: (batch, tokens).
+        relation_range, max_multiplier_length: as for `encoder_maps.derive_pair_map`, whose related keys these are.
+        hidden: (batch, tokens), True for tokens that nobody sees.
+
+    Raises:
+        ValueError: a row is not two numbers with an operator between them, its multiplier is too long, or the batch has more
+            than `MOST_TOKENS` tokens.
+    """
+    if input_ids.numel() > MOST_TOKENS:
+        raise ValueError(f"a batch may have {MOST_TOKENS:,} tokens, got {input_ids.numel():,}")
+    indices, rule = virtual_indices(input_ids), PAIR_MAP_RULES[name]
+    is_answer = indices >= operator_index(input_ids, indices)
+    ids = rule.ids(input_ids, indices)
+    rows, columns = is_answer.nonzero(as_tuple=True)
+    slots, sides = [], [is_answer]
+    if rule.uniform:
+        find = _Finder(multiplier_places(input_ids, indices))
+        if (longest := find.largest) > max_multiplier_length:
+            raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")
+        first = num_relations(name, relation_range, 0)
+        for place in range(1, max_multiplier_length + 1):
+            slots.append((first + place - 1, find(rows, torch.full_like(rows, place))))
+    else:
+        sides.insert(0, (indices > 0) & ~is_answer)
+    low, high = relation_range
+    for side in sides:
+        find = _Finder(ids.masked_fill(~side, 0))
+        for difference in range(low, high + 1):
+            slots.append((difference - low, find(rows, ids[rows, columns] - difference)))
+    keys = torch.stack([found for _, found in slots], dim=1)
+    if hidden is not None:
+        keys = keys.masked_fill((keys >= 0) & hidden.flatten()[keys], -1)
+    relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
+    return AnswerTokens(rows * input_ids.shape[1] + columns, rows, keys, relations)
+
+
+class _Finder:
+    """Finds tokens by their ids (batch, tokens), of which a row has each once; 0 is no id."""
+
+    def __init__(self, ids: Tensor):
+        self.largest = int(ids.max())
+        self.table = ids.new_full((len(ids), self.largest + 2), -1)
+        places = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
+        self.table.scatter_(1, ids, places)
+        self.table[:, 0] = -1
+
+    def __call__(self, rows: Tensor, ids: Tensor) -> Tensor:
+        """Return the place of the token with each id in its row, -1 if no token has it."""
+        return self.table[rows, ids.clamp(0, self.largest + 1)]
+
+
+def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
+    """Draw states (batch, tokens) to train on: of every row, a random share of the right labels is known."""
+    known = torch.rand(labels.shape, device=labels.device) < torch.rand(len(labels), 1, device=labels.device)
+    states = torch.full_like(labels, NO_STATE).flatten()
+    drawn = torch.where(known & (labels != IGNORED), labels, NOT_KNOWN).flatten()
+    states[answers.places] = drawn[answers.places]
+    return states.view(labels.shape)
+
+
+def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
+    """Return what is right after one pass: the label where the carry from the column below is decided, else `NOT_KNOWN`.
+
+    It is decided if there is no column below, if the label there is known, or if the digits there carry the same whatever is
+    carried into them: at most 1 in a sum, and in a product with the digit m at most m - 1.
+
+    Args:
+        input_ids: (batch, tokens) of sums, or of products with a multiplier of one digit.
+        states: (batch, tokens), see `Cases`.
+        labels: (batch, tokens), the right labels, `IGNORED` where there is none.
+
+    Raises:
+        ValueError: a multiplier has several digits.
+    """
+    places, rows, keys, _ = find_answers("coupled", input_ids, (0, 1), 1)
+    _, first_below, _, below = keys.unbind(1)
+    digits = torch.where(input_ids < 10, input_ids, 0).flatten()
+    is_product = (input_ids == TIMES).any(1)
+    in_multiplier = multiplier_places(input_ids, virtual_indices(input_ids)) * is_product.unsqueeze(1)
+    if (longest := int(in_multiplier.max())) > 1:
+        raise ValueError(f"with label_states, a multiplier must have one digit, got {longest}")
+    multiplier = (input_ids * in_multiplier).sum(1)[rows]
+    first, second = (torch.where(key < 0, 0, digits[key]) for key in (first_below, below))
+    total = torch.where(is_product[rows], multiplier * second, first + second)
+    most = torch.where(is_product[rows], (multiplier - 1).clamp(min=0), 1)
+    decided = (below < 0) | (states.flatten()[below] != NOT_KNOWN) | (total // 10 == (total + most) // 10)
+    targets = labels.clone().flatten()
+    undecided = places[~decided]
+    targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, NOT_KNOWN)
+    return targets.view(labels.shape)
+
+
+def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor]) -> tuple[Tensor, Tensor]:
+    """Make passes until no label changes.
+
+    Each distinct case of a pass is computed once, and only for tokens of which something has changed. Memory is linear in
+    the number of tokens. A row of n answer tokens has n + 1 passes at most: if each pass makes the lowest unknown label
+    known, n passes suffice and one more changes nothing. If a row changes in all of them, all its labels become `NOT_KNOWN`.
+
+    Args:
+        input_ids: (batch, tokens).
+        label: gives the logits (cases, labels) of cases.
+
+    Returns:
+        Logits (batch, tokens, labels), which say `NOT_KNOWN` at tokens where no answer is read; and the states.
+    """
+    tokens = input_ids.flatten()
+    states = torch.full_like(tokens, NO_STATE)
+    states[answers.places] = NOT_KNOWN
+    most_passes = torch.bincount(answers.rows, minlength=len(input_ids)) + 1
+    unsettled = torch.zeros_like(most_passes, dtype=torch.bool)
+    logits = torch.zeros(len(tokens), len(STATES), device=tokens.device)
+    logits[:, NOT_KNOWN] = 1.0
+    active, passes = torch.arange(len(answers.places), device=tokens.device), 0
+    while len(active):
+        passes += 1
+        places = answers.places[active]
+        new = _label_distinct(tokens, states, places, answers.keys[active], answers.relations, label)
+        logits = logits.to(new.dtype)
+        logits[places] = new
+        labels = new.argmax(1)
+        changed = labels != states[places]
+        rows = answers.rows[active]
+        unsettled[rows[changed & (most_passes[rows] == passes)]] = True
+        states[places] = labels
+        # The last entry is for what there is not, at the index -1.
+        is_new = torch.zeros(len(tokens) + 1, dtype=torch.bool, device=tokens.device)
+        is_new[places[changed]] = True
+        seen = is_new[answers.keys].any(1) | is_new[answers.places]
+        active = (seen & (most_passes[answers.rows] > passes)).nonzero().squeeze(1)
+    never = answers.places[unsettled[answers.rows]]
+    logits[never, NOT_KNOWN] = logits[never].amax(1) + 1
+    states[never] = NOT_KNOWN
+    return logits.view(*input_ids.shape, -1), states.view(input_ids.shape)
+
+
+def _label_distinct(tokens, states, places, keys, relations, label) -> Tensor:
+    """Return the logits of the tokens at some places, from those of their distinct cases."""
+    distinct, index = number_cases(tokens, states, keys).unique(return_inverse=True)
+    example = torch.empty_like(distinct).scatter_(0, index, torch.arange(len(index), device=index.device))
+    return label(cases_at(tokens, states, places[example], keys[example], relations))[index]
+
+
+def number_cases(tokens: Tensor, states: Tensor, keys: Tensor) -> Tensor:
+    """Return a number (answers,) for each case; cases of one form are equal if and only if their numbers are.
+
+    Args:
+        tokens, states: of the flattened batch.
+        keys: (answers, slots), see `AnswerTokens`. A token is one of its keys, so they say all.
+    """
+    states_of_token = len(STATES) + 1
+    # Missing keys have the code 0.
+    code = tokens * states_of_token + states - NO_STATE + 1
+    codes = torch.where(keys >= 0, code[keys], 0)
+    return pack(codes.unbind(1), [len(ENCODER_TOKENS) * states_of_token + 1] * codes.shape[1])
+
+
+def cases_at(tokens: Tensor, states: Tensor, places: Tensor, keys: Tensor, relations: Tensor) -> Cases:
+    """Return the cases of the tokens at some places of the flattened batch."""
+    related = torch.where(keys >= 0, relations, NOT_RELATED)
+    return Cases(tokens[places], states[places], tokens[keys], states[keys], related)
