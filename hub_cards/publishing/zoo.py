@@ -125,10 +125,10 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
         raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
-    lengths = [shipped.task.operand_lengths(length) for length in recipe["test_lengths"]]
-    rows = evaluate_lengths(
-        shipped.model, shipped.task, lengths, name=made.name, num_samples=recipe["test_samples"], decode="teacher_forced"
-    )
+    rows = []
+    for part in shipped.task.parts:
+        lengths = [part.operand_lengths(length) for length in recipe["test_lengths"]]
+        rows += evaluate_lengths(shipped.model, part, lengths, name=made.name, num_samples=recipe["test_samples"])
     known = {} if run.run_seconds is None else {"run_seconds": run.run_seconds}
     report([row | known for row in rows], made, shipped.trained_lengths)
 
