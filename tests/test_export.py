@@ -126,8 +126,9 @@ def test_a_language_model_of_others_is_refused_by_name(tmp_path, capsys):
 def test_every_task_has_problems_to_compare(name):
     task = TASKS[name]()
     config = task.family.model_class.config_class(**task.family.config_options(task))
-    checkpoint = SimpleNamespace(task=task, model=SimpleNamespace(config=config))
-    assert all(len(export.problems(checkpoint, length)) for length in (3, 4, 6))
+    for part in task.parts:
+        checkpoint = SimpleNamespace(task=part, model=SimpleNamespace(config=config))
+        assert all(len(export.problems(checkpoint, length)) for length in (3, 4, 6))
 
 
 def test_missing_packages_are_named(main_job, tmp_path, monkeypatch, capsys):

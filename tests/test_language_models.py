@@ -106,7 +106,7 @@ def test_zeros_in_front_of_a_string_are_part_of_it():
     assert is_lenient_match("062", "062") and not is_lenient_match("62", "062")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if len(kind().parts) == 1])
 def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
     task = TASKS[name]().for_evaluation
     lengths = task.operand_lengths(6)

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from longhand.data import Task
 from longhand.hub_cards.runs.arguments import Run, parse_run
 from longhand.hub_cards.runs.recipes import read_recipe
 from longhand.hub_cards.runs.results import ATTENTION_FILE, CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
@@ -143,19 +144,26 @@ class Study:
     def trained_sizes(self, variant: str) -> tuple[int, int]:
         """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it.
 
-        Numbers that are uniform below 10**n are of size n, as in a test, however few digits a number has.
+        Numbers that are uniform below 10**n are of size n, as in a test, however few digits a number has. All parts of a
+        task are trained on the sizes that are returned.
         """
         run = self._parse(variant)
-        task, tested, longest = run.task, run.task.for_evaluation, run.data.max_length
-        _, drawn = next(iter(task.shortest_lengths(run.data.min_length, longest)))
-        shortest = max(run.data.min_length, task.size(tuple(drawn[0].tolist()))[0])
-        most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
-        # A test of n digits may have n operands too, and training fewer.
-        second = tested.size(tested.operand_lengths(longest))[1]
-        return shortest, longest if second <= most else most
+        shortest, longest = zip(*(_trained_sizes(run, part) for part in run.task.parts), strict=True)
+        return max(shortest), min(longest)
 
     def _parse(self, variant: str) -> Run:
         return _parse(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
+
+
+def _trained_sizes(run: Run, task: Task) -> tuple[int, int]:
+    """`Study.trained_sizes` of one part of a run's task."""
+    tested, longest = task.for_evaluation, run.data.max_length
+    _, drawn = next(iter(task.shortest_lengths(run.data.min_length, longest)))
+    shortest = max(run.data.min_length, task.size(tuple(drawn[0].tolist()))[0])
+    most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
+    # A test of n digits may have n operands too, and training fewer.
+    second = tested.size(tested.operand_lengths(longest))[1]
+    return shortest, longest if second <= most else most
 
 
 @cache
