@@ -459,7 +459,7 @@ def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path,
     assert len(certificate["proof"]) == 7 and not any("{" in step for step in certificate["proof"])
     model = PairwiseBertForTokenClassification.from_pretrained(folder).eval()
     with torch.no_grad():
-        model.classifier.bias[8] += certificate["margin"] + 1
+        model.classifier.bias[8] += 1e3
     assert not certify(model, SUMS).certified
     out = ["--output_dir", str(tmp_path / "out")]
     evaluation.main([str(folder), "--lengths", "1000000", "--num_samples", "1", *out])
