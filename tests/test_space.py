@@ -35,6 +35,7 @@ DRAWN = {
     ("subtraction", "653-49"): "$ 653 / - 049 / =$604",
     ("multiplication_scratchpad", "94*687"): "$    94 / *   687 / =   658 / +  752  / + 564   / = 00658 / > 08178 / >$64578",
     ("addition_scratchpad", "8+7+21"): "$ 008 / + 007 / + 021 / = 000 / > 008 / > 015 / >$036",
+    ("signed_subtraction", "49-653"): "$ 049 / - 653 / = 396 / -$604",
     ("copy", "1809"): "$1809  / =1809$",
     ("reverse", "5962"): "$ 5962 / =$5962",
     ("minesweeper", "M__>__M"): "$M__  / >__M  / =M21  /  12M$",
@@ -93,11 +94,13 @@ def right_tokens(task, question):
     return examples.tokens[0], int(examples.query_lengths[0])
 
 
-def lay_out_right(task, question):
+def lay_out_right(task, question, coupling=None):
     tokens, query = right_tokens(task, question)
-    ids = plan_position_ids(task.coupling, torch.from_numpy(tokens[None, :query].astype(np.int64)), len(tokens))[0].tolist()
-    texts = [ALL_TOKENS[token] for token in tokens]
-    return texts, ids, lay_out(texts, ids, query, task.coupling, task.reader.ones_first)
+    ids = plan_position_ids(coupling or task.coupling, torch.from_numpy(tokens[None, :query].astype(np.int64)), len(tokens))[
+        0
+    ]
+    ids, texts = ids[ids.any(1)].tolist(), [ALL_TOKENS[token] for token in tokens]
+    return texts, ids, lay_out(texts, ids, query, coupling or task.coupling, task.reader.ones_first)
 
 
 @pytest.mark.parametrize(("task", "question"), DRAWN, ids=lambda value: str(value))
@@ -116,6 +119,12 @@ def test_numbers_stand_below_each_other_as_on_paper(task, question):
         assert len({(layout.places[place][1], ids[layout.level][place]) for place in digits}) == len(
             {layout.places[place][1] for place in digits}
         )
+
+
+@pytest.mark.parametrize("part", TASKS["calculator"]().parts, ids=lambda part: part.name)
+def test_a_model_of_several_tasks_is_drawn_as_the_models_of_each(part):
+    question = next(question for name, question in DRAWN if name == part.name)
+    assert lay_out_right(part, question, "calculator") == lay_out_right(part, question)
 
 
 def test_a_response_of_uncoupled_ids_ends_at_the_last_column():
@@ -241,7 +250,8 @@ def test_both_steps_of_a_check_show_their_progress(exhibits, monkeypatch):
     exhibit = exhibits["copy"]
     found = check_neighbourhoods(exhibit.model, exhibit.task, thorough=True, progress=True)
     counted = found.problems or found.neighbourhoods
-    assert bars == [["checking", None, counted], ["bounding", None, found.neighbourhoods]]
+    assert [bar[1:] for bar in bars] == [[None, counted], [None, found.neighbourhoods]]
+    assert bars[0][0].startswith("checking") and bars[1][0] == "bounding"
     check_neighbourhoods(exhibit.model, exhibit.task, thorough=True)
     assert [disabled for _, disabled, _ in bars[2:]] == [True, True]
 

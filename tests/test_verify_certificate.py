@@ -356,9 +356,10 @@ def test_limits_are_those_of_the_package():
 
     compared = 0
     for task, rule in certifiable():
-        mine = find_task(task.describe())
-        if mine.coupling == rule:
+        # Signed differences and composite tasks are not known to the verifier.
+        mine = find_task(task.describe()) if task.name in verify_certificate.TASKS else None
+        if mine and mine.coupling == rule:
             limits = _conclude(Check(wrong=1), untrained(task, coupling=rule), task).limits
             assert limits == {"position_ids": mine.largest_id, "tokens": verify_certificate.MOST_TOKENS}
             compared += 1
-    assert compared == len({mine for mine in verify_certificate.TASKS}) + 1
+    assert compared == len(verify_certificate.TASKS) + 1

@@ -26,7 +26,7 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
 from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, hash_files
+from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER, copy_verifier, hash_files
 from longhand.hub_cards.runs.certification import certify_checkpoint
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint, read_checkpoint
 from longhand.hub_cards.runs.code import save_code
@@ -123,6 +123,8 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
         raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
+    # The package has it already; `unpack` puts it beside what is pushed.
+    (made / VERIFIER.name).unlink(missing_ok=True)
     rows = []
     for part in shipped.task.parts:
         lengths = [part.operand_lengths(length) for length in recipe["test_lengths"]]
@@ -159,6 +161,7 @@ def unpack(name: str, place: Path) -> Path:
     save_code(checkpoint.model.config, checkpoint.task, folder)
     certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
     write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    copy_verifier(folder)
     return folder
 
 

@@ -34,7 +34,7 @@ NAMES = {
 }
 PAPERS = ("coupled", "rotary-coupled")
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 260, 34, 30
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 280, 44, 18, 34
 
 
 class Series(NamedTuple):
@@ -75,10 +75,10 @@ def draw_comparison(study: str) -> str:
     shown = sorted({length for one in series[1:] for length in one.values})
     longest = max(length for one in series for length in one.values)
     reach = PUBLISHED_REACH["addition"].size
+    whom = "All" if own == trained else f"Ours was trained on {own[0]} to {own[1]} digits, all others"
     caption = (
-        f"Exact match of sums by the digits of both operands. The encodings were trained on {trained[0]} to {trained[1]} "
-        f"digits (shaded), ours on {own[0]} to {own[1]}. Ours is certified, so its line does not end. The dashed line, at "
-        f"{reach} digits, is as far as paper 1 reports of its own models."
+        f"Exact match of sums by the digits of both operands. {whom} were trained on {trained[0]} to {trained[1]} (shaded). "
+        f"Ours is certified, so its line does not end. The dashed line, at {reach} digits, is as far as paper 1 reports."
     )
     note = ""
     if not all(one.fits for one in series):
@@ -99,7 +99,7 @@ def _x(digits: float, longest: int) -> float:
 
 
 def _y(value: float) -> float:
-    return 8 + (HEIGHT - BOTTOM - 8) * (1 - value)
+    return TOP + (HEIGHT - BOTTOM - TOP) * (1 - value)
 
 
 def _draw_axes(trained: tuple[int, int], published: int, longest: int) -> Iterator[str]:
@@ -108,9 +108,10 @@ def _draw_axes(trained: tuple[int, int], published: int, longest: int) -> Iterat
     yield f'<rect class="lh-trained" x="{left:.0f}" y="{_y(1):.0f}" {box}/>'
     for value in (0, 0.5, 1):
         yield f'<path class="lh-axis" d="M{LEFT} {_y(value):.0f}H{WIDTH}"/>'
-        yield f'<text x="{LEFT - 6}" y="{_y(value) + 4:.0f}" text-anchor="end">{value:g}</text>'
-    for power in range(int(log10(longest)) + 1):
-        yield f'<text x="{_x(10**power, longest):.0f}" y="{HEIGHT - 8}" text-anchor="middle">{10**power:,}</text>'
+        yield f'<text x="{LEFT - 6}" y="{_y(value) + 5:.0f}" text-anchor="end">{value:g}</text>'
+    for digits in (10**power for power in range(int(log10(longest)) + 1)):
+        label = f"{digits:,}".replace(",000,000", "M").replace(",000", "k")
+        yield f'<text x="{_x(digits, longest):.0f}" y="{HEIGHT - 8}" text-anchor="middle">{label}</text>'
     if published <= longest:
         at = _x(published, longest)
         yield f'<path class="lh-published" d="M{at:.0f} {_y(0):.0f}V{_y(1):.0f}"/>'
