@@ -176,7 +176,7 @@ def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int
     problem of the task (see `joined_rules`).
     """
     window, own = task.family.window(model), getattr(task, "coupling", None)
-    rule = COUPLING_RULES.get(getattr(model.config, "coupling", None))
+    rule = COUPLING_RULES.get(str(getattr(model.config, "coupling", None)))
     if rule is None or own not in rule.members or tuple(window) != rule.relations:
         return window, 0
     before = rule.members[: rule.members.index(own)]
