@@ -41,7 +41,10 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
 
     reader = replace(ONES_FIRST, separators="-", negative="-")
 
-    prompt_format = PromptFormat("[0-9]+-[0-9]+=", "049-653=", response="[0-9]*(?:-[0-9]*)?", equal_widths=True)
+    # One of the numbers has no zero in front.
+    prompt_format = PromptFormat(
+        "[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=", "049-653=", response="[0-9]*(?:-[0-9]*)?", equal_widths=True
+    )
 
     def format(self, digits, lengths):
         check_longest(digits, lengths)
@@ -52,30 +55,35 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
         query = [BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS]
         return lay_out([*query, subtract_digits(first, second), sign, missing, self.end_token], query_parts=5)
 
+    def read_question(self, question):
+        """Leading zeros are removed: numbers are padded to the longer one."""
+        return list(map(plain, super().read_question(question)))
+
     def show_work(self, question, response):
         first, second = self.read_question(question)
         row, minus, _ = response.partition("-")
-        rows = [("", plain(first)), ("-", plain(second)), LINE, ("", plain(row[::-1]))]
+        rows = [("", first), ("-", second), LINE, ("", plain(row[::-1]))]
         if minus:
             rows += [("-", f"1{'0' * len(row)}"), LINE, ("", self.reader.read(response))]
         return write_columns(rows)
 
     def covering(self, window, layers):
-        """All 20,529 neighbourhoods, each once; `_every_neighbourhood` lists them."""
+        """All 20,528 neighbourhoods, each once; `_every_neighbourhood` lists them."""
         self.check_window(window, layers)
         return CoveringNeighbourhoods(
-            count=20_529,
+            count=20_528,
             batches=list_neighbourhoods(_every_neighbourhood(self.end_token), np.arange(4)),
             argument=(
                 "Call the ones column 0; the signs stand in column -1. Every token sees `$`, which itself sees nothing "
                 "else. (1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, "
                 "the digits a of A and b of B in its own column and, below the top, in the next one. It is (a - b - c) mod "
                 "10 with a borrow c of 0 or 1, which it tells. Right next is the next column's digit; at the top it is the "
-                "end token, or `-` if a - b - c is below 0. (3) The `-` in the response sees `=` and the ones of the first "
-                "row. (4) A digit of the second row sees the first row's digits in its own column and, below the top, in "
-                "the next one. It is 10 less the digit in the first column that is not 0, 0 below that column, and 9 less "
-                "the digit above it; it tells which. Right next is the next column's digit, or at the top the end token. "
-                "The first row is not all 0, since A and B differ by less than 10**L. All these cases are checked."
+                "end token, or `-` if a - b - c is below 0. There a and b are both 0 in 0-0 only, where c is 0. (3) The `-` "
+                "in the response sees `=` and the ones of the first row. (4) A digit of the second row sees the first row's "
+                "digits in its own column and, below the top, in the next one. It is 10 less the digit in the first column "
+                "that is not 0, 0 below that column, and 9 less the digit above it; it tells which. Right next is the next "
+                "column's digit, or at the top the end token. The first row is not all 0, since A and B differ by less than "
+                "10**L. All these cases are checked."
             ),
         )
 
@@ -98,7 +106,10 @@ def _every_neighbourhood(end_token: int) -> Iterator[Case]:
         keys = {A: first, B: second, A_NEXT: next_first, B_NEXT: next_second}
         yield total % 10, (next_first - next_second - (total < 0)) % 10, keys
         total = top_first - top_second - borrow
-        yield total % 10, np.where(total < 0, MINUS, end_token), {A: top_first, B: top_second}
+        # Both numbers begin with 0 in 0-0 only.
+        possible = (top_first > 0) | (top_second > 0) | (borrow == 0)
+        first_there, second_there, total = (values[possible] for values in (top_first, top_second, total))
+        yield total % 10, np.where(total < 0, MINUS, end_token), {A: first_there, B: second_there}
 
         # Below and in the first column that is not 0 nothing has been borrowed; above it, 1 has.
         still_zero = (digit == 0) & (borrow == 0)
