@@ -6,16 +6,21 @@ import re
 SIGNS = {
     **dict.fromkeys(["addition", "encoder_addition", "index_hinted_addition", "addition_scratchpad"], "+"),
     "multi_operand_addition": "+",
-    "subtraction": "-",
+    **dict.fromkeys(["subtraction", "signed_subtraction"], "-"),
     **dict.fromkeys(["multiplication", "multiplication_scratchpad", "encoder_multiplication"], "*"),
 }
 OPERANDS = {"multi_operand_addition": (3, 3), "addition_scratchpad": (2, 10)}
 """Fewest and most numbers of a question, of tasks that do not have two, in their default format."""
+PARTS = {"calculator": ("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad")}
+"""The tasks that a task is made of: it takes a question of any of them."""
+
 STRINGS = {"copy": "0-9", "reverse": "0-9", "parity": "01"}
 
 
 def is_legal(task: str, question: str) -> bool:
     """Whether a question is of the task's form: ASCII digits, with ASCII spaces around numbers, a `=` at most at the end."""
+    if task in PARTS:
+        return any(is_legal(part, question) for part in PARTS[task])
     if task in SIGNS:
         few, many = OPERANDS.get(task, (2, 2))
         form = rf"\s*[0-9]+\s*({re.escape(SIGNS[task])}\s*[0-9]+\s*){{{few - 1},{many - 1}}}=?\s*"
@@ -30,6 +35,8 @@ def is_legal(task: str, question: str) -> bool:
 
 def answer(task: str, question: str) -> str:
     """The right answer to a legal question; a difference may be negative."""
+    if task in PARTS:
+        return answer(next(part for part in PARTS[task] if SIGNS[part] in question), question)
     if task in SIGNS:
         first, *others = map(int, re.findall("[0-9]+", question))
         return str({"+": first + sum(others), "-": first - sum(others), "*": first * math.prod(others)}[SIGNS[task]])
