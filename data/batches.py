@@ -96,7 +96,8 @@ class FreshBatches(Batches):
     def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        Variations that belong to another split, or have lengths that are not trained, are left out.
+        Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
+        also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
 
         Args:
             problems: each of one group of lengths.

@@ -93,6 +93,8 @@ def test_a_query_of_no_member_is_refused_and_rules_without_relations_are_not_joi
         RULE.plan(tokens, 9)
     with pytest.raises(ValueError, match="'addition' cannot be joined with others: it names no relations"):
         joined_rule({PLUS: "addition", EQUALS: "copy"})
+    with pytest.raises(ValueError, match="joined with itself: copy, copy"):
+        joined_rule({PLUS: "copy", EQUALS: "copy"})
 
 
 @pytest.mark.parametrize("name", PARTS)
