@@ -451,6 +451,13 @@ def test_decoding_that_stops_elsewhere_is_not_certified(main_job):
         certify(model, Addition())
 
 
+def test_a_model_that_accepts_other_prompts_than_its_task_writes_is_not_certified(main_job):
+    model = load(main_job)
+    model.config.prompt_format = {**model.config.prompt_format, "equal_widths": False}
+    with pytest.raises(CannotCertify, match="prompt_format of the model's config is not that of the task 'addition'"):
+        certify(model, Addition())
+
+
 def test_certificate_of_other_weights_is_said_to_be_one(main_job, damaged, tmp_path, capsys):
     folder = shutil.copytree(main_job, tmp_path / "addition")
     evaluation.main([str(folder), "--ask", "1+1"])

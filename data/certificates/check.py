@@ -23,6 +23,7 @@ from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours, Window
+from longhand.modeling.prompt_formats import read_format
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
@@ -135,7 +136,19 @@ Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates
 
 
 def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[Covering]:
-    """`covering` of every part of a task."""
+    """`covering` of every part of a task.
+
+    Raises:
+        CannotCertify: as `covering`; or a decoder accepts other prompts than the task writes, about which nothing is proved.
+    """
+    if model.can_generate() and model.config.prompt_format is not None:
+        stated = read_format(model.config.prompt_format)
+        # A part of a task may be certified by itself.
+        legal = task.prompt_format in (stated, *getattr(stated, "formats", ()))
+    else:
+        legal = True
+    if not legal:
+        raise CannotCertify(f"no certificate: prompt_format of the model's config is not that of the task {task.name!r}")
     return [covering(model, part) for part in task.parts]
 
 
