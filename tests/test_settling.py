@@ -448,6 +448,13 @@ def test_saved_model_settles_in_a_process_without_this_package(briefly_trained, 
     assert AutoModel.from_pretrained(folder).config.label_states
 
 
+def test_a_model_whose_labels_have_other_names_is_not_certified():
+    model = build(SUMS)
+    model.config.id2label = {**model.config.id2label, 8: "9", 9: "8"}
+    with pytest.raises(CannotCertify, match="but id2label names"):
+        certify(model, SUMS)
+
+
 @pytest.mark.slow
 def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path, capsys):
     folder = tmp_path / "sums"

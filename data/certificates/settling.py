@@ -92,7 +92,6 @@ class CoveredCases:
     Attributes:
         cases: what is labelled.
         targets: (cases,) the ideal label of each.
-        own: the slot, among the keys, of the token itself.
         digits: (cases, 2, width) the problems, ones first.
         fields: (cases,) the width of a problem's fields.
         known: (cases, 2) which labels of its even and odd columns are known.
@@ -101,7 +100,6 @@ class CoveredCases:
 
     cases: Cases
     targets: torch.Tensor
-    own: int
     digits: np.ndarray
     fields: np.ndarray
     known: np.ndarray
@@ -189,14 +187,13 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
         for digits, field_width in covering.batches
         for known in KNOWN
     ]
-    numbers, own, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))
+    numbers, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))
     width = max(part.shape[2] for part in digits)
     padded = [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in digits]
     _, first = np.unique(np.concatenate(numbers), return_index=True)
     return CoveredCases(
         cases=Cases(*(torch.cat(part)[first] for part in zip(*cases, strict=True))),
         targets=torch.cat(targets)[first],
-        own=own[0],
         digits=np.concatenate(padded)[first],
         fields=np.concatenate(fields)[first],
         known=np.concatenate(known)[first],
@@ -215,11 +212,10 @@ def _cases_of(task, digits: np.ndarray, field_width: int, known: tuple[bool, boo
     every = number_cases(tokens.flatten(), flat, keys) * len(STATES) + targets[places]
     numbers, first = np.unique(every.numpy(), return_index=True)
     places, rows, keys = places[first], rows[first], keys[first]
-    own = int((keys[0] == places[0]).nonzero())
     cases = cases_at(tokens.flatten(), flat, places, keys, relations)
     columns = tokens.shape[1] - (places % tokens.shape[1]).numpy()
     how = (np.full(len(first), field_width), np.tile(known, (len(first), 1)), columns)
-    return numbers, own, cases, targets[places], digits[rows.numpy()], *how
+    return numbers, cases, targets[places], digits[rows.numpy()], *how
 
 
 def write_states(
