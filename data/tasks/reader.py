@@ -21,6 +21,8 @@ class AnswerReader:
         leading_zeros: whether zeros at the front are part of the answer; if not, a number of zeros alone reads 0.
         padding: character to strip from both ends.
         negative: a response with this character has an answer below 0; the steps before give its digits.
+        remainder: an answer has a remainder, the character before the last such character; the steps before give its
+            quotient.
     """
 
     dropped: str = ""
@@ -30,9 +32,13 @@ class AnswerReader:
     leading_zeros: bool = True
     padding: str = ""
     negative: str = ""
+    remainder: str = ""
 
     def read(self, text: str) -> str:
         """The answer in a response."""
+        if self.remainder:
+            rest, quotient = text.rpartition(self.remainder)[0][-1:], replace(self, remainder="").read(text)
+            return f"{quotient} remainder {rest}" if quotient and rest else ""
         if self.negative and self.negative in text:
             digits = replace(self, negative="").read(text)
             return f"-{digits}" if digits else ""
@@ -50,6 +56,11 @@ class AnswerReader:
 
     def read_column(self, texts: pa.StringArray) -> pa.StringArray:
         """The answers in many responses, as `read` gives them."""
+        if self.remainder:
+            quotients, end = replace(self, remainder="").read_column(texts), f"(?s).{self.remainder}[^{self.remainder}]*$"
+            is_whole = pc.and_(pc.match_substring_regex(texts, end), pc.not_equal(quotients, ""))
+            rests = pc.replace_substring_regex(texts, f"(?s)^.*(.){self.remainder}[^{self.remainder}]*$", r"\1")
+            return pc.if_else(is_whole, pc.binary_join_element_wise(quotients, rests, " remainder "), "")
         if self.negative:
             digits = replace(self, negative="").read_column(texts)
             is_negative = pc.and_(pc.match_substring(texts, self.negative), pc.not_equal(digits, ""))
@@ -69,6 +80,9 @@ class AnswerReader:
 
     def code(self, variable: str) -> str:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
+        if self.remainder:
+            rest = f"{variable}.rpartition({_quote(self.remainder)})[0][-1:]"
+            return f'({replace(self, remainder="").code(variable)}) + " remainder " + {rest}'
         if self.negative:
             minus = f'("-" if {_quote(self.negative)} in {variable} else "")'
             return f"{minus} + ({replace(self, negative='').code(variable)})"
