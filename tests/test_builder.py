@@ -392,7 +392,7 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-HASHED_VERSION = "2.0.1"
+HASHED_VERSION = "2.1.0"
 HASHES = {
     "addition,False,True,response_reversed": "a7b00233d41a0712",
     "addition_scratchpad,False,10,partially_uniform": "c84c7cfae32d93c9",
