@@ -39,8 +39,9 @@ class Division(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("dividends of", "digit")
     every_problem: ClassVar[str] = "a dividend of every length and every divisor of one digit"
     shows_work: ClassVar[bool] = True
+    answer_form: ClassVar[str] = "quotient and remainder alone, such as '3 remainder 1'"
 
-    reader = AnswerReader(separators=">", leading_zeros=False, remainder=">")
+    reader = AnswerReader(leading_zeros=False, remainder=">")
 
     prompt_format = PromptFormat(f"{NUMBER}/[1-9]=", "8764/7=", response="[0-9]*(?:>[0-9]*)?")
 
