@@ -22,7 +22,8 @@ from longhand.hub_cards.reports.evaluations import draw_attention, report
 from longhand.hub_cards.reports.plots import plot_position_maps
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
 from longhand.hub_cards.runs.certification import certify_checkpoint, own_folder
-from longhand.hub_cards.runs.checkpoints import Checkpoint, checkpoint_name, is_best, load_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import checkpoint_name, is_best
+from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import (
     check_attention_memory,

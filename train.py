@@ -22,7 +22,8 @@ from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
 from longhand.hub_cards.runs.certification import certify_checkpoint
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER
+from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import (

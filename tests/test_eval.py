@@ -8,11 +8,12 @@ import torch
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub, port_of_nobody
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.runs import checkpoints
 from longhand.hub_cards.runs import evaluation as measuring
+from longhand.hub_cards.runs import sources
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.__main__ import main as run_study
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -335,10 +336,10 @@ def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(mai
 @pytest.fixture
 def hub(monkeypatch):
     """A Hub to ask, from which nothing may be downloaded."""
-    monkeypatch.setattr(checkpoints, "hf_hub_download", None)
-    monkeypatch.setattr(checkpoints.AutoConfig, "from_pretrained", None)
+    monkeypatch.setattr(sources, "hf_hub_download", None)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", None)
     with LoopbackHub() as hub:
-        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
+        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
         yield hub
 
 
@@ -376,7 +377,7 @@ def test_a_mistyped_folder_asks_the_hub_once(hub, capsys):
 
 def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch, capsys):
     endpoint = f"http://127.0.0.1:{port_of_nobody()}"
-    monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=endpoint))
+    monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=endpoint))
     monkeypatch.setattr("time.sleep", None)
     said = (
         "error: MODEL 'outputs/adition': there is no such folder, and no such repository in the cache; "
@@ -393,13 +394,13 @@ def test_a_repository_that_the_hub_may_still_give_or_the_cache_has_is_loaded(hub
     if away == "busy":
         hub.fail("GET", "/api/models/user/adder", status=503)
     else:
-        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
-        monkeypatch.setattr(checkpoints, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
+        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
+        monkeypatch.setattr(sources, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
 
     def download(source, file, revision):
         raise OSError("reached")
 
-    monkeypatch.setattr(checkpoints, "hf_hub_download", download)
+    monkeypatch.setattr(sources, "hf_hub_download", download)
     assert refusal(capsys, "user/adder") == "error: MODEL 'user/adder' cannot be read from the Hub: reached"
 
 

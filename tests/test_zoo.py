@@ -12,7 +12,7 @@ from longhand import eval as evaluation
 from longhand.hub_cards.publishing import zoo as shipping
 from longhand.hub_cards.runs import zoo as names
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import read_checkpoint
+from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from longhand.data import TASKS
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
-from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
+from longhand.hub_cards.runs.checkpoint_files import PLOT_FILE
+from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.evaluation import read_attention
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, format_medians, format_table, write_results
 
