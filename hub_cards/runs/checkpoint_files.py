@@ -32,6 +32,11 @@ def checkpoint_name(source: str) -> str:
     return "/".join(folder.resolve().parts[-2:]) if is_best(folder) else folder.resolve().name
 
 
+def file_name(name: str) -> str:
+    """Return a checkpoint's name as a part of a file's."""
+    return name.replace("/", "--")
+
+
 def check_weights(folder: Path) -> None:
     """Raise ValueError if the folder's weights are missing, truncated or not in safetensors format."""
     files = sorted(folder.glob("*.safetensors"))
