@@ -74,7 +74,7 @@ def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
     """Load a checkpoint of this package, and check what is asked of it."""
     checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
     if not options.certify:
-        warn_of_certificate(Path(source), checkpoint.model, checkpoint.task)
+        warn_of_certificate(Path(source), checkpoint.model, checkpoint.recipe_task or checkpoint.task)
     if options.sampling is not None:
         checkpoint = resample(checkpoint, options.sampling)
     if options.position_maps:

@@ -40,6 +40,11 @@ class Checkpoint:
     run_seconds: float | None
     recipe: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def recipe_task(self) -> Task | None:
+        """The task that the recipe names, of which `task` may be a part; None if it names none."""
+        return task_from_recipe(self.recipe).for_evaluation if "task" in self.recipe else None
+
     def answer(self, question: str, streamer: Any = None) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
         return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question, streamer)
