@@ -244,7 +244,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--lerning_rate", "1"], "did you mean --learning_rate"),
         (["addition", "--hidden_size", "many"], "invalid int value: 'many'"),
         (["addition", "--norm", "batch"], "'rms', 'layer', 'none'"),
-        (["addition", "--task", "division"], "choose one of addition"),
+        (["addition", "--task", "exponentiation"], "choose one of addition"),
         (["addition", "--order", "backwards"], "'response_reversed', 'all_reversed', 'plain'"),
         (["addition", "--num_attention_heads", "5"], "not a multiple"),
         (["addition", "--hidden_act", "swoosh"], "hidden_act"),
@@ -273,7 +273,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
-        (["addition", "--certified_ratio", "51"], "certified_ratio must be at most 50, got 51"),
+        (["addition", "--certified_ratio", "21"], "certified_ratio must be at most 20, got 21"),
         (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
