@@ -260,7 +260,7 @@ def test_attention_mask_of_another_shape_is_refused(shape):
         ({"attention_scale": "log"}, "attention_scale"),
         ({"position_encoding": "kerple"}, "position_encoding"),
         ({"position_init": "zeros"}, "position_init"),
-        ({"coupling": "division"}, "coupling 'division' is unknown"),
+        ({"coupling": "exponentiation"}, "coupling 'exponentiation' is unknown"),
         ({"position_levels": 2}, "has 1 level"),
         ({"relation_range": [1, 0]}, "relation_range"),
         ({"relation_range": [0, 1, 2]}, "relation_range"),

@@ -202,8 +202,8 @@ def test_every_recipe_of_the_package_is_listed():
 
 
 def test_unknown_recipe_is_refused_with_the_list():
-    with pytest.raises(ValueError, match=r"^recipe 'division' is unknown") as error:
-        load_recipe("division")
+    with pytest.raises(ValueError, match=r"^recipe 'exponentiation' is unknown") as error:
+        load_recipe("exponentiation")
     assert all(name in str(error.value) for name in RECIPES)
 
 
@@ -217,8 +217,8 @@ def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):
         "max_length": 7,
     }
     assert load_recipe("addition-short")["learning_rate"] == load_recipe("addition")["learning_rate"]
-    file.write_text("base: division\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="recipe 'division' is unknown"):
+    file.write_text("base: exponentiation\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="recipe 'exponentiation' is unknown"):
         load_recipe(str(file))
 
 

@@ -244,7 +244,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--lerning_rate", "1"], "did you mean --learning_rate"),
         (["addition", "--hidden_size", "many"], "invalid int value: 'many'"),
         (["addition", "--norm", "batch"], "'rms', 'layer', 'none'"),
-        (["addition", "--task", "division"], "choose one of addition"),
+        (["addition", "--task", "exponentiation"], "choose one of addition"),
         (["addition", "--order", "backwards"], "'response_reversed', 'all_reversed', 'plain'"),
         (["addition", "--num_attention_heads", "5"], "not a multiple"),
         (["addition", "--hidden_act", "swoosh"], "hidden_act"),
