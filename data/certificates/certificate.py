@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # Tasks import this package.
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
 
-LARGEST_RATIO = CLEAR[0]
+LARGEST_RATIO = CLEAR
 """The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 STATEMENT = (

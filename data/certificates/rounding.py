@@ -31,8 +31,8 @@ LARGEST = 2.0**40
 MOST_TERMS = 2**13
 """No sum has more terms."""
 
-CLEAR = (50, 20)
-"""How many times a lead must exceed its bound, so that no effort of 1 is made for it, and none of 2."""
+CLEAR = 20
+"""How many times a lead must exceed its bound, so that no more effort is made for it."""
 
 TINY = 2.0**-60
 """More than underflow adds in one operation of float32, whether small numbers are kept or flushed to zero."""
@@ -150,8 +150,8 @@ def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor) -> Pair:
         inputs: (inputs,) numbers of all inputs.
     """
     lead, bound = leads(inputs, 0)
-    for effort, clear in enumerate(CLEAR, 1):
-        unclear = (~(lead >= clear * bound)).any(1).nonzero().squeeze(1)
+    for effort in (1, 2):
+        unclear = (~(lead >= CLEAR * bound)).any(1).nonzero().squeeze(1)
         if len(unclear):
             bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], effort)[1])
     return lead, bound
