@@ -19,10 +19,11 @@ from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.families import family_card
 from longhand.hub_cards.publishing.push import push_command, push_model
 from longhand.hub_cards.reports.evaluations import report
-from longhand.hub_cards.runs.arguments import Publishing, Run, parse_run
+from longhand.hub_cards.runs.arguments import Run, parse_run
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
 from longhand.hub_cards.runs.certification import certify_checkpoint
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, load_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER
+from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths
 from longhand.hub_cards.runs.folder import (
@@ -40,6 +41,7 @@ from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.recipes import list_recipes
 from longhand.hub_cards.runs.resuming import relocate_best
 from longhand.hub_cards.runs.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
+from longhand.hub_cards.runs.training_arguments import Publishing
 
 
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:

@@ -1,31 +1,20 @@
-"""Certificates: the check against exhaustive evaluation, its coverage against a search of what tokens see."""
+"""Certificates of models: the check against exhaustive evaluation, what it refuses, and the command."""
 
 import json
-import random
 import re
 import shutil
-from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from certificate_subjects import damaged, load, slightly_wrong, untrained
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, Copy, CouplingCollator, MultiplicationScratchpad, make_generator
-from longhand.data.certificates import (
-    CannotCertify,
-    Certificate,
-    Check,
-    certify,
-    check_neighbourhoods,
-    covering,
-    hash_weights,
-)
-from longhand.data.certificates import certificate as certificate_module
+from longhand.data.certificates import CannotCertify, Check, certify, check_neighbourhoods, covering, hash_weights
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, _conclude
 from longhand.data.certificates.check import neighbourhood_predictions
 from longhand.data.families.decoder import DECODER
@@ -33,28 +22,13 @@ from longhand.data.metrics import response_matches
 from longhand.data.tasks import addition as addition_module
 from longhand.data.tasks.task import Task
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.push import model_files
-from longhand.hub_cards.runs.certificates import hash_files
 from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
-from longhand.modeling.vocabulary import EQUALS, TOKENS
+from longhand.modeling.vocabulary import TOKENS
 
-ORDERS = ["response_reversed", "all_reversed"]
-every_order = pytest.mark.parametrize("order", ORDERS)
-
-
-def load(folder) -> CoupledGPTForCausalLM:
-    return CoupledGPTForCausalLM.from_pretrained(folder).eval()
-
-
-def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
-    torch.manual_seed(0)
-    coupling = (task or Addition()).coupling
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "coupling": coupling}
-    return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | options))).eval()
+assert damaged
 
 
 @dataclass(frozen=True)
@@ -64,27 +38,6 @@ class FewerProblems(Addition):
     def covering(self, relation_range, layers):
         covering = super().covering(relation_range, layers)
         return replace(covering, batches=islice(covering.batches, 2))
-
-
-@pytest.fixture(scope="module")
-def damaged(main_job) -> dict[int, CoupledGPTForCausalLM]:
-    """The main job's model with more and more noise on its weights, by the number of wrong predictions; 0 comes last."""
-    models = {}
-    for strength in range(1, 40):
-        model = load(main_job)
-        torch.manual_seed(strength)
-        with torch.no_grad():
-            for parameter in model.model.layers.parameters():
-                parameter += 0.02 * strength * parameter.std(correction=0) * torch.randn_like(parameter)
-        wrong = check_neighbourhoods(model, Addition()).wrong
-        models.setdefault(wrong, model) if wrong else models.update({0: model})
-        if len(models) == 5:
-            break
-    return models
-
-
-def slightly_wrong(damaged) -> CoupledGPTForCausalLM:
-    return damaged[min(wrong for wrong in damaged if wrong)]
 
 
 def is_right_on_all_problems(model: CoupledGPTForCausalLM, width: int) -> bool:
@@ -205,136 +158,6 @@ def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_
     assert all((lengths == digits.shape[2]).all() for _, digits, lengths in check.failing)
 
 
-def tokens_and_relations(task, digits, relation_range):
-    """Problems of one width as tokens (count, columns), and what each token sees in one layer, (columns, columns)."""
-    tokens = torch.from_numpy(task.format(digits, np.full(digits.shape[:2], digits.shape[2])).tokens).long()
-    ids = COUPLING_RULES[task.coupling].plan(tokens[:1], tokens.shape[1]).position_ids
-    relations = coupled_pair_map(ids, ids, relation_range, True)[0]
-    return tokens, relations.masked_fill(~torch.ones_like(relations).bool().tril(), NOT_RELATED)
-
-
-def neighbourhoods_and_next_tokens(task, digits, relation_range) -> Counter:
-    """How often each (neighbourhood, right next token) occurs in the responses, one layer, found from all pairs."""
-    tokens, relations = tokens_and_relations(task, digits, relation_range)
-    begin = int((tokens[0] == EQUALS).int().argmax())
-    seen = torch.where(relations >= 0, tokens.unsqueeze(1) * 100 + relations + 1, 0)[:, begin:-1]
-    seen = seen.sort(-1, descending=True).values[..., :16]
-    seen = torch.nn.functional.pad(seen, (0, 16 - seen.shape[-1]))
-    rows = torch.cat([tokens[:, begin:-1, None], seen, tokens[:, begin + 1 :, None]], dim=-1).flatten(0, 1)
-    distinct, counts = np.unique(rows.numpy().astype(np.int16), axis=0, return_counts=True)
-    return Counter({(row[:-1].tobytes(), int(row[-1])): int(count) for row, count in zip(distinct, counts, strict=True)})
-
-
-def all_covered(task, batches, relation_range) -> Counter:
-    return sum((neighbourhoods_and_next_tokens(task, digits, relation_range) for digits, _ in batches), Counter())
-
-
-# Other windows take millions of covering problems.
-CHEAP_WINDOWS = [(order, window) for order in ORDERS for window in ((0, 1), (1, 1))]
-
-
-@pytest.mark.parametrize(("order", "relation_range"), CHEAP_WINDOWS)
-def test_what_tokens_of_long_sums_see_and_what_comes_next_occurs_in_the_covering_problems(order, relation_range):
-    task, generator = Addition(order=order), np.random.default_rng(0)
-    covered = all_covered(task, task.covering(relation_range, 1).batches, relation_range)
-    for width in (4, 7, 20):
-        digits = generator.integers(0, 10, size=(2000, 2, width), dtype=np.uint8)
-        digits[:1000, 1] = np.where(generator.random((1000, width)) < 0.9, 9 - digits[:1000, 0], digits[:1000, 1])
-        assert neighbourhoods_and_next_tokens(task, digits, relation_range).keys() <= covered.keys()
-
-
-@pytest.mark.parametrize(("order", "relation_range", "decided", "refused"), [
-    ("response_reversed", (0, 1), True, False), ("all_reversed", (0, 1), True, False),
-    ("response_reversed", (1, 1), False, False),
-    ("all_reversed", (0, 0), False, True), ("response_reversed", (0, 0), False, True), ("plain", (-1, 0), False, True),
-])  # fmt: skip
-def test_one_neighbourhood_with_two_right_answers_is_wrong_for_every_model(order, relation_range, decided, refused):
-    task, model = Addition(order=order), untrained(Addition(order=order), relation_range=list(relation_range))
-    answers = defaultdict(Counter)
-    some = Addition().covering((0, 1), 1).batches
-    for (neighbourhood, token), count in all_covered(task, some, relation_range).items():
-        answers[neighbourhood][token] += count
-    unavoidable = sum(counts.total() - max(counts.values()) for counts in answers.values())
-    assert (unavoidable == 0) == decided
-    if refused:
-        with pytest.raises(CannotCertify, match=r"no window can hold|no model can be right"):
-            check_neighbourhoods(model, task)
-    else:
-        assert check_neighbourhoods(model, task).wrong >= unavoidable
-
-
-def classes(tokens, relations, layers, number):
-    """What each token of one problem can know after so many layers, as a number that equal knowledge shares."""
-    known = tokens.tolist()
-    relations = relations.tolist()
-    for _ in range(layers):
-        known = [
-            number.setdefault(
-                (own, tuple(sorted((known[k], r) for k, r in enumerate(row[: t + 1]) if r != NOT_RELATED))),
-                len(number) + 100,
-            )
-            for t, (own, row) in enumerate(zip(known, relations, strict=True))
-        ]
-    return known
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("relation_range", [(0, 1), (-1, 1), (0, 2), (1, 2)])
-@every_order
-def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_does(order, relation_range, layers):
-    task, generator = Addition(order=order), random.Random(0)
-    low, high = relation_range
-    below, above = layers * max(-low, 0), layers * max(high, 0)
-    reach = below + above + 1
-    assert task.covering(relation_range, layers).count == sum(100**w for w in range(1, reach + 1)) + 2 * 100**reach
-    number = {}
-
-    def problem(digits):
-        tokens, relations = tokens_and_relations(task, digits[None], relation_range)
-        return classes(tokens[0], relations, layers, number), tokens[0].tolist(), digits.shape[1] * 2 + 2
-
-    for width in (1, 2, 3, 4, 7, 20):
-        first = [generator.randrange(10) for _ in range(width)]
-        second = [9 - digit if generator.random() < 0.6 else generator.randrange(10) for digit in first]
-        digits = np.array([first, second], dtype=np.uint8)
-        known, tokens, equals = problem(digits)
-        for step in range(width + 2):
-            column = step - 1
-            lowest = column - below
-            short = digits[:, max(lowest, 0) : column + above + 1]
-            if lowest > 0:
-                # One column passes on the carry of all those below.
-                carry = sum(int("".join(map(str, row[:lowest][::-1]))) for row in digits.tolist()) >= 10 ** min(
-                    lowest, width
-                )
-                short = np.pad(short, ((0, 0), (1, 0)), constant_values=9 * carry)
-                column += 1 - lowest
-            assert short.shape[1] <= reach or (short.shape[1] == reach + 1 and short[0, 0] == short[1, 0] in (0, 9))
-            short_known, short_tokens, short_equals = problem(short)
-            short_step = column + 1
-            assert short_known[short_equals + short_step] == known[equals + step]
-            assert short_tokens[short_equals + short_step + 1] == tokens[equals + step + 1]
-
-
-@pytest.mark.parametrize(("order", "relation_range"), [*CHEAP_WINDOWS, ("response_reversed", (-1, 1))])
-def test_covering_problems_are_as_many_as_announced(order, relation_range):
-    covering = Addition(order=order).covering(relation_range, 1)
-    assert sum(len(digits) for digits, _ in covering.batches) == covering.count
-
-
-def test_covering_problems_are_all_short_ones_and_then_those_with_a_carry_column():
-    widths = defaultdict(list)
-    for digits, lengths in Addition().covering((0, 1), 1).batches:
-        assert lengths.shape == digits.shape[:2] and (lengths == digits.shape[2]).all()
-        widths[digits.shape[2]].append(digits)
-    widths = {width: np.concatenate(parts) for width, parts in widths.items()}
-    assert {width: len(digits) for width, digits in widths.items()} == {1: 100, 2: 100**2, 3: 2 * 100**2}
-    for digits in widths.values():
-        assert digits.max() == 9
-        assert len(np.unique(digits.reshape(len(digits), -1), axis=0)) == len(digits)
-    assert {tuple(ones) for ones in widths[3][:, :, 0].tolist()} == {(0, 0), (9, 9)}
-
-
 @pytest.mark.parametrize("task", [Addition(), Addition(separate_eos=True), Addition(order="all_reversed")], ids=str)
 def test_untrained_model_of_any_format_is_checked_and_found_wrong(task):
     model = untrained(task, eos_token_id=task.end_token)
@@ -343,12 +166,6 @@ def test_untrained_model_of_any_format_is_checked_and_found_wrong(task):
     assert check.margin < 0
     assert len(check.failures) == 10
     assert all(failure.problem.endswith(TOKENS[task.end_token]) for failure in check.failures)
-
-
-def test_distinct_neighbourhoods_are_counted_as_a_search_finds_them(main_job):
-    covered = all_covered(Addition(), Addition().covering((0, 1), 1).batches, (0, 1))
-    check = check_neighbourhoods(load(main_job), Addition(), thorough=True)
-    assert check.neighbourhoods == len({neighbourhood for neighbourhood, _ in covered})
 
 
 @pytest.mark.parametrize("size", [333, 100_000])
@@ -456,225 +273,6 @@ def test_a_model_that_accepts_other_prompts_than_its_task_writes_is_not_certifie
     model.config.prompt_format = {**model.config.prompt_format, "equal_widths": False}
     with pytest.raises(CannotCertify, match="prompt_format of the model's config is not that of the task 'addition'"):
         certify(model, Addition())
-
-
-def test_certificate_of_other_weights_is_said_to_be_one(main_job, damaged, tmp_path, capsys):
-    folder = shutil.copytree(main_job, tmp_path / "addition")
-    evaluation.main([str(folder), "--ask", "1+1"])
-    assert "warning" not in capsys.readouterr().err
-    slightly_wrong(damaged).save_pretrained(folder)
-    evaluation.main([str(folder), "--ask", "1+1"])
-    assert "certificate.json is not of these files (model.safetensors differs)" in capsys.readouterr().err
-
-
-@pytest.fixture
-def adder(main_job, tmp_path) -> Path:
-    """A copy of the certified folder."""
-    return Path(shutil.copytree(main_job, tmp_path / "addition"))
-
-
-def change_json(file, **changes) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-
-def swap_digits(folder) -> None:
-    text = (folder / "tokenizer.json").read_text()
-    (folder / "tokenizer.json").write_text(text.replace('"3": 3', '"3": 4').replace('"4": 4', '"4": 3'))
-
-
-def misread_two_digits(folder) -> None:
-    change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
-
-
-SETTINGS = {
-    "suppress_tokens": [7],
-    "max_new_tokens": 3,
-    "max_time": 0.001,
-    "repetition_penalty": 5.0,
-    "no_repeat_ngram_size": 2,
-}
-CHANGES = {
-    **{f"generation_config {name}": ("generation_config.json", {name: value}) for name, value in SETTINGS.items()},
-    **{f"config {name}": ("config.json", {name: value}) for name, value in SETTINGS.items()},
-    "tokenizer_config": ("tokenizer_config.json", {"add_prefix_space": True}),
-}
-
-
-def refuses_certificate(folder, expected) -> None:
-    """A card and a push of the folder are refused with this reason."""
-    for function in (render_model_card, lambda place: model_files(place, "user/adder")):
-        with pytest.raises(ValueError, match=expected):
-            function(folder)
-
-
-@pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
-def test_a_certificate_is_stale_when_a_file_that_decides_an_answer_has_other_settings(name, changes, adder, capsys):
-    change_json(adder / name, **changes)
-    with suppress(SystemExit):
-        evaluation.main([str(adder), "--ask", "653+49"])
-    assert f"warning: {adder}/certificate.json is not of these files ({name} differs)" in capsys.readouterr().err
-    refuses_certificate(adder, f"certificate.json is not of these files .{name} differs.")
-
-
-@pytest.mark.parametrize(("change", "expected"), [
-    (lambda folder: (folder / "more.py").write_text("print()"), "more.py is new"),
-    (lambda folder: (folder / "coupling.py").write_text("print()"), "coupling.py differs"),
-    (lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json is missing"),
-    (lambda folder: shutil.copy(folder / "model.safetensors", folder / "other.safetensors"), "other.safetensors is new"),
-])  # fmt: skip
-def test_a_certificate_is_stale_when_files_come_or_go(change, expected, adder, capsys):
-    change(adder)
-    evaluation.main([str(adder), "--ask", "653+49"])
-    assert f"certificate.json is not of these files ({expected})" in capsys.readouterr().err
-    refuses_certificate(adder, f"certificate.json is not of these files .{expected}.")
-
-
-@pytest.mark.parametrize("change", [swap_digits, misread_two_digits])
-def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_shown(change, adder, capsys):
-    change(adder)
-    change_json(adder / "certificate.json", files=hash_files(adder))
-    for options in (["--ask", "3+4"], ["--certify"]):
-        with pytest.raises(SystemExit):
-            evaluation.main([str(adder), *options])
-        assert "tokenizer.json" in capsys.readouterr().err
-    refuses_certificate(adder, "tokenizer.json")
-
-
-def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):
-    before = (adder / "certificate.json").read_bytes()
-    code = adder / "modeling_coupled_gpt.py"
-    code.write_text(code.read_text().replace("self.lm_head(", "-self.lm_head("))
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--certify"])
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "did not write for this model" in line and ": modeling_coupled_gpt.py;" in line
-    assert (adder / "certificate.json").read_bytes() == before
-    load(adder).save_pretrained(adder)
-    evaluation.main([str(adder), "--certify", "--output_dir", str(adder.parent / "out")])
-    assert "Certified" in render_model_card(adder)
-
-
-def test_a_card_that_still_says_certified_is_named_when_the_model_is_not(adder, damaged, tmp_path, capsys):
-    slightly_wrong(damaged).save_pretrained(adder)
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
-    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
-    change_json(adder / "generation_config.json", max_new_tokens=3)
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--certify"])
-    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
-
-
-def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
-    """A word of each file: the recipe's format, and a certificate that names another one."""
-    task = Addition(zero_padding=False).describe()
-    change_json(adder / "certificate.json", task=task)
-    evaluation.main([str(adder), "--ask", "653+49"])
-    assert "certificate.json is of another task or format (zero_padding was False, is True)" in capsys.readouterr().err
-    refuses_certificate(adder, "another task or format")
-    for folder in (adder, adder / "best"):
-        recipe = (folder / "recipe.yaml").read_text()
-        (folder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
-    refuses_certificate(adder, "certificate|zero_padding")
-
-
-def test_a_true_written_by_hand_is_not_believed(adder, damaged):
-    """The files and the hash of the weights are right, only the check is not what was found."""
-    model = slightly_wrong(damaged)
-    model.save_pretrained(adder)
-    (adder / "results.jsonl").unlink()
-    change_json(adder / "certificate.json", weights=hash_weights(model), files=hash_files(adder))
-    refuses_certificate(adder, "certificate.json, field certified: it is True, but a new check finds False")
-
-
-@pytest.mark.parametrize(("field", "value"), [
-    ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
-    ("statement", "All sums are right."), ("proof", 7), ("problems", "many"), ("predictions", -1), ("predictions", True),
-    ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
-    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0),
-    ("ratio", "high"), ("failures", {}), ("limits", {}),
-], ids=lambda value: str(value)[:20])  # fmt: skip
-def test_a_field_of_another_value_or_type_is_refused_by_its_name(field, value, adder):
-    change_json(adder / "certificate.json", **{field: value})
-    refuses_certificate(adder, rf"certificate.json.*field {field}\b.*--certify again$")
-
-
-@pytest.mark.parametrize("field", [item.name for item in fields(Certificate)])
-def test_a_missing_field_is_refused_by_its_name_and_a_question_is_answered(field, adder, capsys):
-    certificate = json.loads((adder / "certificate.json").read_text())
-    del certificate[field]
-    (adder / "certificate.json").write_text(json.dumps(certificate))
-    refuses_certificate(adder, f"certificate.json.*field {field}.*missing.*--certify again$")
-    evaluation.main([str(adder), "--ask", "653+49"])
-    out, err = capsys.readouterr()
-    assert out.strip() == "702" and err.count("\n") == (field in ("certified", "weights", "task", "files", "ratio"))
-
-
-@pytest.mark.parametrize("content", ["null", "[]", "{", "[" * 100_000, "{}", '{"wrong": ' + "9" * 5000 + "}"])
-def test_a_broken_certificate_is_refused_by_its_name(content, adder):
-    (adder / "certificate.json").write_text(content)
-    refuses_certificate(adder, f"^{adder}/certificate.json[^\n]*$")
-
-
-def test_numbers_of_another_processor_agree_and_the_check_is_made_once(adder, monkeypatch):
-    certificate = json.loads((adder / "certificate.json").read_text())
-    names = {"margin": ".4g", "bound": ".2g", "ratio": ",.0f"}
-    other = {name: certificate[name] * 1.005 for name in names}
-    proof = certificate["proof"]
-    for name, form in names.items():
-        proof = [step.replace(f" {certificate[name]:{form}}", f" {other[name]:{form}}") for step in proof]
-    change_json(adder / "certificate.json", **other, proof=proof)
-    render_model_card(adder)
-    monkeypatch.setattr(certificate_module, "check_neighbourhoods", None)
-    assert "**Certified.**" in render_model_card(adder, "user/adder")
-    change_json(adder / "certificate.json", proof=certificate["proof"])
-    refuses_certificate(adder, "field proof")
-
-
-def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
-    change_json(adder / "generation_config.json", repetition_penalty=5.0)
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main([str(adder), "--certify"])
-    assert stop.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "repetition_penalty=5.0" in error and f"{adder}/certificate.json did not hold and was removed" in error
-    assert not (adder / "certificate.json").exists()
-
-
-def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_path, capsys):
-    """Without a recipe the task is the user's word, so the certificate does not go beside the weights, nor is one lost."""
-    before = (adder / "certificate.json").read_bytes()
-    (adder / "recipe.yaml").unlink()
-    evaluation.main([str(adder), "--certify", "--task", "addition", "--output_dir", str(tmp_path / "out")])
-    outside = json.loads((tmp_path / "out" / "certificate.json").read_text())
-    assert outside["certified"] and outside["files"] is None
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--certify", "--task", "copy", "--output_dir", str(tmp_path / "out")])
-    assert (adder / "certificate.json").read_bytes() == before
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--task", "addition", "--ask", "1+1", "--revision", "main"])
-    assert f"--revision main is for a repository on the Hub, but {adder} is a folder" in capsys.readouterr().err
-
-
-def test_a_link_to_another_folders_certificate_is_replaced_and_not_followed(adder, tmp_path):
-    other = tmp_path / "elsewhere.json"
-    (adder / "certificate.json").rename(other)
-    (adder / "certificate.json").symlink_to(other)
-    before = other.read_bytes()
-    evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
-    assert other.read_bytes() == before and not (adder / "certificate.json").is_symlink()
-
-
-def test_results_never_go_into_a_checkpoints_folder(main_job, tmp_path, monkeypatch, capsys):
-    """The default folder of results may be where a checkpoint is."""
-    folder = shutil.copytree(main_job, tmp_path / "outputs" / "evaluation" / "addition")
-    monkeypatch.chdir(tmp_path)
-    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    for options in (["--certify"], ["--lengths", "3"]):
-        with pytest.raises(SystemExit):
-            evaluation.main([str(folder), *options])
-        assert "holds a checkpoint with results of its own" in capsys.readouterr().err
-    assert before == {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def certifiable() -> list[tuple[Task, str]]:

@@ -8,11 +8,14 @@ import torch
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub, port_of_nobody
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.runs import checkpoints
+from longhand.hub_cards.reports.evaluations import draw_attention
 from longhand.hub_cards.runs import evaluation as measuring
+from longhand.hub_cards.runs import sources
+from longhand.hub_cards.runs.evaluation_options import parse_lengths
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies.__main__ import main as run_study
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -109,7 +112,7 @@ def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
 def test_attention_maps_are_drawn_and_leave_the_model_as_it_was(main_job, tmp_path):
     checkpoint = evaluation.load_checkpoint(str(main_job))
     before = checkpoint.model.config._attn_implementation
-    evaluation.draw_attention(checkpoint, (6, 6), 5, 0, tmp_path / "attention.png")
+    draw_attention(checkpoint, (6, 6), 5, 0, tmp_path / "attention.png")
     assert (tmp_path / "attention.png").exists()
     assert checkpoint.model.config._attn_implementation == before
 
@@ -130,11 +133,11 @@ def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, capsys):
     ("text", "lengths"), [("10:30:10", [10, 20, 30]), ("3:5", [3, 4, 5]), ("7", [7]), ("30,60,100", [30, 60, 100])]
 )
 def test_lengths_include_both_ends(text, lengths):
-    assert evaluation.parse_lengths(text) == lengths
+    assert parse_lengths(text) == lengths
 
 
 def test_classes_of_problems_may_be_0_and_sizes_may_not():
-    assert evaluation.parse_lengths("0:4:2", least=0) == [0, 2, 4]
+    assert parse_lengths("0:4:2", least=0) == [0, 2, 4]
     assert TASKS["encoder_addition"](sampling="carry_runs").operand_lengths(5, 0) == (5, 0)
     for task in TASKS.values():
         with pytest.raises(ValueError):
@@ -144,7 +147,7 @@ def test_classes_of_problems_may_be_0_and_sizes_may_not():
 @pytest.mark.parametrize("text", ["", "ten", "0:5", "5:1", "1:9:0", "-3", "1:2:3:4", "3,,4"])
 def test_bad_lengths_are_refused_with_examples(text):
     with pytest.raises(ValueError, match="10:200:10"):
-        evaluation.parse_lengths(text)
+        parse_lengths(text)
 
 
 @pytest.mark.parametrize(
@@ -335,10 +338,10 @@ def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(mai
 @pytest.fixture
 def hub(monkeypatch):
     """A Hub to ask, from which nothing may be downloaded."""
-    monkeypatch.setattr(checkpoints, "hf_hub_download", None)
-    monkeypatch.setattr(checkpoints.AutoConfig, "from_pretrained", None)
+    monkeypatch.setattr(sources, "hf_hub_download", None)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", None)
     with LoopbackHub() as hub:
-        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
+        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
         yield hub
 
 
@@ -376,7 +379,7 @@ def test_a_mistyped_folder_asks_the_hub_once(hub, capsys):
 
 def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch, capsys):
     endpoint = f"http://127.0.0.1:{port_of_nobody()}"
-    monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=endpoint))
+    monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=endpoint))
     monkeypatch.setattr("time.sleep", None)
     said = (
         "error: MODEL 'outputs/adition': there is no such folder, and no such repository in the cache; "
@@ -393,13 +396,13 @@ def test_a_repository_that_the_hub_may_still_give_or_the_cache_has_is_loaded(hub
     if away == "busy":
         hub.fail("GET", "/api/models/user/adder", status=503)
     else:
-        monkeypatch.setattr(checkpoints, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
-        monkeypatch.setattr(checkpoints, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
+        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
+        monkeypatch.setattr(sources, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
 
     def download(source, file, revision):
         raise OSError("reached")
 
-    monkeypatch.setattr(checkpoints, "hf_hub_download", download)
+    monkeypatch.setattr(sources, "hf_hub_download", download)
     assert refusal(capsys, "user/adder") == "error: MODEL 'user/adder' cannot be read from the Hub: reached"
 
 

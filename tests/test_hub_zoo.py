@@ -13,7 +13,7 @@ from longhand.hub_cards.publishing import card_updates, collection, commits
 from longhand.hub_cards.publishing.collection import DESCRIPTION, LONG, SHORT, TITLE
 from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.certificates import hash_files
-from longhand.hub_cards.runs.checkpoints import read_checkpoint
+from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import zoo
 

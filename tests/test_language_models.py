@@ -258,7 +258,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_loaded(llama, tmp_p
     monkeypatch.setattr("longhand.data.memory.available_memory", lambda device: 2**10)
     bare = shutil.copytree(llama, tmp_path / "bare")
     (bare / "model.safetensors").write_bytes(b"not read")
-    monkeypatch.setattr("longhand.hub_cards.runs.checkpoints.check_weights", lambda folder: None)
+    monkeypatch.setattr("longhand.hub_cards.runs.sources.check_weights", lambda folder: None)
     said = refusal(capsys, bare, "--task", "addition")
     assert re.search(r"the [\d,]+ weights of .*bare in float32 need about", said) and "--bf16" in said
 

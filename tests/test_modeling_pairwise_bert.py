@@ -1,16 +1,15 @@
 """PairwiseBert's forward pass."""
 
 import os
-import re
 import subprocess
 import sys
-from itertools import cycle, pairwise, product
+from itertools import product
 from math import sqrt
 
 import pytest
 import torch
 from comparing import assert_same_weights
-from huggingface_hub.errors import StrictDataclassError
+from encoder_subjects import ENCODERS, TEXTS, assert_close, build, encode, tokens_of
 from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForTokenClassification, BertConfig, BertForTokenClassification
@@ -21,24 +20,6 @@ from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relation
 from longhand.modeling.pair_maps import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
 
-TEXTS = ["_12+_95", "a1+b_5c"]
-ENCODERS = {
-    "none": {"pair_maps": ["none"]},
-    "absolute": {"pair_maps": ["none"], "absolute_positions": "all"},
-    "relative": {"pair_maps": ["relative"]},
-    "uniform": {"pair_maps": ["uniform"], "relation_range": [-2, 2]},
-    "coupled": {"pair_maps": ["coupled"], "relation_range": [-1, 2], "share_over_heads": False},
-    "mixed": {"pair_maps": ["relative", "none", "relative", "coupled"], "absolute_positions": "text"},
-    "mixed_own": {"pair_maps": ["coupled", "uniform", "none", "coupled"], "share_over_heads": False},
-    "windowed": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True},
-    "windowed_own": {
-        "pair_maps": ["uniform"],
-        "relation_range": [-1, 0],
-        "windowed": True,
-        "share_over_heads": False,
-    },
-    "loops": {"pair_maps": ["coupled"], "relation_range": [0, 1], "windowed": True, "num_loops": 3},
-}
 WINDOWED = [name for name, options in ENCODERS.items() if options.get("windowed")]
 WITH_MAPS = [name for name, options in ENCODERS.items() if options["pair_maps"] != ["none"]]
 ONE_MAP = [name for name in WITH_MAPS if len(ENCODERS[name]["pair_maps"]) == 1]
@@ -46,34 +27,8 @@ ONE_MAP = [name for name in WITH_MAPS if len(ENCODERS[name]["pair_maps"]) == 1]
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 
 
-def build(name="windowed", **options) -> PairwiseBertForTokenClassification:
-    """A tiny model with random weights, the same at every call, in double precision and without dropout."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
-    sizes |= {"max_position_embeddings": 20, "initializer_range": 0.3, "max_multiplier_length": 3}
-    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = PairwiseBertConfig(**(sizes | ENCODERS[name] | options))
-    model = PairwiseBertForTokenClassification(config).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return model
-
-
-def tokens_of(*texts: str) -> torch.LongTensor:
-    return build_encoder_tokenizer()(list(texts), padding=True, return_tensors="pt").input_ids
-
-
-def encode(*texts: str):
-    return build_encoder_tokenizer()(list(texts), padding=True, return_tensors="pt")
-
-
 def is_numeric(input_ids: torch.LongTensor) -> torch.BoolTensor:
     return virtual_indices(input_ids) > 0
-
-
-def assert_close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 def maps_of(config: PairwiseBertConfig, input_ids: torch.LongTensor) -> dict[str, torch.LongTensor]:
@@ -456,218 +411,6 @@ def test_dropout_is_that_of_training_alone():
     assert torch.equal(model(input_ids).logits, model(input_ids).logits)
     model.train()
     assert not torch.equal(model(input_ids).logits, model(input_ids).logits)
-
-
-def layer_calls(model) -> list[int]:
-    """Filled with an entry for every time that the first layer is applied."""
-    called = []
-    model.model.layers[0].register_forward_hook(lambda *_: called.append(1))
-    return called
-
-
-@pytest.mark.parametrize(("num_loops", "drawn"), [(1, {1}), (2, {1, 2}), (5, {3, 4, 5}), (6, {3, 4, 5, 6})])
-def test_layers_are_applied_a_random_number_of_times_in_training_and_always_as_often_in_evaluation(num_loops, drawn):
-    model, input_ids = build("windowed", num_loops=num_loops), tokens_of("1+5")
-    called, counts = layer_calls(model), set()
-    before = torch.get_rng_state()
-    logits = model(input_ids).logits
-    assert len(called) == num_loops and torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(model(input_ids).logits, logits)
-    model.train()
-    for _ in range(40):
-        called.clear()
-        counts.add(model.model(input_ids).num_loops)
-        assert len(called) in drawn
-    assert counts == drawn
-
-
-def test_change_of_the_last_loop_is_part_of_the_loss_in_training_only():
-    input_ids = tokens_of("_12+_95")
-    labels = input_ids.clamp(max=10)
-    plain, settling = build("loops"), build("loops", settle_weight=0.7)
-    assert_close(settling(input_ids, labels=labels).loss, plain(input_ids, labels=labels).loss)
-    losses = []
-    for model in (plain.train(), settling.train()):
-        torch.manual_seed(0)
-        losses.append(model(input_ids, labels=labels).loss)
-    torch.manual_seed(0)
-    outputs = plain.model(input_ids, output_hidden_states=True)
-    # Two layers a loop.
-    change = (outputs.hidden_states[-1] - outputs.hidden_states[-3]).square().mean()
-    assert outputs.num_loops >= 2
-    assert_close(outputs.last_change, change)
-    torch.testing.assert_close(losses[1] - losses[0], 0.7 * change)
-    losses[1].backward()
-
-
-def test_change_of_the_last_loop_counts_as_its_labels_do_among_accumulated_batches():
-    input_ids = tokens_of("_12+_95")
-    labels = input_ids.clamp(max=10)
-    model = build("loops", settle_weight=0.7).train()
-    losses = []
-    for items in (None, 7, 28):
-        torch.manual_seed(0)
-        losses.append(model(input_ids, labels=labels, num_items_in_batch=items).loss)
-    torch.testing.assert_close(
-        torch.stack(losses), losses[0] * torch.tensor([1, 1, 0.25]), rtol=1e-6, atol=0, check_dtype=False
-    )
-
-
-def contraction(**options) -> PairwiseBertForTokenClassification:
-    """A looped model whose state converges: what its layers add is small."""
-    model = build("windowed", num_hidden_layers=1, **options)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" not in name and "classifier" not in name:
-                parameter *= 0.1
-    return model
-
-
-@pytest.mark.parametrize("tolerance", [0.1, 1e-3])
-def test_loops_stop_when_the_state_has_settled_and_more_of_them_change_nothing(tolerance):
-    input_ids = tokens_of("__123+__956", "____7+____2")
-    model = contraction(num_loops=2, settle_tolerance=tolerance)
-    settled = model.model(input_ids)
-    states = contraction(num_loops=40).model(input_ids, output_hidden_states=True).hidden_states[1:]
-    changes = [(after - before).abs().max() for before, after in pairwise(states)]
-    expected = next(loops for loops, change in enumerate(changes, 2) if change <= tolerance)
-    assert settled.num_loops == expected < input_ids.shape[1] + 2
-    assert_close(settled.last_hidden_state, states[expected - 1])
-    torch.testing.assert_close(settled.last_hidden_state, states[-1], rtol=0, atol=10 * tolerance)
-
-
-def test_padding_need_not_settle():
-    model, inputs = contraction(num_loops=2, settle_tolerance=0.01), encode("_12+_95", "1+5")
-    expected = model.model(**inputs)
-    present = inputs.attention_mask.unsqueeze(-1) > 0
-    signs = cycle([1.0, -1.0])
-    model.model.layers[0].register_forward_hook(
-        lambda module, arguments, state: torch.where(present, state, torch.full_like(state, next(signs)))
-    )
-    swinging = model.model(**inputs)
-    assert swinging.num_loops == expected.num_loops < 9
-    assert_close(swinging.last_change, expected.last_change)
-    assert_close(swinging.last_hidden_state[present[..., 0]], expected.last_hidden_state[present[..., 0]])
-
-
-def test_state_that_does_not_settle_ends_after_so_many_loops_as_tokens_and_loops():
-    model = build("windowed", num_loops=2, settle_tolerance=1e-300)
-    assert model.model(tokens_of("1+5")).num_loops == 5
-    assert model.model(tokens_of("_12+_95")).num_loops == 9
-
-
-def test_training_does_not_stop_at_a_settled_state():
-    model = contraction(num_loops=4, settle_tolerance=100.0)
-    assert model.model(tokens_of("1+5")).num_loops == 1
-    model.train()
-    assert {model.model(tokens_of("1+5")).num_loops for _ in range(30)} == {2, 3, 4}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pair_maps": ["rotary"]}, "pair_maps 'rotary' unknown: choose from relative, uniform, coupled and none"),
-        ({"pair_maps": ["relative", "none"]}, "one for each of 8 heads, got 2"),
-        ({"pair_maps": []}, "one for each of 8 heads, got 0"),
-        ({"pair_maps": "relative"}, "pair_maps"),
-        ({"relation_range": [1, 2]}, "low <= 0 <= high, got [1, 2]"),
-        ({"relation_range": [0]}, "low <= 0 <= high, got [0]"),
-        ({"relation_range": [-1, 0, 1]}, "low <= 0 <= high, got [-1, 0, 1]"),
-        ({"windowed": True, "pair_maps": ["none"]}, "windowed needs one rule for all heads, got pair_maps ['none']"),
-        ({"relation_init": "one_per_head"}, "needs orthogonal vectors, got 201 relations and 96 dimensions per head"),
-        ({"windowed": True, "pair_maps": ["relative", "coupled"] * 4}, "windowed needs one rule for all heads"),
-        ({"absolute_positions": "some"}, "absolute_positions"),
-        ({"hidden_size": 100, "num_attention_heads": 8}, "hidden_size 100 is not a multiple of num_attention_heads 8"),
-        ({"hidden_act": "swoosh"}, "hidden_act 'swoosh' is unknown"),
-        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be in 0..1, below 1, got 1.0"),
-        ({"attention_probs_dropout_prob": -0.1}, "attention_probs_dropout_prob must be in 0..1, below 1, got -0.1"),
-        ({"layer_norm_eps": 0.0}, "layer_norm_eps must be above 0, got 0.0"),
-        ({"initializer_range": -1.0}, "initializer_range must be above 0, got -1.0"),
-        ({"settle_tolerance": 0.0}, "settle_tolerance must be above 0, got 0.0"),
-        ({"settle_weight": 0.1}, "settle_weight must be 0, or above it with num_loops of at least 2, got 0.1"),
-        ({"settle_weight": -0.1, "num_loops": 2}, "settle_weight must be 0, or above it"),
-        ({"settle_weight": float("inf"), "num_loops": 2}, "settle_weight must be 0, or above it"),
-        ({"initializer_range": float("inf")}, "initializer_range must be above 0, got inf"),
-        ({"num_hidden_layers": 2.0}, "num_hidden_layers"),
-        *(
-            ({name: 0}, f"{name} must be at least 1, got 0")
-            for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-        ),
-        *(
-            ({name: 0}, f"{name} must be at least 1, got 0")
-            for name in ("max_position_embeddings", "max_multiplier_length", "num_loops")
-        ),
-    ],
-)
-def test_illegal_config_value_is_refused_by_name(options, message):
-    with pytest.raises((ValueError, StrictDataclassError), match=re.escape(message)):
-        PairwiseBertConfig(**options)
-
-
-@pytest.mark.parametrize(
-    ("name", "inputs", "message"),
-    [
-        ("relative", {}, "exactly one of input_ids and inputs_embeds"),
-        ("relative", {"input_ids": tokens_of("1+5"), "inputs_embeds": torch.zeros(1, 3, 16)}, "exactly one of"),
-        ("relative", {"inputs_embeds": torch.zeros(1, 3, 16).double()}, "from inputs_embeds: pass pair_map"),
-        ("mixed", {"inputs_embeds": torch.zeros(1, 3, 16).double()}, "from inputs_embeds: pass pair_map"),
-        (
-            "relative",
-            {"input_ids": tokens_of("1+5"), "attention_mask": torch.ones(1, 4)},
-            "attention_mask must be (1, 3), got (1, 4)",
-        ),
-        (
-            "relative",
-            {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 4).int()},
-            "pair_map must be (batch or 1, 3, 3), got (1, 3, 4)",
-        ),
-        (
-            "coupled",
-            {"input_ids": tokens_of("1+5"), "pair_map": torch.full((1, 3, 3), 4)},
-            "pair_map must hold relations -1..3, got 4..4",
-        ),
-        (
-            "mixed",
-            {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 3).int()},
-            "this model's heads have relative, coupled",
-        ),
-        (
-            "relative",
-            {"input_ids": tokens_of("1+5"), "position_ids": torch.ones(1, 4).long()},
-            "position_ids must be (batch or 1, 3 tokens), got (1, 4)",
-        ),
-        ("coupled", {"input_ids": tokens_of("1+5")[0]}, "input_ids must be (batch, tokens), at least one of both, got (3,)"),
-        (
-            "coupled",
-            {"input_ids": tokens_of("1+5")[:0]},
-            "input_ids must be (batch, tokens), at least one of both, got (0, 3)",
-        ),
-        (
-            "coupled",
-            {"input_ids": tokens_of("1+5", "2+6"), "pair_map": torch.zeros(3, 3, 3).int()},
-            "pair_map must have 1 row or 2, got 3",
-        ),
-        (
-            "relative",
-            {"input_ids": tokens_of("1+5", "2+6"), "position_ids": torch.ones(3, 3).long()},
-            "position_ids must have 1 row or 2, got 3",
-        ),
-        ("coupled", {"input_ids": tokens_of("125")}, "row 0 of input_ids must have one '+' or '*'"),
-        ("uniform", {"input_ids": tokens_of("1257*7")}, "max_multiplier_length = 3 digits, got 4"),
-        ("absolute", {"input_ids": tokens_of("1+5" + "0" * 18)}, "max_position_embeddings = 20 tokens, got 21"),
-    ],
-)
-def test_bad_inputs_are_refused_by_name(name, inputs, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        build(name)(**inputs)
-
-
-@pytest.mark.parametrize(("name", "text"), [("coupled", "125"), ("uniform", "1257*7"), ("absolute", "1+5" + "0" * 18)])
-def test_inputs_are_checked_without_a_forward_pass(name, text):
-    model = build(name).model
-    model.check_inputs(tokens_of("1+5"))
-    with pytest.raises(ValueError):
-        model.check_inputs(tokens_of(text))
 
 
 def test_long_input_needs_no_table_under_relations_of_a_range():

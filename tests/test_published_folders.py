@@ -18,7 +18,7 @@ from longhand.hub_cards import cards, push
 from longhand.hub_cards.publishing.card_updates import PushedResults, update_card
 from longhand.hub_cards.publishing.commits import commit_files
 from longhand.hub_cards.publishing.push import model_files, model_publication, push_model
-from longhand.hub_cards.runs.checkpoints import loading
+from longhand.hub_cards.runs.loading import loading
 from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.studies.constructions.study import run as construct

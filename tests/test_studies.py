@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from test_locks import held_elsewhere
 
-from longhand import eval as evaluation
 from longhand.hub_cards.reports import documents
 from longhand.hub_cards.reports.studies import draw_study, study_block, study_table
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.evaluation_options import check_options, parse_arguments
 from longhand.hub_cards.runs.recipes import list_recipes, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, Study, list_studies, load_study
@@ -85,7 +85,7 @@ def test_results_of_a_study_are_of_its_present_runs(name):
 def test_every_evaluation_of_a_study_is_legal(name):
     for run in load_study(name).runs:
         for one in run.evaluations:
-            evaluation.check_options(evaluation.parse_arguments(one.command(Path("out") / run.name)))
+            check_options(parse_arguments(one.command(Path("out") / run.name)))
 
 
 def test_every_study_with_results_is_on_a_page():

@@ -19,6 +19,7 @@ from longhand import train
 from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, make_generator
 from longhand.data.complexity import cascade_lengths
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.evaluation import measure_position_maps
 from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
@@ -113,7 +114,7 @@ def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
             absent = [difference + 3 for difference in range(-3, 7) if difference not in present]
             weight[absent] = 0
             weight[10:] *= 100
-        (row,) = evaluation.measure_position_maps(checkpoint)
+        (row,) = measure_position_maps(checkpoint)
         assert row["effective_relations"] == pytest.approx(len(present), rel=1e-5)
         assert row["share"] == pytest.approx(1 / len(present), rel=1e-5) and row["strongest"] in present
         assert (row["layer"], row["rule"], row["relations"]) == (1, rule, 10)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from certificate_subjects import change_json, load, swap_digits, untrained
 from safetensors.torch import load_file, save_file
-from test_certificates import change_json, load, swap_digits, untrained
 from test_rounding import LARGE, make_model, permuted
 
 from longhand import eval as evaluation

@@ -12,7 +12,7 @@ from longhand import eval as evaluation
 from longhand.hub_cards.publishing import zoo as shipping
 from longhand.hub_cards.runs import zoo as names
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import read_checkpoint
+from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
 
@@ -94,6 +94,28 @@ def test_a_folder_of_the_name_comes_first_and_is_named(tmp_path, monkeypatch, ca
     evaluation.main(["addition", "--ask", "1809"])
     printed = capsys.readouterr()
     assert printed.out == "1809\n" and printed.err.startswith("note: addition is a folder here; ")
+
+
+def test_a_folder_of_the_name_without_a_checkpoint_is_named_and_passed_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("addition").mkdir()
+    evaluation.main(["addition", "--ask", "653+49"])
+    printed = capsys.readouterr()
+    assert printed.out == "702\n" and printed.err.startswith("note: the folder addition holds no checkpoint; ")
+    Path("addition/adapter_config.json").write_text("{}")
+    assert names.locate("addition") == "addition"
+
+
+def test_the_certificate_of_a_whole_task_is_no_cause_to_warn_of_a_part(tmp_path, capsys):
+    folder = shutil.copytree(ZOO_FOLDER / "calculator", tmp_path / "calculator")
+    part = [str(folder), "--task", "signed_subtraction", "--ask", "49-653"]
+    evaluation.main(part)
+    assert capsys.readouterr().err == ""
+    certificate = folder / CERTIFICATE_FILE
+    fields = json.loads(certificate.read_text())
+    certificate.write_text(json.dumps(fields | {"task": fields["task"] | {"max_operands": 99}}))
+    evaluation.main(part)
+    assert "is of another task or format (max_operands was 99" in capsys.readouterr().err
 
 
 def test_the_list_names_every_checkpoint_and_a_question(capsys):

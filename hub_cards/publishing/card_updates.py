@@ -19,7 +19,8 @@ from longhand.data import TASKS
 from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
 from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
 from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, PLOT_FILE
+from longhand.hub_cards.runs.checkpoint_folders import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.files import read_text
 from longhand.hub_cards.runs.hub import check_repo_id

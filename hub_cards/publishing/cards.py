@@ -17,7 +17,8 @@ from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.runs.certificates import VERIFIER
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, PLOT_FILE, CheckpointFolder, read_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, PLOT_FILE
+from longhand.hub_cards.runs.checkpoint_folders import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.recipes import RECIPE_FILE

@@ -30,7 +30,8 @@ from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, che
 from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER, TRAINING_ARGUMENTS, read_checkpoint
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, TRAINING_ARGUMENTS
+from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
 from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.plugins import named_plugins

@@ -11,7 +11,7 @@ from longhand.hub_cards.publishing.commits import Files
 from longhand.hub_cards.publishing.families import ENVIRONMENT
 from longhand.hub_cards.publishing.privacy import check_private
 from longhand.hub_cards.publishing.push import Publication, model_files
-from longhand.hub_cards.runs.checkpoints import checkpoint_name
+from longhand.hub_cards.runs.checkpoint_files import checkpoint_name
 from longhand.hub_cards.runs.hub import check_repo_id
 from longhand.hub_cards.runs.zoo import locate
 

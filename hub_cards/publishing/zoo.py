@@ -28,7 +28,8 @@ from longhand.hub_cards.reports.evaluations import report
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER, copy_verifier, hash_files
 from longhand.hub_cards.runs.certification import certify_checkpoint
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint, read_checkpoint
+from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
+from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.code import save_code
 from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.runs.evaluation import evaluate_lengths

@@ -1,12 +1,34 @@
-"""What an evaluation prints and draws: tables and plots of accuracy, attention maps."""
+"""What an evaluation prints, draws and files: accuracy by length and by place, attention maps, pairwise vectors."""
 
 from pathlib import Path
 
-from longhand.data import TASKS
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid
-from longhand.hub_cards.runs.checkpoints import PLOT_FILE, Checkpoint
-from longhand.hub_cards.runs.evaluation import read_attention
-from longhand.hub_cards.runs.results import RESULTS_FILE, Row, format_medians, format_table, write_results
+from longhand.data import TASKS, Task
+from longhand.hub_cards.reports.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
+from longhand.hub_cards.runs.checkpoint_files import PLOT_FILE, file_name
+from longhand.hub_cards.runs.checkpoints import Checkpoint
+from longhand.hub_cards.runs.evaluation import (
+    measure_attention,
+    measure_places,
+    measure_position_maps,
+    position_maps,
+    read_attention,
+)
+from longhand.hub_cards.runs.results import (
+    ATTENTION_FILE,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
+    RESULTS_FILE,
+    Row,
+    format_attention,
+    format_medians,
+    format_places,
+    format_position_maps,
+    format_table,
+    write_results,
+)
+
+MOST_MAPS = 100
+"""Most problems over which attention maps are averaged."""
 
 
 def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
@@ -40,3 +62,41 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     # Of an encoder, keys may be more than tokens.
     kinds += ["sink"] * (maps[0].shape[-1] - len(kinds))
     plot_attention([weights.mean(0) for weights in maps], kinds, first_query, file)
+
+
+def write_places(
+    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], num_samples: int, seed: int, folder: Path
+) -> None:
+    """Measure and write the accuracy of every digit of the answer."""
+    rows = []
+    for checkpoint in checkpoints:
+        rows += measure_places(checkpoint, lengths[checkpoint.task], num_samples, seed)
+    write_results(rows, folder / PLACES_FILE)
+    print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
+
+
+def write_attention(
+    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], num_samples: int, seed: int, folder: Path
+) -> None:
+    """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
+    count, rows = min(num_samples, MOST_MAPS), []
+    for checkpoint in checkpoints:
+        operands, part = lengths[checkpoint.task][0], f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
+        file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
+        draw_attention(checkpoint, operands, count, seed, file)
+        print(f"wrote {file}")
+        rows += measure_attention(checkpoint, operands, count, seed)
+    write_results(rows, folder / ATTENTION_FILE)
+    print(f"\n{format_attention(rows)}\n\nwrote {folder / ATTENTION_FILE}")
+
+
+def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
+    """Plot the pairwise vectors of encoders, and write how dispersed they are."""
+    for checkpoint in checkpoints:
+        file = folder / f"positions-{file_name(checkpoint.name)}.png"
+        low, high = checkpoint.model.config.relation_range
+        plot_position_maps(position_maps(checkpoint.model), low, high, file)
+        print(f"wrote {file}")
+    rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
+    write_results(rows, folder / POSITION_MAPS_FILE)
+    print(f"\n{format_position_maps(rows)}\n\nwrote {folder / POSITION_MAPS_FILE}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from longhand.data.certificates import Certificate, Failure, certify
-from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.runs.certificates import VERIFIER, copy_verifier, hash_files
 from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.code import changed_code
@@ -26,13 +25,11 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     Raises:
         ValueError: the folder holds other code than the code that is checked.
     """
-    recipe, folder = checkpoint.recipe, Path(source)
-    if not folder.is_dir() or is_in_zoo(folder):
-        return None
-    if "task" not in recipe or task_from_recipe(recipe).for_evaluation != checkpoint.task:
+    folder = Path(source)
+    if not folder.is_dir() or is_in_zoo(folder) or checkpoint.recipe_task != checkpoint.task:
         return None
     code = [name for name in hash_files(folder) if name.endswith(".py")]
-    if strange := changed_code(folder, code, checkpoint.model.config, checkpoint.task, recipe):
+    if strange := changed_code(folder, code, checkpoint.model.config, checkpoint.task, checkpoint.recipe):
         raise ValueError(
             f"{folder} holds Python files that this version of longhand did not write for this model, and a certificate is "
             f"about the code too: {', '.join(strange)}; remove what is not longhand's, and save the model again "

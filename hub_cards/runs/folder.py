@@ -9,7 +9,7 @@ from typing import Any
 
 from longhand.hub_cards.runs.arguments import CHECKPOINTS_FOLDER, Run
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import BEST_FOLDER
+from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER
 from longhand.hub_cards.runs.files import read_object, write_atomically
 from longhand.hub_cards.runs.plugins import copy_plugins
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, write_recipe

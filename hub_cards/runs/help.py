@@ -13,15 +13,10 @@ from transformers.hf_argparser import string_to_bool
 
 from longhand.data import TASKS, Task
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.runs.arguments import (
-    BOUNDS,
-    PUBLISHING_ARGUMENTS,
-    DataArguments,
-    Parser,
-    RunArguments,
-    read_arguments,
-)
+from longhand.hub_cards.runs.argument_parser import BOUNDS, Parser
+from longhand.hub_cards.runs.arguments import DataArguments, read_arguments
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, group_recipes, list_recipes, read_recipe
+from longhand.hub_cards.runs.training_arguments import PUBLISHING_ARGUMENTS, RunArguments
 from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo
 from longhand.modeling.coupling import any_text_rules
 from longhand.modeling.encoder_maps import NO_MAP, PAIR_MAP_RULES

@@ -33,20 +33,15 @@ from longhand.data.families.family import FAMILIES
 from longhand.data.memory import check_memory
 from longhand.data.text import text_problems
 from longhand.hub_cards.runs.adapters import find_adapter
-from longhand.hub_cards.runs.checkpoints import (
-    Checkpoint,
-    check_loaded,
-    check_repository,
-    checkpoint_name,
-    find_recipe,
-    loading,
-    merge_adapter,
-)
+from longhand.hub_cards.runs.checkpoint_files import checkpoint_name
+from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import describe, hardware
 from longhand.hub_cards.runs.hub import find_file
+from longhand.hub_cards.runs.loading import check_loaded, loading, merge_adapter
 from longhand.hub_cards.runs.reading import is_exact, is_lenient_match
 from longhand.hub_cards.runs.results import Row
+from longhand.hub_cards.runs.sources import check_repository, find_recipe
 
 PROMPTS = ("plain", "few_shot", "chat")
 SPARE_TOKENS = {"plain": 16, "few_shot": 16, "chat": 256}

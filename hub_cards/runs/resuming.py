@@ -8,7 +8,7 @@ import torch
 from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.hub_cards.runs.checkpoints import check_weights
+from longhand.hub_cards.runs.checkpoint_files import check_weights
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.files import read_object, write_atomically
 

@@ -7,6 +7,8 @@ import difflib
 import sys
 from pathlib import Path
 
+from longhand.hub_cards.runs.adapters import ADAPTER_CONFIG
+
 ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
 
 
@@ -33,13 +35,16 @@ def zoo(name: str) -> str:
 def locate(source: str) -> str:
     """Return the folder of the zoo if a checkpoint is named so, else the name itself: of another folder, or on the Hub.
 
-    A folder of that name in the working directory comes first; then one line says so.
+    A folder of that name in the working directory comes first if it holds a checkpoint or an adapter. If there is such a
+    folder, one line says which of the two is taken.
     """
     if source not in list_zoo():
         return source
-    if Path(source).is_dir():
+    if any(Path(source, name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
         print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
         return source
+    if Path(source).is_dir():
+        print(f"note: the folder {source} holds no checkpoint; that of the zoo is taken, {zoo(source)}", file=sys.stderr)
     return zoo(source)
 
 

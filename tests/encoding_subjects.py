@@ -1,0 +1,39 @@
+"""Decoders of every position encoding, with random weights."""
+
+import torch
+
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.data.tokenization import build_tokenizer
+
+ENCODINGS = {
+    "none": {"position_encoding": "none"},
+    "learned": {"position_encoding": "learned"},
+    "learned, uncoupled": {"position_encoding": "learned", "coupling": "sequential"},
+    "learned, abacus": {"position_encoding": "learned", "coupling": "abacus"},
+    "learned, randomized": {"position_encoding": "learned", "coupling": "sequential", "randomized_positions": True},
+    "learned, coupled and randomized": {"position_encoding": "learned", "randomized_positions": True},
+    "sinusoidal": {"position_encoding": "sinusoidal", "coupling": "sequential"},
+    "sinusoidal, coupled": {"position_encoding": "sinusoidal"},
+    "rotary": {"position_encoding": "rotary", "coupling": "sequential"},
+    "rotary, coupled": {"position_encoding": "rotary"},
+    "rotary, randomized": {"position_encoding": "rotary", "coupling": "sequential", "randomized_positions": True},
+    "pairwise": {"position_encoding": "pairwise", "windowed": False},
+    "windowed": {"position_encoding": "pairwise"},
+    "alibi": {"position_encoding": "alibi", "coupling": "sequential"},
+    "t5": {"position_encoding": "t5", "coupling": "sequential"},
+    "fire": {"position_encoding": "fire", "coupling": "sequential"},
+    "fire, randomized": {"position_encoding": "fire", "coupling": "sequential", "randomized_positions": True},
+}
+
+tokenizer = build_tokenizer()
+
+
+def build(encoding, **options) -> CoupledGPTForCausalLM:
+    """A tiny model with random weights, the same at every call."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_ids": 60}
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | ENCODINGS[encoding] | options))).eval()
+    if hasattr(model.model.position_encoding, "threshold_factor"):
+        # Thresholds of about 3 and 10 tokens: short inputs stand on both sides.
+        model.model.position_encoding.threshold_factor.data = torch.tensor([0.006, -0.02])
+    return model

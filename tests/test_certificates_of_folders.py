@@ -1,0 +1,230 @@
+"""The certificate in a checkpoint's folder: it is of these files, this task and this format, or is refused."""
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
+
+from longhand import eval as evaluation
+from longhand.data import Addition
+from longhand.data.certificates import Certificate, hash_weights
+from longhand.data.certificates import certificate as certificate_module
+from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.runs.certificates import hash_files
+
+assert damaged
+
+
+def test_certificate_of_other_weights_is_said_to_be_one(main_job, damaged, tmp_path, capsys):
+    folder = shutil.copytree(main_job, tmp_path / "addition")
+    evaluation.main([str(folder), "--ask", "1+1"])
+    assert "warning" not in capsys.readouterr().err
+    slightly_wrong(damaged).save_pretrained(folder)
+    evaluation.main([str(folder), "--ask", "1+1"])
+    assert "certificate.json is not of these files (model.safetensors differs)" in capsys.readouterr().err
+
+
+@pytest.fixture
+def adder(main_job, tmp_path) -> Path:
+    """A copy of the certified folder."""
+    return Path(shutil.copytree(main_job, tmp_path / "addition"))
+
+
+def misread_two_digits(folder) -> None:
+    change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
+
+
+SETTINGS = {
+    "suppress_tokens": [7],
+    "max_new_tokens": 3,
+    "max_time": 0.001,
+    "repetition_penalty": 5.0,
+    "no_repeat_ngram_size": 2,
+}
+CHANGES = {
+    **{f"generation_config {name}": ("generation_config.json", {name: value}) for name, value in SETTINGS.items()},
+    **{f"config {name}": ("config.json", {name: value}) for name, value in SETTINGS.items()},
+    "tokenizer_config": ("tokenizer_config.json", {"add_prefix_space": True}),
+}
+
+
+def refuses_certificate(folder, expected) -> None:
+    """A card and a push of the folder are refused with this reason."""
+    for function in (render_model_card, lambda place: model_files(place, "user/adder")):
+        with pytest.raises(ValueError, match=expected):
+            function(folder)
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
+def test_a_certificate_is_stale_when_a_file_that_decides_an_answer_has_other_settings(name, changes, adder, capsys):
+    change_json(adder / name, **changes)
+    with suppress(SystemExit):
+        evaluation.main([str(adder), "--ask", "653+49"])
+    assert f"warning: {adder}/certificate.json is not of these files ({name} differs)" in capsys.readouterr().err
+    refuses_certificate(adder, f"certificate.json is not of these files .{name} differs.")
+
+
+@pytest.mark.parametrize(("change", "expected"), [
+    (lambda folder: (folder / "more.py").write_text("print()"), "more.py is new"),
+    (lambda folder: (folder / "coupling.py").write_text("print()"), "coupling.py differs"),
+    (lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json is missing"),
+    (lambda folder: shutil.copy(folder / "model.safetensors", folder / "other.safetensors"), "other.safetensors is new"),
+])  # fmt: skip
+def test_a_certificate_is_stale_when_files_come_or_go(change, expected, adder, capsys):
+    change(adder)
+    evaluation.main([str(adder), "--ask", "653+49"])
+    assert f"certificate.json is not of these files ({expected})" in capsys.readouterr().err
+    refuses_certificate(adder, f"certificate.json is not of these files .{expected}.")
+
+
+@pytest.mark.parametrize("change", [swap_digits, misread_two_digits])
+def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_shown(change, adder, capsys):
+    change(adder)
+    change_json(adder / "certificate.json", files=hash_files(adder))
+    for options in (["--ask", "3+4"], ["--certify"]):
+        with pytest.raises(SystemExit):
+            evaluation.main([str(adder), *options])
+        assert "tokenizer.json" in capsys.readouterr().err
+    refuses_certificate(adder, "tokenizer.json")
+
+
+def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):
+    before = (adder / "certificate.json").read_bytes()
+    code = adder / "modeling_coupled_gpt.py"
+    code.write_text(code.read_text().replace("self.lm_head(", "-self.lm_head("))
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "did not write for this model" in line and ": modeling_coupled_gpt.py;" in line
+    assert (adder / "certificate.json").read_bytes() == before
+    load(adder).save_pretrained(adder)
+    evaluation.main([str(adder), "--certify", "--output_dir", str(adder.parent / "out")])
+    assert "Certified" in render_model_card(adder)
+
+
+def test_a_card_that_still_says_certified_is_named_when_the_model_is_not(adder, damaged, tmp_path, capsys):
+    slightly_wrong(damaged).save_pretrained(adder)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+    change_json(adder / "generation_config.json", max_new_tokens=3)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    assert f"{adder / 'README.md'} still says Certified" in capsys.readouterr().err
+
+
+def test_a_certificate_is_of_the_format_that_the_recipe_names(adder, capsys):
+    """A word of each file: the recipe's format, and a certificate that names another one."""
+    task = Addition(zero_padding=False).describe()
+    change_json(adder / "certificate.json", task=task)
+    evaluation.main([str(adder), "--ask", "653+49"])
+    assert "certificate.json is of another task or format (zero_padding was False, is True)" in capsys.readouterr().err
+    refuses_certificate(adder, "another task or format")
+    for folder in (adder, adder / "best"):
+        recipe = (folder / "recipe.yaml").read_text()
+        (folder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
+    refuses_certificate(adder, "certificate|zero_padding")
+
+
+def test_a_true_written_by_hand_is_not_believed(adder, damaged):
+    """The files and the hash of the weights are right, only the check is not what was found."""
+    model = slightly_wrong(damaged)
+    model.save_pretrained(adder)
+    (adder / "results.jsonl").unlink()
+    change_json(adder / "certificate.json", weights=hash_weights(model), files=hash_files(adder))
+    refuses_certificate(adder, "certificate.json, field certified: it is True, but a new check finds False")
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("certified", "yes"), ("certified", False), ("weights", 3), ("task", []), ("files", None), ("statement", [1]),
+    ("statement", "All sums are right."), ("proof", 7), ("problems", "many"), ("predictions", -1), ("predictions", True),
+    ("neighbourhoods", 6217.5), ("wrong", "none"), ("wrong", 1), ("margin", None), ("margin", float("nan")),
+    ("margin", 999.0), ("margin", [[2.0]]), ("margin", 10**400), ("bound", 1e-9), ("ratio", 1e9), ("ratio", 0),
+    ("ratio", "high"), ("failures", {}), ("limits", {}),
+], ids=lambda value: str(value)[:20])  # fmt: skip
+def test_a_field_of_another_value_or_type_is_refused_by_its_name(field, value, adder):
+    change_json(adder / "certificate.json", **{field: value})
+    refuses_certificate(adder, rf"certificate.json.*field {field}\b.*--certify again$")
+
+
+@pytest.mark.parametrize("field", [item.name for item in fields(Certificate)])
+def test_a_missing_field_is_refused_by_its_name_and_a_question_is_answered(field, adder, capsys):
+    certificate = json.loads((adder / "certificate.json").read_text())
+    del certificate[field]
+    (adder / "certificate.json").write_text(json.dumps(certificate))
+    refuses_certificate(adder, f"certificate.json.*field {field}.*missing.*--certify again$")
+    evaluation.main([str(adder), "--ask", "653+49"])
+    out, err = capsys.readouterr()
+    assert out.strip() == "702" and err.count("\n") == (field in ("certified", "weights", "task", "files", "ratio"))
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "{", "[" * 100_000, "{}", '{"wrong": ' + "9" * 5000 + "}"])
+def test_a_broken_certificate_is_refused_by_its_name(content, adder):
+    (adder / "certificate.json").write_text(content)
+    refuses_certificate(adder, f"^{adder}/certificate.json[^\n]*$")
+
+
+def test_numbers_of_another_processor_agree_and_the_check_is_made_once(adder, monkeypatch):
+    certificate = json.loads((adder / "certificate.json").read_text())
+    names = {"margin": ".4g", "bound": ".2g", "ratio": ",.0f"}
+    other = {name: certificate[name] * 1.005 for name in names}
+    proof = certificate["proof"]
+    for name, form in names.items():
+        proof = [step.replace(f" {certificate[name]:{form}}", f" {other[name]:{form}}") for step in proof]
+    change_json(adder / "certificate.json", **other, proof=proof)
+    render_model_card(adder)
+    monkeypatch.setattr(certificate_module, "check_neighbourhoods", None)
+    assert "**Certified.**" in render_model_card(adder, "user/adder")
+    change_json(adder / "certificate.json", proof=certificate["proof"])
+    refuses_certificate(adder, "field proof")
+
+
+def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
+    change_json(adder / "generation_config.json", repetition_penalty=5.0)
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(adder), "--certify"])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "repetition_penalty=5.0" in error and f"{adder}/certificate.json did not hold and was removed" in error
+    assert not (adder / "certificate.json").exists()
+
+
+def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_path, capsys):
+    """Without a recipe the task is the user's word, so the certificate does not go beside the weights, nor is one lost."""
+    before = (adder / "certificate.json").read_bytes()
+    (adder / "recipe.yaml").unlink()
+    evaluation.main([str(adder), "--certify", "--task", "addition", "--output_dir", str(tmp_path / "out")])
+    outside = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert outside["certified"] and outside["files"] is None
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify", "--task", "copy", "--output_dir", str(tmp_path / "out")])
+    assert (adder / "certificate.json").read_bytes() == before
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--task", "addition", "--ask", "1+1", "--revision", "main"])
+    assert f"--revision main is for a repository on the Hub, but {adder} is a folder" in capsys.readouterr().err
+
+
+def test_a_link_to_another_folders_certificate_is_replaced_and_not_followed(adder, tmp_path):
+    other = tmp_path / "elsewhere.json"
+    (adder / "certificate.json").rename(other)
+    (adder / "certificate.json").symlink_to(other)
+    before = other.read_bytes()
+    evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert other.read_bytes() == before and not (adder / "certificate.json").is_symlink()
+
+
+def test_results_never_go_into_a_checkpoints_folder(main_job, tmp_path, monkeypatch, capsys):
+    """The default folder of results may be where a checkpoint is."""
+    folder = shutil.copytree(main_job, tmp_path / "outputs" / "evaluation" / "addition")
+    monkeypatch.chdir(tmp_path)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for options in (["--certify"], ["--lengths", "3"]):
+        with pytest.raises(SystemExit):
+            evaluation.main([str(folder), *options])
+        assert "holds a checkpoint with results of its own" in capsys.readouterr().err
+    assert before == {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
