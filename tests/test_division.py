@@ -160,3 +160,8 @@ def test_work_is_shown_as_on_paper():
 @pytest.mark.parametrize("response", ["", "1310", "1310>125", "131>01252", "1310>12M2"])
 def test_a_response_without_work_is_shown_as_it_is(response):
     assert TASK.show_work("8764/7", response) == response
+
+
+def test_work_of_a_long_division_is_shown_as_it_is():
+    response = f"{'0' * 100_000}>{'1' * 100_000}"
+    assert TASK.show_work(f"{'1' * 100_000}/1", response) == response

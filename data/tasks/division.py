@@ -81,11 +81,14 @@ class Division(DecoderTask):
         return [dividend, divisor]
 
     def show_work(self, question, response):
-        """Every product is taken away from what remains, next to the next digit; a digit 0 of the quotient takes no step."""
+        """Every product is taken away from what remains, next to the next digit; a digit 0 of the quotient takes no step.
+
+        A long response, or one of another form, is shown as it is.
+        """
         dividend, divisor = self.read_question(question)
         remainders, _, quotient = response.partition(">")
         length = len(dividend)
-        if not re.fullmatch(f"[0-9]{{{length}}}>[0-9]{{{length}}}", response):
+        if length > _MOST_SHOWN or not re.fullmatch(f"[0-9]{{{length}}}>[0-9]{{{length}}}", response):
             return response
         rows = [f" {dividend} / {divisor} = {self.reader.read(response)}"]
         for place, digit in enumerate(map(int, quotient)):
@@ -114,6 +117,9 @@ class Division(DecoderTask):
             ),
         )
 
+
+_MOST_SHOWN = 1000
+"""Digits of a dividend whose work is laid out: it takes as many lines and columns."""
 
 # The slots of a neighbourhood, in the order of the coupling rule's relations.
 NEXT, DIVISOR, DIVISOR_OF_QUOTIENT, REMAINDER = range(4)
