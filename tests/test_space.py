@@ -22,7 +22,7 @@ from longhand.hub_cards.space import __main__ as command
 from longhand.hub_cards.space import reading
 from longhand.hub_cards.space.actions import ask, check, measure
 from longhand.hub_cards.space.comparison import PICTURES, draw_comparison, read_series
-from longhand.hub_cards.space.drawing import draw_error, escape
+from longhand.hub_cards.space.drawing import draw_error, draw_reading, escape
 from longhand.hub_cards.space.layout import lay_out
 from longhand.hub_cards.space.proof import draw_certificate, draw_checked
 from longhand.hub_cards.space.reading import Exhibit
@@ -262,6 +262,16 @@ def test_an_encoder_answers_without_a_drawing(small_encoder):
     text = ask({"reader": exhibit}, "reader", "1+2")
     assert "<output>" in text and "labels all tokens at once" in text and not buttons(text)
     assert 'role="alert"' in check(exhibit) and 'role="alert"' in measure(exhibit, exhibit.task.name, 5, [])[0]
+
+
+def test_the_passes_of_an_encoder_that_settles_are_drawn():
+    exhibit = Exhibit(str(zoo("encoder-addition-settling")))
+    reading = exhibit.read("164+235")
+    rows = ["".join(label or " " for label in labels) for labels in reading.passes]
+    assert reading.answer == "399" and rows == ["   _??9", "   _?99", "   _399"]
+    text = draw_reading(exhibit, reading)
+    assert text.count('scope="row"') == 3 and "pass 3" in text
+    assert "120 tokens at most" in draw_reading(exhibit, exhibit.read(f"{10**70}+1"))
 
 
 def test_times_are_of_right_answers_and_the_newest_comes_first(adder):

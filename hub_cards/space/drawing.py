@@ -37,7 +37,8 @@ def draw_error(error: BaseException, hint: str = "") -> str:
 
 def draw_reading(exhibit: Exhibit, reading: Reading) -> str:
     """The answer to a question, and the tokens of question and response in their columns."""
-    return f'<div class="lh-reading">{draw_answer(exhibit, reading)}{draw_tokens(exhibit, reading)}</div>'
+    drawn = draw_passes(reading) if reading.passes else draw_tokens(exhibit, reading)
+    return f'<div class="lh-reading">{draw_answer(exhibit, reading)}{drawn}</div>'
 
 
 def draw_answer(exhibit: Exhibit, reading: Reading) -> str:
@@ -86,6 +87,13 @@ def draw_tokens(exhibit: Exhibit, reading: Reading) -> str:
         f'<p class="lh-said" aria-live="polite"></p><div class="lh-panel"></div>'
         f'<p class="lh-key">{told} The model writes the response token by token{first}.</p></div>'
     )
+
+
+def draw_passes(reading: Reading) -> str:
+    """The labels of an encoder that settles, a row for each pass."""
+    rows = [(f"pass {number}", *labels) for number, labels in enumerate(reading.passes, 1)]
+    hint = "The model labels all tokens at once, and again until nothing changes. A label is ? until its carry is decided."
+    return f'<p class="lh-hint">{hint}</p>{draw_table(("", *reading.tokens), rows)}'
 
 
 def _heads(reading: Reading) -> str:

@@ -15,15 +15,19 @@ from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_fitting
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
+from longhand.hub_cards.runs.passes import passes_of
 from longhand.modeling.coupling import COUPLING_RULES, plan_position_ids
 from longhand.modeling.parallel_decoding import parallel_greedy
-from longhand.modeling.vocabulary import ALL_TOKENS
+from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, STATES
 
 MOST_TOKENS = 30_000
 """Tokens of a question and its response together: seconds on two cores."""
 
 MOST_DRAWN = 500
 """Tokens of an answer that is drawn."""
+
+MOST_LABELLED = 120
+"""Tokens of a question whose labels are drawn after each pass of an encoder."""
 
 MOST_SEEN = 16
 """Tokens that a drawing says a token sees, those with the most attention. A window leaves fewer."""
@@ -61,6 +65,7 @@ class Reading:
         query_length: tokens of the query.
         sights: one for each token of the response.
         num_layers: layers that the rows of a sight's weights are divided among.
+        passes: of an encoder that settles: the labels of all tokens after each pass, as text, empty where there is none.
         note: why there is no drawing; empty if there is one.
     """
 
@@ -72,6 +77,7 @@ class Reading:
     query_length: int = 0
     sights: tuple[Sight, ...] = ()
     num_layers: int = 1
+    passes: tuple[tuple[str, ...], ...] = ()
     note: str = ""
 
 
@@ -140,8 +146,7 @@ class Exhibit:
         task = self.task.part_of(question)
         prompt = self.checkpoint.tokenizer(task.prompt(question), return_tensors="pt")["input_ids"]
         if not self.model.can_generate():
-            answer = self.checkpoint.answer(question)
-            return Reading(question, answer, task, note="This model labels all tokens at once: no response is drawn.")
+            return self._read_labels(question, task, prompt)
         tokens = prompt.shape[1] + COUPLING_RULES[self.model.config.coupling].plan(prompt, 1).response_length
         if tokens > MOST_TOKENS:
             raise ValueError(
@@ -173,6 +178,18 @@ class Exhibit:
             tuple(sights),
             self.model.config.num_hidden_layers,
         )
+
+    def _read_labels(self, question: str, task: Any, prompt: torch.Tensor) -> Reading:
+        """Answer by an encoder; of one that settles, with the labels after each pass."""
+        answer = self.checkpoint.answer(question)
+        if not self.model.config.label_states:
+            return Reading(question, answer, task, note="This model labels all tokens at once: no response is drawn.")
+        if prompt.shape[1] > MOST_LABELLED:
+            note = f"Passes are drawn for {MOST_LABELLED} tokens at most, these would be {prompt.shape[1]:,}."
+            return Reading(question, answer, task, note=note)
+        passes = passes_of(self.model, prompt.to(self.model.device))
+        labels = tuple(tuple(STATES[label] if label >= 0 else "" for label in states[0].tolist()) for states in passes)
+        return Reading(question, answer, task, tuple(ENCODER_TOKENS[token] for token in prompt[0].tolist()), passes=labels)
 
     def _sights(self, sequence: torch.Tensor, query_length: int) -> list[Sight] | None:
         """What each token after the query was written from; None if the model does not write these tokens.
