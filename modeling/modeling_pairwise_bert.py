@@ -480,7 +480,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
             states = draw_states(labels, self.model.find_answers(input_ids))
-            labels = pass_targets(input_ids, states, labels)
+            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
         outputs = self.model(
             input_ids=input_ids,
             pair_map=pair_map,

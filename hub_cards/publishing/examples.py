@@ -1,7 +1,6 @@
 """The example problem of a card: its tokens, and the drawing of them over their position ids or labels."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,11 +73,9 @@ def _mark_sight(columns: Sequence[Sequence[str]], seen: torch.Tensor, queries: l
 
 def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
     """The example's tokens and their labels, without text around the numbers. The label is `.` if the token has none."""
-    task = replace(task, text_tokens=0)
     generator = make_generator("card", task.name, EXAMPLE_LENGTH)
-    digits = task.draw(generator, task.sample_lengths(generator, 1, 1, EXAMPLE_LENGTH), "train")
-    _, field_width = task.field_widths(EXAMPLE_LENGTH)
-    examples = task.write(digits, field_width)
+    lengths = task.sample_lengths(generator, 1, 1, EXAMPLE_LENGTH)
+    examples = task.write(task.draw(generator, lengths, "train"), *task.layout(lengths))
     labels = ["." if label == IGNORED else LABELS[label] for label in examples.labels[0].tolist()]
     return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
 
@@ -90,8 +87,7 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
         config: of a model with a window; a last line then marks by `^` what one labelled token sees in one layer,
             marked `?`, which sees the most.
     """
-    # The format's own fields may be long. The drawing has the narrowest ones that hold the example.
-    columns = encoder_example(replace(task.for_evaluation, field_width=None))
+    columns = encoder_example(task.drawn_on_cards)
     if config is None:
         return _draw(columns, ["input", "label"])
     tokens = torch.tensor([[ENCODER_TOKENS.index(token) for token, _ in columns]])
