@@ -16,12 +16,12 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
-from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
+from .encoder_maps import GRID, NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
 from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
-from .settling import NO_STATE, AnswerTokens, Cases, draw_states, find_answers, pass_targets, settle
+from .settling import NO_STATE, AnswerTokens, Cases, draw_cells, draw_states, find_answers, pass_targets, settle
 from .vocabulary import FIRST_TEXT, STATES
 
 CASES = 2**14
@@ -315,24 +315,22 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def label_cases(self, cases: Cases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
-        tokens, seen = (
-            self.embedding_norm(self._add_states(self.embed_tokens(tokens), states)).unflatten(0, (len(cases.tokens), -1))
-            for tokens, states in ((cases.tokens, cases.states), (cases.keys.flatten(), cases.key_states.flatten()))
-        )
-        columns = torch.arange(cases.keys.shape[1], device=tokens.device)
+        # Few pairs of a token and a state exist: keys and values are made once for each.
+        states_of_token = len(STATES) + 1
+        tokens = torch.cat([cases.tokens, cases.keys.flatten()])
+        states = torch.cat([cases.states, cases.key_states.flatten()])
+        pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
+        embeddings = self.embed_tokens(pairs // states_of_token)
+        inputs = self.embedding_norm(self._add_states(embeddings, pairs % states_of_token + NO_STATE)).unsqueeze(0)
+        own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
         relations = cases.relations
-        columns = torch.where(relations == NOT_RELATED, -1, columns)
+        columns = torch.where(relations == NOT_RELATED, -1, seen)
         if self.config.sink:
-            columns, relations = (
-                nn.functional.pad(values, (0, 1), value=last)
-                for values, last in (
-                    (columns, columns.shape[1]),
-                    (relations, self.config.sink_relation(self.config.head_maps[0])),
-                )
-            )
-        neighbours = Neighbours(columns.unsqueeze(1), relations.unsqueeze(1))
+            columns = nn.functional.pad(columns, (0, 1), value=len(pairs))
+            relations = nn.functional.pad(relations, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
+        neighbours = Neighbours(columns.unsqueeze(0), relations.unsqueeze(0))
         (layer,) = self.layers
-        return layer(tokens, seen_states=seen, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(1)
+        return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(0)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
@@ -479,6 +477,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             if not self.training or labels is None:
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
+            if self.config.head_maps[0] == GRID:
+                return self._train_on_cells(input_ids, labels, **kwargs)
             states = draw_states(labels, self.model.find_answers(input_ids))
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
         outputs = self.model(
@@ -504,6 +504,14 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         """Return the logits (cases, labels) of one pass of a model with `label_states`, from what each token sees alone."""
         parts = zip(*(part.split(CASES) for part in cases), strict=True)
         return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
+
+    def _train_on_cells(self, input_ids: Tensor, labels: Tensor, **kwargs: Any) -> TokenClassifierOutput:
+        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over drawn cells."""
+        check_prompts(self.config, input_ids[:1])
+        cases, targets = draw_cells(input_ids, labels)
+        logits = self.label_cases(cases).unsqueeze(0)
+        loss = self.loss_function(logits=logits, labels=targets.unsqueeze(0), config=self.config, **kwargs)
+        return TokenClassifierOutput(loss, logits)
 
     @torch.no_grad()
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):

@@ -1,8 +1,8 @@
 """Encoders that settle: from pass to pass a token keeps its predicted label alone, and the answer is what stays.
 
-In a grid (`encoder_maps.grid_keys`) labels are read at every cell. A pass gives a label to a cell as soon as the digits that
-enter it from its neighbours are known. In sums, and products with one digit, the answer is read at the operator and at every token of the second number. Before the first pass their labels are not known
-yet (`?`). A pass gives a label to a token whose carry is decided by what it sees, its own column and the column below:
+Before the first pass no label is known (`?`). In sums, and in products with one digit, the answer is read at the operator
+and at every token of the second number. A pass gives a label to a token whose carry is decided by what it sees, its own
+column and the column below:
 
     tokens    1 6 4 + 2 3 5
     pass 1          _ ? ? 9      4 + 5 = 9 carries if a carry comes in; 6 + 3 = 9 too
@@ -10,7 +10,8 @@ yet (`?`). A pass gives a label to a token whose carry is decided by what it see
     pass 3          _ 3 9 9
 
 So a pass has an exact target whatever is known before it, and no gradient need flow from pass to pass. The number of passes
-grows with the longest run of columns whose own digits do not decide their carries.
+grows with the longest run of columns whose own digits do not decide their carries. In a grid (`encoder_maps.grid_keys`) a
+pass gives labels to the cells whose neighbours have theirs, so labels spread from one corner to the other.
 """
 
 from collections.abc import Callable, Sequence
@@ -151,6 +152,24 @@ def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
     drawn = torch.where(known & (labels != IGNORED), labels, NOT_KNOWN).flatten()
     states[answers.places] = drawn[answers.places]
     return states.view(labels.shape)
+
+
+def draw_cells(input_ids: Tensor, labels: Tensor) -> tuple[Cases, Tensor]:
+    """Draw one case for every label of grids (batch, tokens) to train on, and its target (cases,), as `pass_targets` says.
+
+    The labels that a cell sees are known in most cases and its own is not, for then there is something to compute. States
+    of whole grids would hold few such cells: where most labels are known, most cells have theirs.
+    """
+    places, _, keys, relations = find_answers(GRID, input_ids, (), 0)
+    right = torch.where(keys < 0, IGNORED, labels.flatten()[keys])
+    known = torch.rand(keys.shape, device=keys.device) < torch.tensor(
+        [0.2, *[0.9] * (keys.shape[1] - 1)], device=keys.device
+    )
+    decided = (known | (right == IGNORED))[:, 1:].all(1)
+    known[:, 0] &= decided
+    states = torch.where(right == IGNORED, NO_STATE, torch.where(known, right, NOT_KNOWN))
+    tokens, related = input_ids.flatten(), torch.where(keys >= 0, relations, NOT_RELATED)
+    return Cases(tokens[places], states[:, 0], tokens[keys], states, related), torch.where(decided, right[:, 0], NOT_KNOWN)
 
 
 def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:

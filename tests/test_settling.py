@@ -128,7 +128,7 @@ def test_targets_of_training_are_those_of_the_oracle(task):
         states = draw_states(labels, answers)
         assert ((states == labels) | (states == NOT_KNOWN))[labels >= 0].all() and (states[labels < 0] == NO_STATE).all()
         cases = cases_at(input_ids.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
-        targets = pass_targets(input_ids, states, labels)
+        targets = pass_targets(MAPS[task][0], input_ids, states, labels)
         assert torch.equal(targets.flatten()[answers.places], oracle(cases).argmax(-1))
         assert (targets[labels < 0] == -100).all()
 

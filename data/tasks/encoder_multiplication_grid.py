@@ -22,8 +22,8 @@ from longhand.modeling.vocabulary import FIELD_PAD, MINUS, PAD, TIMES
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sum digits and carries (count, rows, columns) uint8 of the cells of products, ones first.
 
-    10 carry + sum digit = product of the heads + sum digit of the row before, one column up + carry of the column below. Cells
-    with equal column + 2 row do not depend on each other, and are computed together.
+    10 carry + sum digit = product of the heads + sum digit of the row before, one column up + carry of the column below.
+    Cells with equal column + 2 row do not depend on each other, and are computed together.
 
     Args:
         first: digits (count, columns), with a 0 at the top.
@@ -46,15 +46,15 @@ class EncoderMultiplicationGrid(EncoderTask):
     """Products of two numbers of any length, in a grid with a cell for each pair of their digits (`encoder_maps.grid_keys`).
 
     The first number, with a 0 above it, heads the columns. Each digit of the second one ends a row, the ones digit first. A
-    cell has a carry, read at `-`, and a sum digit, read at `_`. The product is read along the sum digits of the last row, then
-    up the ones column. This is 12*34=408, written as one line, `012*-_-_-_4-_-_-_3`:
+    cell has a carry, read at `-`, and a sum digit, read at `_`. The product is read along the sum digits of the last row,
+    then up the ones column. This is 12*34=408, written as one line, `012*-_-_-_4-_-_-_3`:
 
         input     0  1  2 *        label    .  .  . .
                  -_ -_ -_ 4                00 04 08 .
                  -_ -_ -_ 3                00 04 10 .
 
-    The lengths of both numbers are uniform and independent of each other. A group holds the problems with one length of each.
-    The layout is the two lengths.
+    The lengths of both numbers are uniform and independent of each other. A group holds the problems with one length of
+    each. The layout is the two lengths.
     """
 
     name: ClassVar[str] = "encoder_multiplication_grid"
@@ -106,11 +106,11 @@ class EncoderMultiplicationGrid(EncoderTask):
         return self.write(self.draw(generator, lengths, split), *self.layout(lengths))
 
     def vary(self, generator, digits, max_length):
-        """Half of these problems, and as many drawn anew: after practice of few alone, others are wrong."""
+        """Three quarters of these problems, and others drawn anew: after practice of few alone, others are wrong."""
         drawn = uniform_digits(generator, generator.integers(1, max_length + 1, size=digits.shape[:2]))
         width = max(drawn.shape[2], digits.shape[2])
         kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
-        return np.where(generator.integers(2, size=(len(digits), 1, 1)) == 0, kept, drawn)
+        return np.where(generator.integers(4, size=(len(digits), 1, 1)) > 0, kept, drawn)
 
     def rewrite(self, generator, digits, lengths):
         """Problems of several sizes, padded on the right."""
@@ -129,10 +129,9 @@ class EncoderMultiplicationGrid(EncoderTask):
         return self._text_of(self.write(digits, *self.layout(number_lengths(digits))))
 
     def covering(self, window, layers):
-        """Products of up to two digits with one, of two with 10b + 1, and of four, of which the ones are 0 or 9, with it."""
-        short, long = (count_up(0, 10**width, width)[:, 0] for width in (2, 3))
-        ones = np.repeat(np.array([0, 9], dtype=np.uint8), len(long))
-        long = np.concatenate([ones[:, None], np.tile(long, (2, 1))], axis=1)
+        """Products of up to two digits with one, of two with 10b + 1, and of four that end in 9 or 00 with it."""
+        short, tens = (count_up(0, 10**width, width)[:, 0] for width in (2, 3))
+        long = np.concatenate([np.insert(tens, 0, 9, axis=1), np.insert(tens[::10], 0, 0, axis=1)])
         batches = []
         for numbers, rows in ((short, 1), (short, 2), (long, 2)):
             digits = np.zeros((10, len(numbers), 2, numbers.shape[1]), dtype=np.uint8)
@@ -144,20 +143,20 @@ class EncoderMultiplicationGrid(EncoderTask):
             count=sum(len(digits) for digits, _ in batches),
             batches=batches,
             ideal=(
-                "In an ideal pass both labels of a cell become right if the sum digit up and to the left and the carry on the "
-                "right are known, or are not there; else they are not known. A known label is right and stays, since those "
-                "two stay. Of the cells with an unknown label, let one have the smallest column + 2 row, counted from the "
-                "ones: both of the others have a smaller one, so they are known, and the cell's labels become known."
+                "In an ideal pass both labels of a cell become right if the sum digit up and to the left and the carry on "
+                "the right are known, or are not there; else they are not known. A known label is right and stays, since "
+                "those two stay. Of the cells with an unknown label, let one have the smallest column + 2 row, counted from "
+                "the ones. Both of the others have a smaller one, so they are known, and the cell's labels become known."
             ),
             argument=(
-                "A cell has the heads a and b. It sees the sum digit s up and to the left, and the carry c on the right. It "
-                "never is more than b, and less than b in the first row (0 if b is 0): 9b + 9 + b = 10b + 9, and 9b + b - 1 "
-                "= 10b - 1. All of these cases occur in the products that are checked. In the first row, s is missing: "
-                "products of two digits with b have every a and every c. In other rows, take b above 1: the digits a' of the "
-                "first number are the sum digits of the first row, so s is the digit to the left of a, and is missing above "
-                "the top digit, where a is 0. On the right of a are no digit, or two, of which the lower one is 0 or 9 and "
-                "the upper one is any: as it grows by 1, the sum on the right grows by 10 at most, so the carry takes every "
-                "value between 0, for 00, and b, for 99. The labels of the cell, s and c are known or not, in all ways, "
-                "except that a known label is never taken back."
+                "A cell has the heads a and b. It sees the sum digit s up and to the left, and the carry c on the right. "
+                "The carry is b at most, and less in the first row unless b is 0: 9b + 9 + b = 10b + 9, and 9b + b - 1 = "
+                "10b - 1. All cases with these occur in the products that are checked. In the first row there is no s, and "
+                "products of two digits with b have every a and every c. In other rows, take b above a 1: the first row's "
+                "sum digits are the digits of the first number, so s is the digit on the left of a. There is none if a is "
+                "the 0 above the top digit. On the right of a is no digit, or two digits: 00, 09, 19 and so on up to 99. "
+                "From one to the next, what is added there grows by 10 at most, and c is this without its last digit. So c "
+                "takes all values from 0 to b. The labels of the cell, s and c are known or not, in all ways, except that a "
+                "known label is never taken back."
             ),
         )
