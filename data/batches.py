@@ -79,6 +79,9 @@ class Batches(Dataset):
 PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
 
+TOKENS_EVERY = 2
+"""The same if single tokens are practised, of problems that may belong to any split: little of a problem is seen."""
+
 
 @dataclass(eq=False)
 class FreshBatches(Batches):
@@ -96,6 +99,8 @@ class FreshBatches(Batches):
     def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
+        If single tokens of them are meant, one batch in `TOKENS_EVERY` holds these tokens as they are.
+
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
 
@@ -103,11 +108,21 @@ class FreshBatches(Batches):
             problems: each of one group of lengths.
         """
         self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
+        if self._practises_tokens:
+            parts = zip(*(problem[1:] for problem in self._practice), strict=True)
+            self._practice = [Problems(self._practice[0].task, *map(np.concatenate, parts))]
+
+    @property
+    def _practises_tokens(self) -> bool:
+        return bool(self._practice) and self._practice[0].tokens is not None
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        failed, digits, _ = self._practice[generator.integers(len(self._practice))]
+        problems = self._practice[generator.integers(len(self._practice))]
+        digits = problems.digits
         # A check runs on the problems as evaluation writes them: they are practised as training writes them.
-        task = next(part for part in self.task.parts if part.name == failed.name)
+        task = next(part for part in self.task.parts if part.name == problems.task.name)
+        if self._practises_tokens:
+            return task.write_tokens(generator, problems.take(generator.integers(len(digits), size=self.batch_size)))
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits = task.vary(generator, digits[rows], self.max_length)
@@ -122,7 +137,7 @@ class FreshBatches(Batches):
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        practice = self._practice and index % PRACTICE_EVERY == 0
+        practice = self._practice and index % (TOKENS_EVERY if self._practises_tokens else PRACTICE_EVERY) == 0
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
         ((task, _),) = self.task.choose_tasks(generator, 1)

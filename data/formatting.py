@@ -39,17 +39,20 @@ class LabelledTokens:
     Attributes:
         tokens: (count, columns) uint8 token ids, padded on the right.
         labels: (count, columns) int8, the class of each token, -100 if the token is not supervised.
+        states: (count, columns) int8, of one pass of an encoder that settles, see `modeling/settling.py`; None if the model
+            makes its passes itself.
     """
 
     tokens: np.ndarray
     labels: np.ndarray
+    states: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def take(self, rows: np.ndarray | slice) -> "LabelledTokens":
         """Some of the examples."""
-        return LabelledTokens(self.tokens[rows], self.labels[rows])
+        return LabelledTokens(self.tokens[rows], self.labels[rows], None if self.states is None else self.states[rows])
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

@@ -16,12 +16,12 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
-from .encoder_maps import GRID, NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
+from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
 from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
-from .settling import NO_STATE, AnswerTokens, Cases, draw_cells, draw_states, find_answers, pass_targets, settle
+from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from .vocabulary import FIRST_TEXT, STATES
 
 CASES = 2**14
@@ -296,11 +296,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
         if states is None:
             return embeddings
-        self._check_states(states, embeddings.shape[:-1])
+        self.check_states(states, embeddings.shape[:-1])
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
 
     @of_values
-    def _check_states(self, states: Tensor, shape: torch.Size) -> None:
+    def check_states(self, states: Tensor, shape: torch.Size) -> None:
+        """Raise ValueError unless these are states of tokens of this shape."""
         smallest, largest = (int(extreme) for extreme in states.aminmax())
         if states.shape != shape or smallest < NO_STATE or largest >= len(STATES):
             raise ValueError(
@@ -458,8 +459,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
             states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
-                one pass is made. If omitted, passes are made until no label changes. In training, states are drawn from the
-                labels, and the loss is that of one pass.
+                one pass is made, in training over the tokens with labels alone. If omitted, passes are made until no label
+                changes. In training, states are then drawn from the labels, and the loss is that of one pass.
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
@@ -477,10 +478,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             if not self.training or labels is None:
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
-            if self.config.head_maps[0] == GRID:
-                return self._train_on_cells(input_ids, labels, **kwargs)
             states = draw_states(labels, self.model.find_answers(input_ids))
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
+        elif self.config.label_states and self.training and labels is not None and input_ids is not None:
+            return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         outputs = self.model(
             input_ids=input_ids,
             pair_map=pair_map,
@@ -505,13 +506,16 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         parts = zip(*(part.split(CASES) for part in cases), strict=True)
         return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
 
-    def _train_on_cells(self, input_ids: Tensor, labels: Tensor, **kwargs: Any) -> TokenClassifierOutput:
-        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over drawn cells."""
+    def _label_some(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor, states: Tensor, **kwargs: Any):
+        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone."""
+        input_ids = self.model.check_text(input_ids, attention_mask)
+        self.model.check_states(states, input_ids.shape)
         check_prompts(self.config, input_ids[:1])
-        cases, targets = draw_cells(input_ids, labels)
-        logits = self.label_cases(cases).unsqueeze(0)
-        loss = self.loss_function(logits=logits, labels=targets.unsqueeze(0), config=self.config, **kwargs)
-        return TokenClassifierOutput(loss, logits)
+        places, _, keys, relations = self.model.find_answers(input_ids)
+        kept = labels.flatten()[places] != IGNORED
+        cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
+        logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
+        return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
 
     @torch.no_grad()
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):

@@ -154,24 +154,6 @@ def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
     return states.view(labels.shape)
 
 
-def draw_cells(input_ids: Tensor, labels: Tensor) -> tuple[Cases, Tensor]:
-    """Draw one case for every label of grids (batch, tokens) to train on, and its target (cases,), as `pass_targets` says.
-
-    The labels that a cell sees are known in most cases and its own is not, for then there is something to compute. States
-    of whole grids would hold few such cells: where most labels are known, most cells have theirs.
-    """
-    places, _, keys, relations = find_answers(GRID, input_ids, (), 0)
-    right = torch.where(keys < 0, IGNORED, labels.flatten()[keys])
-    known = torch.rand(keys.shape, device=keys.device) < torch.tensor(
-        [0.2, *[0.9] * (keys.shape[1] - 1)], device=keys.device
-    )
-    decided = (known | (right == IGNORED))[:, 1:].all(1)
-    known[:, 0] &= decided
-    states = torch.where(right == IGNORED, NO_STATE, torch.where(known, right, NOT_KNOWN))
-    tokens, related = input_ids.flatten(), torch.where(keys >= 0, relations, NOT_RELATED)
-    return Cases(tokens[places], states[:, 0], tokens[keys], states, related), torch.where(decided, right[:, 0], NOT_KNOWN)
-
-
 def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
     """Return what is right after one pass: the label where what a token sees decides it, else `NOT_KNOWN`.
 

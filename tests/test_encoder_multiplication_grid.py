@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import EncoderMultiplicationGrid, make_generator
+from longhand.data import FreshBatches, make_generator
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import find_cases
-from longhand.data.digits import count_up, number_lengths
+from longhand.data.digits import count_up
 from longhand.data.families.encoder import collate_labels
-from longhand.data.tasks.encoder_multiplication_grid import multiply_in_grid
+from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.questions import digits_of
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
-from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_cells, find_answers, pass_targets, settle
+from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, MINUS, NOT_KNOWN, PAD, STATES
 
 TASK = EncoderMultiplicationGrid()
@@ -177,21 +178,41 @@ def test_ideal_passes_end_with_the_product_as_a_wavefront(sizes):
     assert len(passes) == first + 2 * (second - 1) + 2
 
 
-def test_targets_of_training_are_right():
-    torch.manual_seed(0)
+def cases_of(input_ids: torch.Tensor, states: torch.Tensor) -> tuple[Cases, torch.Tensor]:
+    """The cases of all cells of grids, and their places."""
+    answers = find_answers(GRID, input_ids, (), 0)
+    return cases_at(input_ids.flatten(), states.flatten(), *answers[::2], answers.relations), answers.places
+
+
+def some_known(labels: torch.Tensor) -> torch.Tensor:
+    """States in which some labels are known."""
+    known = torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.6
+    return torch.where(labels < 0, NO_STATE, torch.where(known, labels, NOT_KNOWN))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_targets_of_a_pass_are_right(sizes):
+    input_ids, labels = batch_of(*sizes)
+    cases, places = cases_of(input_ids, states := some_known(labels))
+    targets = pass_targets(GRID, input_ids, states, labels).flatten()
+    assert torch.equal(targets[places], arithmetic(cases)) and (targets.view(labels.shape)[labels < 0] == -100).all()
+
+
+def test_training_has_the_right_target_of_one_token_of_each_problem():
+    generator = make_generator("training")
     for first, second in SIZES:
-        input_ids, labels = batch_of(first, second, count=50)
-        cases, targets = draw_cells(input_ids, labels)
-        assert torch.equal(arithmetic(cases), targets) and len(targets) == int((labels >= 0).sum())
-        assert torch.equal(cases.states, cases.key_states[:, 0]) and torch.equal(cases.tokens, cases.keys[:, 0])
+        written = TASK.write(draw(first, second, 50), first, second)
+        batch = collate_labels(TASK.augment(generator, written))
+        cases, places = cases_of(batch["input_ids"], batch["states"])
+        labels = batch["labels"]
+        chosen = labels.flatten()[places] >= 0
+        assert ((labels >= 0).sum(1) == 1).all() and chosen.sum() == 50
+        assert torch.equal(labels.flatten()[places[chosen]], arithmetic(cases)[chosen])
         # A known label is right: it is never taken back.
-        assert ((cases.states == targets) | (cases.states == NOT_KNOWN)).all()
-        answers = find_answers(GRID, input_ids, (), 0)
-        states = torch.where(labels < 0, NO_STATE, torch.where(torch.rand(labels.shape) < 0.6, labels, NOT_KNOWN))
-        expected = arithmetic(
-            cases_at(input_ids.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
-        )
-        assert torch.equal(pass_targets(GRID, input_ids, states, labels).flatten()[answers.places], expected)
+        right = torch.from_numpy(written.labels).long()
+        assert ((batch["states"] == right) | (batch["states"] == NOT_KNOWN))[right >= 0].all()
+        own = cases.states[chosen]
+        assert ((own == labels.flatten()[places[chosen]]) | (own == NOT_KNOWN)).all()
 
 
 @pytest.fixture(scope="module")
@@ -255,20 +276,29 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(covered):
     check = check_neighbourhoods(model, TASK)
     assert check.wrong == int(((covered.targets == 8) | (covered.targets == 9)).sum())
     assert "with the labels" in check.failures[0].problem
-    failing = np.concatenate([digits for _, digits, _ in check.failing])
-    practised = TASK.rewrite(make_generator("practice"), failing, number_lengths(failing))
-    assert len(practised) == check.wrong
+    batches = FreshBatches(
+        task=TASK, min_length=1, max_length=4, seed=0, batch_size=500, num_batches=2, collator=collate_labels
+    )
+    batches.practise(check.failing)
+    practised, fresh = (batches[index]["labels"] for index in range(2))
+    # Most practised tokens see all that they need, and are right only where the model is wrong.
+    decided = practised[practised >= 0]
+    assert len(decided) == 500 and set(decided.tolist()) == {8, 9, NOT_KNOWN} and (decided != NOT_KNOWN).sum() > 250
+    assert len(fresh[fresh >= 0]) == 500 and set(fresh[fresh >= 0].tolist()) >= {0, 1, 2}
 
 
-@torch.inference_mode()
 def test_one_pass_by_cases_equals_the_pass_over_all_tokens():
     model, (input_ids, labels) = build(), batch_of(3, 4)
-    states = torch.where(labels < 0, NO_STATE, torch.where(torch.rand(labels.shape) < 0.6, labels, NOT_KNOWN))
-    answers = model.model.find_answers(input_ids)
-    cases = cases_at(input_ids.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
-    for options in ({}, {"output_attentions": True}):
-        logits = model(input_ids, states=states, **options).logits.flatten(0, 1)[answers.places]
-        torch.testing.assert_close(logits, model.label_cases(cases), rtol=1e-4, atol=1e-4)
+    cases, places = cases_of(input_ids, states := some_known(labels))
+    expected = model.label_cases(cases)
+    with torch.inference_mode():
+        for options in ({}, {"output_attentions": True}):
+            output = model(input_ids, states=states, labels=labels, **options)
+            torch.testing.assert_close(output.logits.flatten(0, 1)[places], expected, rtol=1e-4, atol=1e-4)
+    # Training computes the tokens with labels alone.
+    trained = model.train()(input_ids, states=states, labels=labels)
+    torch.testing.assert_close(trained.logits[0], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(trained.loss, output.loss)
 
 
 @torch.inference_mode()
@@ -283,11 +313,10 @@ def test_rounding_of_a_pass_stays_within_its_bound(covered):
         assert (moved <= bound)[exact.isfinite()].all() and bound.isfinite().all()
 
 
-def test_training_step_reaches_every_weight_and_pads():
-    model = build().train()
-    digits = np.concatenate([np.pad(draw(*sizes), ((0, 0), (0, 0), (0, 12 - max(sizes)))) for sizes in SIZES])
-    examples = TASK.rewrite(make_generator("practice"), digits, number_lengths(digits))
-    batch = collate_labels(examples)
-    assert not batch["attention_mask"].all()
+def test_a_step_of_practice_reaches_every_weight(covered):
+    model, rows = build().train(), np.arange(0, len(covered.targets), 50)
+    problems = Problems(TASK, covered.digits[rows], covered.layouts[rows], covered.places[rows] - 1)
+    batch = collate_labels(TASK.write_tokens(make_generator("practice"), problems))
+    assert not batch["attention_mask"].all() and ((batch["labels"] >= 0).sum(1) == 1).all()
     model(**batch).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())

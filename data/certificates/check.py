@@ -125,8 +125,7 @@ class Check:
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
             if rows.any():
-                task, digits, lengths = batch.problems
-                self.failing.append(Problems(task, digits[rows.numpy()], lengths[rows.numpy()]))
+                self.failing.append(batch.problems.take(rows.numpy()))
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))

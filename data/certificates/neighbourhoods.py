@@ -21,11 +21,18 @@ class Problems(NamedTuple):
         task: the task.
         digits: (count, operands, width), ones first.
         lengths: (count, operands).
+        tokens: (count,) place of the one token of each problem that is meant, if not all are; then problems may differ in
+            their lengths.
     """
 
     task: Any
     digits: np.ndarray
     lengths: np.ndarray
+    tokens: np.ndarray | None = None
+
+    def take(self, rows: np.ndarray) -> "Problems":
+        """Some of the problems."""
+        return Problems(self.task, *(part if part is None else part[rows] for part in self[1:]))
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,9 @@ class CasePredictions:
 
     @property
     def problems(self) -> Problems:
-        digits = self.covered.digits[self.rows]
+        digits, tokens = self.covered.digits[self.rows], self.covered.places[self.rows] - 1
+        if self.task.practises_tokens:
+            return Problems(self.task, digits, self.covered.layouts[self.rows], tokens)
         return Problems(self.task, digits, np.full(digits.shape[:2], digits.shape[2]))
 
     def logits(self, model: PairwiseBertForTokenClassification) -> torch.Tensor:

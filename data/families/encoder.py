@@ -22,10 +22,13 @@ _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_tabl
 def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
     """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
 
-    `input_ids` and `labels` are (count, columns). If rows differ in length, there is an `attention_mask`.
+    `input_ids`, `labels` and, if the examples have them, `states` are (count, columns). If rows differ in length, there is
+    an `attention_mask`.
     """
     input_ids = torch.from_numpy(examples.tokens).long()
     batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    if examples.states is not None:
+        batch["states"] = torch.from_numpy(examples.states).long()
     present = input_ids != PAD
     return batch if present.all() else batch | {"attention_mask": present.long()}
 

@@ -5,10 +5,12 @@ from itertools import product
 from typing import ClassVar
 
 import numpy as np
+import torch
 
+from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import CoveringStates
 from longhand.data.collator import IGNORED
-from longhand.data.digits import count_up, number_lengths, uniform_digits
+from longhand.data.digits import count_up, number_lengths
 from longhand.data.formatting import LabelledTokens
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tasks.lengths import rows_of_groups
@@ -16,7 +18,8 @@ from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.encoder_maps import GRID
 from longhand.modeling.prompt_formats import PromptFormat
-from longhand.modeling.vocabulary import FIELD_PAD, MINUS, PAD, TIMES
+from longhand.modeling.settling import NO_STATE, pass_targets
+from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, PAD, TIMES
 
 
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +63,7 @@ class EncoderMultiplicationGrid(EncoderTask):
     name: ClassVar[str] = "encoder_multiplication_grid"
     operator: ClassVar[int] = TIMES
     settling_map: ClassVar[str] = GRID
+    practises_tokens: ClassVar[bool] = True
     known_labels: ClassVar[tuple[tuple[bool, ...], ...]] = tuple(product((False, True), repeat=3))
     example_question: ClassVar[str] = "653*49"
     every_problem: ClassVar[str] = "two numbers of every length"
@@ -105,24 +109,40 @@ class EncoderMultiplicationGrid(EncoderTask):
     def examples(self, generator, lengths, split):
         return self.write(self.draw(generator, lengths, split), *self.layout(lengths))
 
-    def vary(self, generator, digits, max_length):
-        """Three quarters of these problems, and others drawn anew: after practice of few alone, others are wrong."""
-        drawn = uniform_digits(generator, generator.integers(1, max_length + 1, size=digits.shape[:2]))
-        width = max(drawn.shape[2], digits.shape[2])
-        kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
-        return np.where(generator.integers(4, size=(len(digits), 1, 1)) > 0, kept, drawn)
+    def augment(self, generator, examples):
+        """Train one token of each problem, so that a batch holds many different cells."""
+        chances = np.where(examples.labels == IGNORED, -1.0, generator.random(examples.labels.shape))
+        return self._draw_states(generator, examples, chances.argmax(axis=1))
 
-    def rewrite(self, generator, digits, lengths):
-        """Problems of several sizes, padded on the right."""
-        own = number_lengths(digits)
-        groups = [rows for _, rows in rows_of_groups(self.group(own))]
-        parts = [self.write(digits[rows], *self.layout(own[rows])) for rows in groups]
+    def write_tokens(self, generator: np.random.Generator, problems: Problems) -> LabelledTokens:
+        """Problems of any lengths, for practice of the tokens that are meant, padded on the right."""
+        groups = [rows for _, rows in rows_of_groups(self.group(problems.lengths))]
+        parts = [self.write(problems.digits[rows], *self.layout(problems.lengths[rows])) for rows in groups]
         width = max(part.tokens.shape[1] for part in parts)
-        tokens = np.full((len(digits), width), PAD, dtype=np.uint8)
+        tokens = np.full((len(problems.digits), width), PAD, dtype=np.uint8)
         labels = np.full(tokens.shape, IGNORED, dtype=np.int8)
         for rows, part in zip(groups, parts, strict=True):
             tokens[rows, : part.tokens.shape[1]], labels[rows, : part.tokens.shape[1]] = part.tokens, part.labels
-        return LabelledTokens(tokens, labels)
+        return self._draw_states(generator, LabelledTokens(tokens, labels), problems.tokens)
+
+    @staticmethod
+    def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: np.ndarray) -> LabelledTokens:
+        """Problems with states, and as label the target of one token of each, whose places are given.
+
+        The labels that the token sees are known in most cases and its own is not, for then there is something to compute.
+        """
+        is_chosen = np.arange(examples.labels.shape[1]) == places[:, None]
+        known = generator.random(examples.labels.shape) < np.where(is_chosen, 0.2, 0.9)
+        states = np.where(examples.labels == IGNORED, NO_STATE, np.where(known, examples.labels, NOT_KNOWN))
+        parts = (torch.from_numpy(part).long() for part in (examples.tokens, states, examples.labels))
+        targets = pass_targets(GRID, *parts).numpy()
+        # A label is never taken back: where none is right yet, none is known.
+        states = np.where(is_chosen & (targets == NOT_KNOWN), NOT_KNOWN, states)
+        labels = np.where(is_chosen, targets, IGNORED)
+        return LabelledTokens(examples.tokens, labels.astype(np.int8), states.astype(np.int8))
+
+    def rewrite(self, generator, digits, lengths):
+        return self.write(digits, *self.layout(lengths))
 
     def prompt(self, question):
         digits = self._parse(question)

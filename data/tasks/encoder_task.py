@@ -34,6 +34,7 @@ class EncoderTask(Task):
         settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
         known_labels: which labels are known in the covering problems of such encoders. A label is known if its column
             modulo the length of an entry is that of a True. All tokens with labels that one token sees differ in it.
+        practises_tokens: whether single tokens are practised, not whole problems, see `write_tokens`.
     """
 
     family = ENCODER
@@ -41,6 +42,7 @@ class EncoderTask(Task):
     operator: ClassVar[int]
     settling_map: ClassVar[str | None] = None
     known_labels: ClassVar[tuple[tuple[bool, ...], ...]] = ((False, False), (True, True), (True, False), (False, True))
+    practises_tokens: ClassVar[bool] = False
 
     @property
     def sign(self) -> str:

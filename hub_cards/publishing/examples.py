@@ -8,7 +8,7 @@ import torch
 
 from longhand.data import make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import plan_position_ids
@@ -71,13 +71,26 @@ def _mark_sight(columns: Sequence[Sequence[str]], seen: torch.Tensor, queries: l
     return [[*column, mark] for column, mark in zip(columns, marks, strict=True)]
 
 
-def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
-    """The example's tokens and their labels, without text around the numbers. The label is `.` if the token has none."""
+def _encoder_tokens(task: EncoderTask) -> LabelledTokens:
+    """The example, without text around the numbers."""
     generator = make_generator("card", task.name, EXAMPLE_LENGTH)
     lengths = task.sample_lengths(generator, 1, 1, EXAMPLE_LENGTH)
-    examples = task.write(task.draw(generator, lengths, "train"), *task.layout(lengths))
+    return task.write(task.draw(generator, lengths, "train"), *task.layout(lengths))
+
+
+def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
+    """The example's tokens and their labels, without text around the numbers. The label is `.` if the token has none."""
+    examples = _encoder_tokens(task)
     labels = ["." if label == IGNORED else LABELS[label] for label in examples.labels[0].tolist()]
     return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
+
+
+def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
+    """The places of the example's tokens at which the answer is read, most significant digit first, and its labels."""
+    examples = _encoder_tokens(task)
+    places = np.where(examples.labels == IGNORED, IGNORED, np.arange(examples.labels.shape[1]))
+    (labels, kept), (places, _) = (task.answer_labels(examples.tokens, values) for values in (examples.labels, places))
+    return places[kept].tolist(), "".join(LABELS[label] for label in labels[kept])
 
 
 def draw_labels(task: EncoderTask, config: Any = None) -> str:
