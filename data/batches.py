@@ -120,7 +120,7 @@ class FreshBatches(Batches):
         problems = self._practice[generator.integers(len(self._practice))]
         digits = problems.digits
         # A check runs on the problems as evaluation writes them: they are practised as training writes them.
-        task = next(part for part in self.task.parts if part.name == problems.task.name)
+        task: Any = next(part for part in self.task.parts if part.name == problems.task.name)
         if self._practises_tokens:
             return task.write_tokens(generator, problems.take(generator.integers(len(digits), size=self.batch_size)))
         # More rows than are needed, since some variations are held out.

@@ -480,7 +480,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             input_ids = self.model.check_text(input_ids, attention_mask)
             states = draw_states(labels, self.model.find_answers(input_ids))
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
-        elif self.config.label_states and self.training and labels is not None and input_ids is not None:
+        elif states is not None and self.config.label_states and self.training and not (labels is None or input_ids is None):
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         outputs = self.model(
             input_ids=input_ids,

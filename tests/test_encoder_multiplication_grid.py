@@ -141,7 +141,7 @@ def test_illegal_configurations_and_prompts_are_refused():
         PairwiseBertConfig(pair_maps=[GRID])
     fault = TASK.prompt_format.fault
     assert fault(TASK.prompt("0*0")) is None and fault(TASK.prompt("905*1000")) is None
-    for text in ("12*-_-_4", "0012*-_-_-_-_4", "012*-_-_-_", "012*4"):
+    for text in ("12*-_-_4", "012*-_-_-_", "012*4"):
         assert "it is not of the form" in fault(text)
     with pytest.raises(ValueError, match="is not a multiplication"):
         TASK.prompt("12+34")

@@ -34,6 +34,9 @@ MOST_PROBLEMS = 5_000_000
 
 FAILURES_SHOWN = 10
 
+CLOSE = 4.0
+"""Leads below it are practised with those that are not above 0, if single tokens are: else these come and go."""
+
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""
 
@@ -70,8 +73,9 @@ class Check:
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: the problems with a wrong prediction, for each batch that has any.
-        failures: the first of them as text.
+        failing: the problems with a wrong prediction, for each batch that has any; if single tokens are meant, also those
+            with a lead below `CLOSE`.
+        failures: the first wrong predictions as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
@@ -124,8 +128,9 @@ class Check:
         rows = mistakes.any(1).cpu()
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
-            if rows.any():
-                self.failing.append(batch.problems.take(rows.numpy()))
+            practised = rows if batch.problems.tokens is None else (margins < CLOSE).any(1).cpu()
+            if practised.any():
+                self.failing.append(batch.problems.take(practised.numpy()))
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))

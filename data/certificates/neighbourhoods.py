@@ -32,7 +32,8 @@ class Problems(NamedTuple):
 
     def take(self, rows: np.ndarray) -> "Problems":
         """Some of the problems."""
-        return Problems(self.task, *(part if part is None else part[rows] for part in self[1:]))
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return Problems(self.task, self.digits[rows], self.lengths[rows], tokens)
 
 
 @dataclass(frozen=True)

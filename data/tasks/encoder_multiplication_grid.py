@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class EncoderMultiplicationGrid(EncoderTask):
 
     @property
     def prompt_format(self):
-        return PromptFormat(r"0(?:0|[1-9][0-9]*)\*(?:(?:-_)+[0-9])+", self.prompt("12*34"))
+        return PromptFormat(r"0[0-9]+\*(?:(?:-_)+[0-9])+", self.prompt("12*34"))
 
     def layout(self, lengths):
         return self.one_size(lengths)
@@ -126,7 +126,7 @@ class EncoderMultiplicationGrid(EncoderTask):
         return self._draw_states(generator, LabelledTokens(tokens, labels), problems.tokens)
 
     @staticmethod
-    def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: np.ndarray) -> LabelledTokens:
+    def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: Any) -> LabelledTokens:
         """Problems with states, and as label the target of one token of each, whose places are given.
 
         The labels that the token sees are known in most cases and its own is not, for then there is something to compute.

@@ -52,7 +52,7 @@ class EncoderTask(Task):
     @property
     def drawn_on_cards(self) -> "EncoderTask":
         """The task whose example cards draw, as narrow as it can be written."""
-        return self.for_evaluation
+        return self.for_evaluation  # type: ignore[return-value]
 
     @abstractmethod
     def layout(self, lengths: np.ndarray) -> tuple[int, ...]:
