@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.checks import check_integer
-from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
@@ -79,9 +79,6 @@ class Batches(Dataset):
 PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
 
-TOKENS_EVERY = 2
-"""The same if single tokens are practised, of problems that may belong to any split: little of a problem is seen."""
-
 
 @dataclass(eq=False)
 class FreshBatches(Batches):
@@ -99,7 +96,8 @@ class FreshBatches(Batches):
     def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        If single tokens of them are meant, one batch in `TOKENS_EVERY` holds these tokens as they are.
+        If single tokens of them are meant, half of every batch is these tokens as they are, of problems of any split: a
+        token is shown little of its problem.
 
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
@@ -121,8 +119,6 @@ class FreshBatches(Batches):
         digits = problems.digits
         # A check runs on the problems as evaluation writes them: they are practised as training writes them.
         task: Any = next(part for part in self.task.parts if part.name == problems.task.name)
-        if self._practises_tokens:
-            return task.write_tokens(generator, problems.take(generator.integers(len(digits), size=self.batch_size)))
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits = task.vary(generator, digits[rows], self.max_length)
@@ -137,13 +133,18 @@ class FreshBatches(Batches):
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        practice = self._practice and index % (TOKENS_EVERY if self._practises_tokens else PRACTICE_EVERY) == 0
+        practice = self._practice and not self._practises_tokens and index % PRACTICE_EVERY == 0
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
         ((task, _),) = self.task.choose_tasks(generator, 1)
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        return task.augment(generator, task.examples(generator, lengths, "train")), generator
+        examples = task.augment(generator, task.examples(generator, lengths, "train"))
+        if self._practises_tokens:
+            (problems,), half = self._practice, slice(self.batch_size // 2)
+            chosen = generator.integers(len(problems.digits), size=self.batch_size - len(examples.tokens[half]))
+            examples = join_examples([examples.take(half), problems.task.write_tokens(generator, problems.take(chosen))])
+        return examples, generator
 
 
 class FixedBatches(Batches):

@@ -280,11 +280,9 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(covered):
         task=TASK, min_length=1, max_length=4, seed=0, batch_size=500, num_batches=2, collator=collate_labels
     )
     batches.practise(check.failing)
-    practised, fresh = (batches[index]["labels"] for index in range(2))
-    # Most practised tokens see all that they need, and are right only where the model is wrong.
-    decided = practised[practised >= 0]
-    assert len(decided) == 500 and set(decided.tolist()) == {8, 9, NOT_KNOWN} and (decided != NOT_KNOWN).sum() > 250
-    assert len(fresh[fresh >= 0]) == 500 and set(fresh[fresh >= 0].tolist()) >= {0, 1, 2}
+    labels = batches[0]["labels"]
+    fresh, practised = (labels[rows][labels[rows] >= 0] for rows in (slice(250), slice(250, None)))
+    assert len(fresh) == len(practised) == 250 and set(fresh.tolist()) >= {0, 1, 2}
 
 
 def test_one_pass_by_cases_equals_the_pass_over_all_tokens():

@@ -11,7 +11,7 @@ from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import CoveringStates
 from longhand.data.collator import IGNORED
 from longhand.data.digits import count_up, number_lengths
-from longhand.data.formatting import LabelledTokens
+from longhand.data.formatting import LabelledTokens, join_examples
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
@@ -19,7 +19,7 @@ from longhand.data.tasks.registry import register_task
 from longhand.modeling.encoder_maps import GRID
 from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
-from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, PAD, TIMES
+from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, TIMES
 
 
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,12 +118,7 @@ class EncoderMultiplicationGrid(EncoderTask):
         """Problems of any lengths, for practice of the tokens that are meant, padded on the right."""
         groups = [rows for _, rows in rows_of_groups(self.group(problems.lengths))]
         parts = [self.write(problems.digits[rows], *self.layout(problems.lengths[rows])) for rows in groups]
-        width = max(part.tokens.shape[1] for part in parts)
-        tokens = np.full((len(problems.digits), width), PAD, dtype=np.uint8)
-        labels = np.full(tokens.shape, IGNORED, dtype=np.int8)
-        for rows, part in zip(groups, parts, strict=True):
-            tokens[rows, : part.tokens.shape[1]], labels[rows, : part.tokens.shape[1]] = part.tokens, part.labels
-        return self._draw_states(generator, LabelledTokens(tokens, labels), problems.tokens)
+        return self._draw_states(generator, join_examples(parts), problems.tokens[np.concatenate(groups)])
 
     @staticmethod
     def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: Any) -> LabelledTokens:
@@ -132,7 +127,7 @@ class EncoderMultiplicationGrid(EncoderTask):
         The labels that the token sees are known in most cases and its own is not, for then there is something to compute.
         """
         is_chosen = np.arange(examples.labels.shape[1]) == places[:, None]
-        known = generator.random(examples.labels.shape) < np.where(is_chosen, 0.2, 0.9)
+        known = generator.random(examples.labels.shape) < np.where(is_chosen, 0.1, 0.95)
         states = np.where(examples.labels == IGNORED, NO_STATE, np.where(known, examples.labels, NOT_KNOWN))
         parts = (torch.from_numpy(part).long() for part in (examples.tokens, states, examples.labels))
         targets = pass_targets(GRID, *parts).numpy()
