@@ -96,8 +96,8 @@ class FreshBatches(Batches):
     def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        If single tokens of them are meant, half of every batch is these tokens as they are, of problems of any split: a
-        token is shown little of its problem.
+        If single tokens of them are meant, three quarters of every batch are these tokens as they are, of problems of any
+        split: a token is shown little of its problem.
 
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
@@ -141,9 +141,9 @@ class FreshBatches(Batches):
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
         examples = task.augment(generator, task.examples(generator, lengths, "train"))
         if self._practises_tokens:
-            (problems,), half = self._practice, slice(self.batch_size // 2)
-            chosen = generator.integers(len(problems.digits), size=self.batch_size - len(examples.tokens[half]))
-            examples = join_examples([examples.take(half), problems.task.write_tokens(generator, problems.take(chosen))])
+            (problems,), fresh = self._practice, examples.take(slice(self.batch_size // 4))
+            chosen = problems.take(generator.integers(len(problems.digits), size=self.batch_size - len(fresh)))
+            examples = join_examples([fresh, problems.task.write_tokens(generator, chosen)])
         return examples, generator
 
 

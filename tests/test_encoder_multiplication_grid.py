@@ -281,8 +281,9 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(covered):
     )
     batches.practise(check.failing)
     labels = batches[0]["labels"]
-    fresh, practised = (labels[rows][labels[rows] >= 0] for rows in (slice(250), slice(250, None)))
-    assert len(fresh) == len(practised) == 250 and set(fresh.tolist()) >= {0, 1, 2}
+    practised = labels[125:][labels[125:] >= 0]
+    # Half are drawn from all cases, and half are weak: a third of these hold 8 or 9, if their states are drawn anew.
+    assert (labels >= 0).sum() == 500 and 50 < ((practised == 8) | (practised == 9)).sum() < 300
 
 
 def test_one_pass_by_cases_equals_the_pass_over_all_tokens():
