@@ -1,6 +1,7 @@
 """Products in a grid whose cells settle: layout, what a cell sees, every case, the answer."""
 
 import inspect
+import json
 import re
 from itertools import product
 
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from longhand import eval as evaluation
+from longhand import train
 from longhand.data import FreshBatches, make_generator
-from longhand.data.certificates import check_neighbourhoods
+from longhand.data.certificates import certify, check_neighbourhoods
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import find_cases
@@ -17,6 +20,10 @@ from longhand.data.digits import count_up
 from longhand.data.families.encoder import collate_labels
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.questions import digits_of
+from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.publishing.examples import encoder_example
+from longhand.hub_cards.publishing.families import FAMILY_CARDS
+from longhand.hub_cards.studies.__main__ import main as run_study
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
@@ -319,3 +326,48 @@ def test_a_step_of_practice_reaches_every_weight(covered):
     assert not batch["attention_mask"].all() and ((batch["labels"] >= 0).sum(1) == 1).all()
     model(**batch).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+@pytest.mark.slow
+def test_recipe_ends_with_a_certificate_and_a_damaged_weight_loses_it(tmp_path, capsys):
+    folder = tmp_path / "grid"
+    train.main(["encoder-multiplication-grid", "--test_lengths", "5", "--test_samples", "20", "--output_dir", str(folder)])
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["certified"] and certificate["neighbourhoods"] == 31_976
+    assert len(certificate["proof"]) == 7 and not any("{" in step for step in certificate["proof"])
+    capsys.readouterr()
+    evaluation.main([str(folder), "--ask", f"{'9' * 25}*{'9' * 20}"])
+    assert int(capsys.readouterr().out.split()[-1]) == int("9" * 25) * int("9" * 20)
+    assert "**Certified.**" in render_model_card(folder)
+    run_study(["wavefront", str(folder), "--ask", "123*456", "--output", str(tmp_path / "passes.png")])
+    assert capsys.readouterr().out.startswith("56088, after 8 passes and one") and (tmp_path / "passes.png").is_file()
+    model = PairwiseBertForTokenClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        model.classifier.bias[8] += 1e3
+    assert not certify(model, TASK).certified
+
+
+def test_commands_take_a_run(tmp_path, capsys):
+    folder, out = tmp_path / "brief", ["--output_dir", str(tmp_path / "out")]
+    options = ["--until_certified", "False", "--max_steps", "2", "--eval_steps", "1", "--batch_size", "8"]
+    options += ["--validation_lengths", "2", "--validation_samples", "4", "--test_lengths", "2", "--test_samples", "4"]
+    train.main(["encoder-multiplication-grid", *options, "--output_dir", str(folder)])
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", *out])
+    assert stop.value.code == 1 and "NOT CERTIFIED. Nothing is proved." in " ".join(capsys.readouterr().out.split())
+    evaluation.main([str(folder), "--lengths", "1,2", "--lengths_b", "1,3", "--num_samples", "3", *out])
+    evaluation.main([str(folder), "--lengths", "2", "--num_samples", "3", "--position_maps", "--attentions", *out])
+    card = render_model_card(folder)
+    assert "heads the columns of a grid" in card and "**Not certified.**" in card
+    (question,) = re.findall(r'tokenizer\("([^"]+)"', card)
+    assert question == "".join(token for token, _ in encoder_example(TASK))
+
+
+def test_a_card_s_code_reads_the_answer():
+    prompt, lines = FAMILY_CARDS["encoder"].ask(TASK)
+    right = int(lines[-1].partition("# right is ")[2])
+    model = Right(build().config).eval()
+    printed = []
+    inputs = {"input_ids": torch.tensor([[ENCODER_TOKENS.index(character) for character in prompt]])}
+    exec("\n".join(lines), {"model": model, "inputs": inputs, "print": printed.append})
+    assert printed == [str(right)]

@@ -2,7 +2,7 @@
 
 The study multiplies two numbers with a checkpoint of the task `encoder_multiplication_grid` and draws passes.png:
 
-python -m longhand.hub_cards.studies wavefront
+python -m longhand.hub_cards.studies wavefront outputs/encoder-multiplication-grid
 """
 
 import argparse
@@ -15,7 +15,6 @@ from torch import Tensor
 from longhand.data import EncoderMultiplicationGrid
 from longhand.hub_cards.reports.plots import house_style, new_figure, save_figure
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.zoo import locate
 from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, STATES, TIMES
 
@@ -69,17 +68,17 @@ def draw(input_ids: Tensor, labels: Tensor, settled: Tensor, file: Path) -> None
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the checkpoint and the product."""
-    parser.add_argument("--checkpoint", default="encoder-multiplication-grid", help="folder, or name of the zoo")
-    parser.add_argument("--ask", default="271828182845*3141592653", metavar="PRODUCT")
+    parser.add_argument("checkpoint", help="folder of a run of the recipe encoder-multiplication-grid")
+    parser.add_argument("--ask", default="271828182845*3141592653", metavar="PRODUCT", help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, default=PICTURE, help="the picture's file")
 
 
 def run(checkpoint: str, ask: str, output: Path) -> None:
     """Multiply, draw the picture, and print the answer with the number of passes."""
-    found = load_checkpoint(locate(checkpoint))
+    found = load_checkpoint(checkpoint)
     task = found.task
     if not isinstance(task, EncoderMultiplicationGrid):
-        raise ValueError(f"--checkpoint must be of the task {EncoderMultiplicationGrid.name}, got one of {task.name}")
+        raise ValueError(f"{checkpoint} must be of the task {EncoderMultiplicationGrid.name}, got one of {task.name}")
     input_ids = found.tokenizer(task.prompt(ask), return_tensors="pt").input_ids
     with torch.inference_mode():
         labels, settled = passes_of(found.model, input_ids)
