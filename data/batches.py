@@ -105,7 +105,9 @@ class FreshBatches(Batches):
         Args:
             problems: each of one group of lengths.
         """
-        self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
+        self._practice = [
+            problem for problem in problems if problem.tokens is not None or problem.lengths.max() <= self.max_length
+        ]
         if self._practises_tokens:
             parts = zip(*(problem[1:] for problem in self._practice), strict=True)
             self._practice = [Problems(self._practice[0].task, *map(np.concatenate, parts))]

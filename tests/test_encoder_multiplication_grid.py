@@ -17,7 +17,7 @@ from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import find_cases
 from longhand.data.digits import count_up
-from longhand.data.families.encoder import collate_labels
+from longhand.data.families.encoder import ENCODER, collate_labels
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.questions import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card
@@ -152,6 +152,12 @@ def test_illegal_configurations_and_prompts_are_refused():
         assert "it is not of the form" in fault(text)
     with pytest.raises(ValueError, match="is not a multiplication"):
         TASK.prompt("12+34")
+    for options, got in (({"label_states": False}, "False and 'grid'"), ({"pair_maps": ["coupled"]}, "True and 'coupled'")):
+        config = PairwiseBertConfig(
+            **({"num_hidden_layers": 1, "pair_maps": [GRID], "windowed": True, "label_states": True} | options)
+        )
+        with pytest.raises(ValueError, match=f"must have label_states True and pair_maps 'grid' .*, got {got}"):
+            ENCODER.check_config(TASK, config)
 
 
 def arithmetic(cases: Cases) -> torch.Tensor:

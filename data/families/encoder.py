@@ -56,6 +56,11 @@ class Encoder(Family):
                 f"has {config.vocab_size} tokens and {config.num_labels} classes, "
                 f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {labels}"
             )
+        if task.practises_tokens and not (settles and config.head_maps[0] == task.settling_map):
+            raise ValueError(
+                f"must have label_states True and pair_maps {task.settling_map!r} for the task {task.name!r}, "
+                f"got {settles} and {', '.join(config.pair_maps)!r}"
+            )
         if settles:
             task.check_settling()
 
