@@ -60,8 +60,7 @@ def draw(input_ids: Tensor, labels: Tensor, settled: Tensor, file: Path) -> None
     axes.xaxis.tick_top()
     axes.yaxis.tick_right()
     axes.tick_params(length=0)
-    title = "carry and sum digit of each cell; the last row's sum digits, then those up the right column, are the product"
-    axes.set_title(title, pad=18)
+    axes.set_title("the carry and the sum digit of every cell", pad=18)
     figure.colorbar(image, label="pass in which the cell settled", location="left")
     save_figure(figure, file)
 
