@@ -351,7 +351,7 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(task):
     targets = find_cases(task, *MAPS[task]).targets
     assert check.wrong == int(((targets == 8) | (targets == 9)).sum()) and check.neighbourhoods is None
     assert {(failure.right, failure.instead) for failure in check.failures} <= {("8", "9"), ("9", "8")}
-    assert sum(len(digits) for _, digits, _ in check.failing) == check.wrong
+    assert sum(len(problems.digits) for problems in check.failing) == check.wrong
 
 
 def lively(task: EncoderTask, dtype: torch.dtype) -> PairwiseBertForTokenClassification:
