@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.checks import check_integer
-from longhand.data.formatting import Examples, LabelledTokens
+from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.lengths import rows_of_groups
@@ -96,18 +96,31 @@ class FreshBatches(Batches):
     def practise(self, problems: list[Problems]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
+        If single tokens of them are meant, three quarters of every batch are these tokens as they are, of problems of any
+        split: a token is shown little of its problem.
+
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
 
         Args:
             problems: each of one group of lengths.
         """
-        self._practice = [problem for problem in problems if problem.lengths.max() <= self.max_length]
+        self._practice = [
+            problem for problem in problems if problem.tokens is not None or problem.lengths.max() <= self.max_length
+        ]
+        if self._practises_tokens:
+            parts = zip(*(problem[1:] for problem in self._practice), strict=True)
+            self._practice = [Problems(self._practice[0].task, *map(np.concatenate, parts))]
+
+    @property
+    def _practises_tokens(self) -> bool:
+        return bool(self._practice) and self._practice[0].tokens is not None
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
-        failed, digits, _ = self._practice[generator.integers(len(self._practice))]
+        problems = self._practice[generator.integers(len(self._practice))]
+        digits = problems.digits
         # A check runs on the problems as evaluation writes them: they are practised as training writes them.
-        task = next(part for part in self.task.parts if part.name == failed.name)
+        task: Any = next(part for part in self.task.parts if part.name == problems.task.name)
         # More rows than are needed, since some variations are held out.
         rows = generator.integers(len(digits), size=2 * self.batch_size)
         digits = task.vary(generator, digits[rows], self.max_length)
@@ -122,13 +135,18 @@ class FreshBatches(Batches):
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        practice = self._practice and index % PRACTICE_EVERY == 0
+        practice = self._practice and not self._practises_tokens and index % PRACTICE_EVERY == 0
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
         ((task, _),) = self.task.choose_tasks(generator, 1)
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        return task.augment(generator, task.examples(generator, lengths, "train")), generator
+        examples = task.augment(generator, task.examples(generator, lengths, "train"))
+        if self._practises_tokens:
+            (problems,), fresh = self._practice, examples.take(slice(self.batch_size // 4))
+            chosen = problems.take(generator.integers(len(problems.digits), size=self.batch_size - len(fresh)))
+            examples = join_examples([fresh, problems.task.write_tokens(generator, chosen)])
+        return examples, generator
 
 
 class FixedBatches(Batches):

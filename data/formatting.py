@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from longhand.modeling.settling import IGNORED, NO_STATE
 from longhand.modeling.vocabulary import PAD
 
 
@@ -39,17 +40,32 @@ class LabelledTokens:
     Attributes:
         tokens: (count, columns) uint8 token ids, padded on the right.
         labels: (count, columns) int8, the class of each token, -100 if the token is not supervised.
+        states: (count, columns) int8, of one pass of an encoder that settles, see `modeling/settling.py`; None if the model
+            makes its passes itself.
     """
 
     tokens: np.ndarray
     labels: np.ndarray
+    states: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def take(self, rows: np.ndarray | slice) -> "LabelledTokens":
         """Some of the examples."""
-        return LabelledTokens(self.tokens[rows], self.labels[rows])
+        return LabelledTokens(self.tokens[rows], self.labels[rows], None if self.states is None else self.states[rows])
+
+
+def join_examples(parts: list[LabelledTokens]) -> LabelledTokens:
+    """Problems of several widths, one part after the other, padded on the right; all parts have states, or none."""
+
+    def padded(name: str, fill: int) -> np.ndarray:
+        width = max(part.tokens.shape[1] for part in parts)
+        rows = [getattr(part, name) for part in parts]
+        return np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fill) for row in rows])
+
+    states = None if parts[0].states is None else padded("states", NO_STATE)
+    return LabelledTokens(padded("tokens", PAD), padded("labels", IGNORED), states)
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

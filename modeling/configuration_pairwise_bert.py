@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 
 from .configuration_checks import TaskConfig, check_at_least_one, check_heads
-from .encoder_maps import NO_MAP, PAIR_MAP_RULES, num_relations
+from .encoder_maps import GRID, NO_MAP, PAIR_MAP_RULES, num_relations
 from .registry import check_known
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
@@ -34,11 +34,11 @@ class PairwiseBertConfig(TaskConfig):
         absolute_positions: which tokens have a learned absolute embedding of their position: `"none"`, `"all"` (APE), or
             only the `"text"` around the numbers.
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
-            `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns), or
-            `"none"` for heads without vectors. None means `["relative"]`.
+            `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns),
+            `"grid"` (neighbours of a cell), or `"none"` for heads without vectors. None means `["relative"]`.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
         relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
-            fit into `max_position_embeddings`.
+            fit into `max_position_embeddings`. The rule `"grid"` has no differences.
         relation_init: vectors start `"normal"`, or `"one_per_head"`: each head's queries favour the vector of one relation.
         windowed: whether keys outside `relation_range`, and text, are hidden. The rule `"uniform"` still shows the digits of
             a multiplier.
@@ -155,6 +155,8 @@ class PairwiseBertConfig(TaskConfig):
     def _check_window(self):
         if len(self.relation_range) != 2 or not self.relation_range[0] <= 0 <= self.relation_range[1]:
             raise ValueError(f"relation_range must be two integers, low <= 0 <= high, got {self.relation_range}")
+        if GRID in self.pair_maps and not self.windowed:
+            raise ValueError("pair_maps 'grid' needs windowed True, got False")
         if self.windowed and (len(set(self.pair_maps)) > 1 or self.pair_maps[0] == NO_MAP):
             raise ValueError(f"windowed needs one rule for all heads, got pair_maps {self.pair_maps}")
         if self.windowed and self.attention_probs_dropout_prob:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .pair_maps import NOT_RELATED, Neighbours
-from .vocabulary import FIRST_TEXT, PAD, PLUS, TIMES
+from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
 
 NO_MAP = "none"
 """Name, in place of a rule's, for heads that add no vectors."""
@@ -145,28 +145,92 @@ def with_uniform_keys(
     return torch.where(is_uniform, (first - 1 + places).unsqueeze(1).to(torch.int32), relations)
 
 
+GRID_RELATIONS = 5
+"""Relations of the rule `"grid"`: the token itself, two heads, a sum digit, a carry."""
+
+
+def grid_keys(input_ids: Tensor, indices: Tensor) -> Tensor:
+    """Return the virtual index of the one token that stands in each relation to a token of a grid, 0 for none.
+
+    The grid of a product has a cell for each digit of the first number, with a 0 above it, and each digit of the second. The
+    first number's digits head the columns. The second number's digits, ones first, end the rows. A cell has a token for its
+    carry, `-`, and one for its sum digit, `_`. Here 12*34, which is written `012*-_-_-_4-_-_-_3`:
+
+          0  1  2 *            0  1  2 *
+         -_ -_ -_ 4           00 04 08 4
+         -_ -_ -_ 3           00 04 10 3
+
+    The product of a cell's heads, the sum digit of the cell up and to the left, and the carry of the cell on the right add
+    up to 10 carry + sum digit. The product, 0408, is read along the sum digits of the last row and up the ones column.
+    Both tokens of a cell see, by relation: 0, themselves; 1, the column's head; 2, the row's head; 3, the sum digit up and
+    to the left; 4, the carry on the right. All other tokens see nothing.
+
+    Args:
+        input_ids: (batch, tokens).
+        indices: virtual indices (batch, tokens).
+
+    Returns:
+        (batch, tokens, `GRID_RELATIONS`).
+
+    Raises:
+        ValueError: a row is not a grid.
+    """
+    operator = operator_index(input_ids, indices)
+    columns = operator - 1
+    width = 2 * columns + 1
+    row, place = (indices - operator - 1) // width, (indices - operator - 1) % width
+    # Columns are counted from the left here.
+    column, is_cell = place // 2, (indices > operator) & (place < width - 1)
+    blank = torch.where(place % 2 == 0, MINUS, FIELD_PAD)
+    fits = torch.where(is_cell, input_ids == blank, input_ids < 10) | (indices == 0)
+    fits = torch.where(indices == operator, (input_ids == TIMES) & (columns > 0), fits)
+    last = indices.amax(1, keepdim=True)
+    fits &= (last > operator) & ((last - operator) % width == 0)
+    if not fits.all():
+        raise ValueError(f"row {int((~fits).nonzero()[0, 0])} of input_ids is not a grid such as 012*-_-_-_4-_-_-_3")
+    first = operator + 1 + row * width
+    upper_left = torch.where((row > 0) & (column > 0), first - width + 2 * column - 1, 0)
+    right = torch.where(column + 1 < columns, first + 2 * column + 2, 0)
+    keys = torch.stack([indices, column + 1, first + width - 1, upper_left, right], dim=-1)
+    return keys * is_cell.unsqueeze(-1)
+
+
+def grid_relations(input_ids: Tensor, indices: Tensor) -> Tensor:
+    """Return the relations (rows, tokens, tokens) int32 of `grid_keys`, `NOT_RELATED` for all other pairs."""
+    relations = torch.full((*indices.shape, indices.shape[1]), NOT_RELATED, dtype=torch.int32, device=indices.device)
+    for relation, key in enumerate(grid_keys(input_ids, indices).unbind(-1)):
+        is_key = (key.unsqueeze(2) == indices.unsqueeze(1)) & (key > 0).unsqueeze(2)
+        relations = relations.masked_fill(is_key, relation)
+    return relations
+
+
 class PairMapRule(NamedTuple):
     """How a rule computes a pair map.
 
     Attributes:
-        ids: `(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations.
+        ids: `(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations; None for a grid.
         uniform: whether the digits of a multiplier have relations of their own, see `with_uniform_keys`.
     """
 
-    ids: Callable[[Tensor, Tensor], Tensor]
+    ids: Callable[[Tensor, Tensor], Tensor] | None
     uniform: bool = False
 
+
+GRID = "grid"
 
 PAIR_MAP_RULES: dict[str, PairMapRule] = {
     "relative": PairMapRule(lambda input_ids, indices: indices),
     "uniform": PairMapRule(lambda input_ids, indices: indices, uniform=True),
     "coupled": PairMapRule(digit_columns),
+    GRID: PairMapRule(None),
 }
-"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns."""
+"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns; neighbours in a grid."""
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:
     """Return the number of distinct values of a rule's maps, without `NOT_RELATED`."""
+    if name == GRID:
+        return GRID_RELATIONS
     return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * PAIR_MAP_RULES[name].uniform
 
 
@@ -179,18 +243,20 @@ def derive_pair_map(
         name: one of `PAIR_MAP_RULES`.
         input_ids: (batch, tokens).
         indices: virtual indices (batch, tokens).
-        relation_range: smallest and largest distinct difference of ids.
-        windowed: whether pairs outside the range are not related.
+        relation_range: smallest and largest distinct difference of ids, for rules with ids.
+        windowed: whether pairs outside the range are not related, for rules with ids.
         max_multiplier_length: largest number of digits of a multiplier, for rules with uniform keys.
 
     Raises:
-        ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
-            multiplier is too long.
+        ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), its multiplier
+            is too long, or it is not a grid (for `grid`).
     """
     rule = PAIR_MAP_RULES[name]
     operator = (input_ids == PLUS) | (input_ids == TIMES)
     if (indices == indices[:1]).all() and (operator == operator[:1]).all():
         input_ids, indices = input_ids[:1], indices[:1]
+    if rule.ids is None:
+        return grid_relations(input_ids, indices)
     relations = relative_relations(rule.ids(input_ids, indices), relation_range, windowed)
     if not rule.uniform:
         return relations

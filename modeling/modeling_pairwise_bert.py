@@ -21,7 +21,7 @@ from .input_checks import check_input_ids, check_mask, check_shown, of_values
 from .neighbourhoods import attend_to_columns
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
-from .settling import NO_STATE, AnswerTokens, Cases, draw_states, find_answers, pass_targets, settle
+from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from .vocabulary import FIRST_TEXT, STATES
 
 CASES = 2**14
@@ -296,11 +296,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
         if states is None:
             return embeddings
-        self._check_states(states, embeddings.shape[:-1])
+        self.check_states(states, embeddings.shape[:-1])
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
 
     @of_values
-    def _check_states(self, states: Tensor, shape: torch.Size) -> None:
+    def check_states(self, states: Tensor, shape: torch.Size) -> None:
+        """Raise ValueError unless these are states of tokens of this shape."""
         smallest, largest = (int(extreme) for extreme in states.aminmax())
         if states.shape != shape or smallest < NO_STATE or largest >= len(STATES):
             raise ValueError(
@@ -315,24 +316,22 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
 
     def label_cases(self, cases: Cases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
-        tokens, seen = (
-            self.embedding_norm(self._add_states(self.embed_tokens(tokens), states)).unflatten(0, (len(cases.tokens), -1))
-            for tokens, states in ((cases.tokens, cases.states), (cases.keys.flatten(), cases.key_states.flatten()))
-        )
-        columns = torch.arange(cases.keys.shape[1], device=tokens.device)
+        # Few pairs of a token and a state exist: keys and values are made once for each.
+        states_of_token = len(STATES) + 1
+        tokens = torch.cat([cases.tokens, cases.keys.flatten()])
+        states = torch.cat([cases.states, cases.key_states.flatten()])
+        pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
+        embeddings = self.embed_tokens(pairs // states_of_token)
+        inputs = self.embedding_norm(self._add_states(embeddings, pairs % states_of_token + NO_STATE)).unsqueeze(0)
+        own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
         relations = cases.relations
-        columns = torch.where(relations == NOT_RELATED, -1, columns)
+        columns = torch.where(relations == NOT_RELATED, -1, seen)
         if self.config.sink:
-            columns, relations = (
-                nn.functional.pad(values, (0, 1), value=last)
-                for values, last in (
-                    (columns, columns.shape[1]),
-                    (relations, self.config.sink_relation(self.config.head_maps[0])),
-                )
-            )
-        neighbours = Neighbours(columns.unsqueeze(1), relations.unsqueeze(1))
+            columns = nn.functional.pad(columns, (0, 1), value=len(pairs))
+            relations = nn.functional.pad(relations, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
+        neighbours = Neighbours(columns.unsqueeze(0), relations.unsqueeze(0))
         (layer,) = self.layers
-        return layer(tokens, seen_states=seen, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(1)
+        return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(0)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
@@ -460,8 +459,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
             states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
-                one pass is made. If omitted, passes are made until no label changes. In training, states are drawn from the
-                labels, and the loss is that of one pass.
+                one pass is made, in training over the tokens with labels alone. If omitted, passes are made until no label
+                changes. In training, states are then drawn from the labels, and the loss is that of one pass.
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
@@ -480,7 +479,9 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
             states = draw_states(labels, self.model.find_answers(input_ids))
-            labels = pass_targets(input_ids, states, labels)
+            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
+        elif states is not None and self.config.label_states and self.training and not (labels is None or input_ids is None):
+            return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         outputs = self.model(
             input_ids=input_ids,
             pair_map=pair_map,
@@ -504,6 +505,17 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         """Return the logits (cases, labels) of one pass of a model with `label_states`, from what each token sees alone."""
         parts = zip(*(part.split(CASES) for part in cases), strict=True)
         return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
+
+    def _label_some(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor, states: Tensor, **kwargs: Any):
+        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone."""
+        input_ids = self.model.check_text(input_ids, attention_mask)
+        self.model.check_states(states, input_ids.shape)
+        check_prompts(self.config, input_ids[:1])
+        places, _, keys, relations = self.model.find_answers(input_ids)
+        kept = labels.flatten()[places] != IGNORED
+        cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
+        logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
+        return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
 
     @torch.no_grad()
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):

@@ -1,7 +1,8 @@
 """Encoders that settle: from pass to pass a token keeps its predicted label alone, and the answer is what stays.
 
-The answer is read at the operator and at every token of the second number. Before the first pass their labels are not known
-yet (`?`). A pass gives a label to a token whose carry is decided by what it sees, its own column and the column below:
+Before the first pass no label is known (`?`). In sums, and in products with one digit, the answer is read at the operator
+and at every token of the second number. A pass gives a label to a token whose carry is decided by what it sees, its own
+column and the column below:
 
     tokens    1 6 4 + 2 3 5
     pass 1          _ ? ? 9      4 + 5 = 9 carries if a carry comes in; 6 + 3 = 9 too
@@ -9,16 +10,17 @@ yet (`?`). A pass gives a label to a token whose carry is decided by what it see
     pass 3          _ 3 9 9
 
 So a pass has an exact target whatever is known before it, and no gradient need flow from pass to pass. The number of passes
-grows with the longest run of columns whose own digits do not decide their carries.
+grows with the longest run of columns whose own digits do not decide their carries. In a grid (`encoder_maps.grid_keys`) a
+pass gives labels to the cells whose neighbours have theirs, so labels spread from one corner to the other.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .encoder_maps import PAIR_MAP_RULES, multiplier_places, num_relations, operator_index, virtual_indices
+from .encoder_maps import GRID, PAIR_MAP_RULES, grid_keys, multiplier_places, num_relations, operator_index, virtual_indices
 from .packing import pack
 from .pair_maps import NOT_RELATED
 from .vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES, TIMES
@@ -79,15 +81,37 @@ def find_answers(
         hidden: (batch, tokens), True for tokens that nobody sees.
 
     Raises:
-        ValueError: a row is not two numbers with an operator between them, its multiplier is too long, or the batch has more
-            than `MOST_TOKENS` tokens.
+        ValueError: a row is not two numbers with an operator between them, or not a grid, its multiplier is too long, or the
+            batch has more than `MOST_TOKENS` tokens.
     """
     if input_ids.numel() > MOST_TOKENS:
         raise ValueError(f"a batch may have {MOST_TOKENS:,} tokens, got {input_ids.numel():,}")
-    indices, rule = virtual_indices(input_ids), PAIR_MAP_RULES[name]
-    is_answer = indices >= operator_index(input_ids, indices)
+    indices = virtual_indices(input_ids)
+    if name == GRID:
+        seen = grid_keys(input_ids, indices)
+        rows, columns = seen[..., 0].nonzero(as_tuple=True)
+        find = _Finder(indices)
+        slots = [(relation, find(rows, key[rows, columns])) for relation, key in enumerate(seen.unbind(-1))]
+    else:
+        rows, columns = (indices >= operator_index(input_ids, indices)).nonzero(as_tuple=True)
+        slots = _keys_by_ids(name, input_ids, indices, (rows, columns), relation_range, max_multiplier_length)
+    keys = torch.stack([found for _, found in slots], dim=1)
+    if hidden is not None:
+        keys = keys.masked_fill((keys >= 0) & hidden.flatten()[keys], -1)
+    relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
+    return AnswerTokens(rows * input_ids.shape[1] + columns, rows, keys, relations)
+
+
+def _keys_by_ids(name, input_ids, indices, answers, relation_range, max_multiplier_length) -> list[tuple[int, Tensor]]:
+    """Return the relation and the keys of every slot, for rules with ids; see `find_answers`.
+
+    Args:
+        answers: rows and columns of the tokens at which answers are read.
+    """
+    rule: Any = PAIR_MAP_RULES[name]
+    rows, columns = answers
+    is_answer = torch.zeros_like(input_ids, dtype=torch.bool).index_put(answers, torch.tensor(True, device=rows.device))
     ids = rule.ids(input_ids, indices)
-    rows, columns = is_answer.nonzero(as_tuple=True)
     slots, sides = [], [is_answer]
     if rule.uniform:
         find = _Finder(multiplier_places(input_ids, indices))
@@ -103,11 +127,7 @@ def find_answers(
         find = _Finder(ids.masked_fill(~side, 0))
         for difference in range(low, high + 1):
             slots.append((difference - low, find(rows, ids[rows, columns] - difference)))
-    keys = torch.stack([found for _, found in slots], dim=1)
-    if hidden is not None:
-        keys = keys.masked_fill((keys >= 0) & hidden.flatten()[keys], -1)
-    relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
-    return AnswerTokens(rows * input_ids.shape[1] + columns, rows, keys, relations)
+    return slots
 
 
 class _Finder:
@@ -134,20 +154,38 @@ def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
     return states.view(labels.shape)
 
 
-def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
-    """Return what is right after one pass: the label where the carry from the column below is decided, else `NOT_KNOWN`.
+def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
+    """Return what is right after one pass: the label where what a token sees decides it, else `NOT_KNOWN`.
 
-    It is decided if there is no column below, if the label there is known, or if the digits there carry the same whatever is
-    carried into them: at most 1 in a sum, and in a product with the digit m at most m - 1.
+    In a grid, the digits that enter a cell must be known. Elsewhere the carry from the column below must be decided: there
+    is no column below, the label there is known, or the digits there carry the same whatever is carried into them, at most
+    1 in a sum, and in a product with the digit m at most m - 1.
 
     Args:
-        input_ids: (batch, tokens) of sums, or of products with a multiplier of one digit.
+        name: the pair map's rule.
+        input_ids: (batch, tokens) of grids, of sums, or of products with a multiplier of one digit.
         states: (batch, tokens), see `Cases`.
         labels: (batch, tokens), the right labels, `IGNORED` where there is none.
 
     Raises:
         ValueError: a multiplier has several digits.
     """
+    places, decided = (_decided_cells if name == GRID else _decided_columns)(input_ids, states.flatten())
+    targets = labels.clone().flatten()
+    undecided = places[~decided]
+    targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, NOT_KNOWN)
+    return targets.view(labels.shape)
+
+
+def _decided_cells(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of the answer tokens of grids, and whether each one is decided, see `pass_targets`."""
+    places, _, keys, _ = find_answers(GRID, input_ids, (), 0)
+    others = keys[:, 1:]
+    return places, ((others < 0) | (states[others] != NOT_KNOWN)).all(1)
+
+
+def _decided_columns(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of the answer tokens of other problems, and whether each one is decided, see `pass_targets`."""
     places, rows, keys, _ = find_answers("coupled", input_ids, (0, 1), 1)
     _, first_below, _, below = keys.unbind(1)
     digits = torch.where(input_ids < 10, input_ids, 0).flatten()
@@ -159,11 +197,7 @@ def pass_targets(input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
     first, second = (torch.where(key < 0, 0, digits[key]) for key in (first_below, below))
     total = torch.where(is_product[rows], multiplier * second, first + second)
     most = torch.where(is_product[rows], (multiplier - 1).clamp(min=0), 1)
-    decided = (below < 0) | (states.flatten()[below] != NOT_KNOWN) | (total // 10 == (total + most) // 10)
-    targets = labels.clone().flatten()
-    undecided = places[~decided]
-    targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, NOT_KNOWN)
-    return targets.view(labels.shape)
+    return places, (below < 0) | (states[below] != NOT_KNOWN) | (total // 10 == (total + most) // 10)
 
 
 def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor]) -> tuple[Tensor, Tensor]:

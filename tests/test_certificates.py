@@ -155,7 +155,7 @@ def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_
         wrong_predictions += (supervised - right).sum()
     assert check.wrong == wrong_predictions
     assert {problem.tobytes() for problems in check.failing for problem in problems.digits} == wrong_problems
-    assert all((lengths == digits.shape[2]).all() for _, digits, lengths in check.failing)
+    assert all((problems.lengths == problems.digits.shape[2]).all() for problems in check.failing)
 
 
 @pytest.mark.parametrize("task", [Addition(), Addition(separate_eos=True), Addition(order="all_reversed")], ids=str)

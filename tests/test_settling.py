@@ -128,7 +128,7 @@ def test_targets_of_training_are_those_of_the_oracle(task):
         states = draw_states(labels, answers)
         assert ((states == labels) | (states == NOT_KNOWN))[labels >= 0].all() and (states[labels < 0] == NO_STATE).all()
         cases = cases_at(input_ids.flatten(), states.flatten(), answers.places, answers.keys, answers.relations)
-        targets = pass_targets(input_ids, states, labels)
+        targets = pass_targets(MAPS[task][0], input_ids, states, labels)
         assert torch.equal(targets.flatten()[answers.places], oracle(cases).argmax(-1))
         assert (targets[labels < 0] == -100).all()
 
@@ -351,7 +351,7 @@ def test_a_model_is_right_in_all_cases_iff_it_is_ideal(task):
     targets = find_cases(task, *MAPS[task]).targets
     assert check.wrong == int(((targets == 8) | (targets == 9)).sum()) and check.neighbourhoods is None
     assert {(failure.right, failure.instead) for failure in check.failures} <= {("8", "9"), ("9", "8")}
-    assert sum(len(digits) for _, digits, _ in check.failing) == check.wrong
+    assert sum(len(problems.digits) for problems in check.failing) == check.wrong
 
 
 def lively(task: EncoderTask, dtype: torch.dtype) -> PairwiseBertForTokenClassification:

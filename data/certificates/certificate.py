@@ -225,6 +225,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dic
     settles = _settles(model, task)
     values = {
         "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
+        "ideal": getattr(covered[task.parts[0].name], "ideal", ""),
         "where": where[0].upper() + where[1:],
         "margin": check.margin,
         "bound": check.bound,

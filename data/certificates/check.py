@@ -34,6 +34,9 @@ MOST_PROBLEMS = 5_000_000
 
 FAILURES_SHOWN = 10
 
+CLOSE = 4.0
+"""Single tokens with a lead below it are practised, and with them all others: else what is learned is forgotten again."""
+
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""
 
@@ -70,8 +73,9 @@ class Check:
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: the problems with a wrong prediction, for each batch that has any.
-        failures: the first of them as text.
+        failing: what is practised: the problems with a wrong prediction, for each batch that has any. If single tokens are
+            meant, it is all of them, and as many again with a lead below `CLOSE`.
+        failures: the first wrong predictions as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
@@ -124,9 +128,12 @@ class Check:
         rows = mistakes.any(1).cpu()
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
-            if rows.any():
-                task, digits, lengths = batch.problems
-                self.failing.append(Problems(task, digits[rows.numpy()], lengths[rows.numpy()]))
+            if batch.problems.tokens is not None:
+                weak = np.flatnonzero((margins < CLOSE).any(1).cpu())
+                practised = np.concatenate([np.arange(len(rows)), np.resize(weak, len(rows) * bool(len(weak)))])
+                self.failing.append(batch.problems.take(practised))
+            elif rows.any():
+                self.failing.append(batch.problems.take(rows.numpy()))
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))

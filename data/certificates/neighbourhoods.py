@@ -21,11 +21,19 @@ class Problems(NamedTuple):
         task: the task.
         digits: (count, operands, width), ones first.
         lengths: (count, operands).
+        tokens: (count,) place of the one token of each problem that is meant, if not all are; then problems may differ in
+            their lengths.
     """
 
     task: Any
     digits: np.ndarray
     lengths: np.ndarray
+    tokens: np.ndarray | None = None
+
+    def take(self, rows: np.ndarray) -> "Problems":
+        """Some of the problems."""
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return Problems(self.task, self.digits[rows], self.lengths[rows], tokens)
 
 
 @dataclass(frozen=True)

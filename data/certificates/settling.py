@@ -6,7 +6,7 @@ the ideal label in every case that ideal passes meet makes ideal passes, and the
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,6 @@ from longhand.modeling.vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.encoder_task import EncoderTask
 
-KNOWN = ((False, False), (True, True), (True, False), (False, True))
-"""Which labels of even and of odd columns are known, so that two neighbouring columns have all four kinds of states."""
-
 _CASES = 2**12
 """Cases that are checked at a time."""
 
@@ -47,13 +44,10 @@ STATEMENT = (
 PROOF = (
     "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
     "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. "
-    "Relations are differences of columns or places, so neither length nor start enters. Keys outside the window, and "
+    "Relations say how places in the problem differ, so neither length nor start enters. Keys outside the window, and "
     "text, are not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of "
     "its case.",
-    "Ideal passes. In an ideal pass a label becomes the right one if the carry from the column below is decided, by the "
-    "digits there or because its label is known; else it is not known. A known label is right and stays, since the digits "
-    "or the label that decided it stay. The lowest label that is not known becomes known, since the label below is known "
-    "or there is none. So every pass changes something until all n labels are right, after n passes at most; then none "
+    "Ideal passes. {ideal} So every pass changes something until all n labels are right, after n passes at most; then none "
     "does.",
     "Coverage. {coverage}",
     "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
@@ -68,20 +62,29 @@ PROOF = (
 )
 """The steps from the check to every length."""
 
+CARRIES_DECIDED = (
+    "In an ideal pass a label becomes the right one if the carry from the column below is decided, by the digits there or "
+    "because its label is known; else it is not known. A known label is right and stays, since the digits or the label that "
+    "decided it stay. The lowest label that is not known becomes known, since the label below is known or there is none."
+)
+"""What ideal passes do in sums, and in products with one digit."""
+
 
 @dataclass(frozen=True)
 class CoveringStates:
     """Short problems in which every case occurs that ideal passes can meet in a problem of any size.
 
     Attributes:
-        count: number of problems, known before any is made, each with all of `KNOWN`.
-        batches: digits (count, 2, width), ones first, and a width of the fields in which to write them. They are made one by
-            one as they are taken, and can be taken once.
+        count: number of problems, known before any is made, each with all of `EncoderTask.known_labels`.
+        batches: digits (count, 2, width), ones first, and the layout in which to write them, see `EncoderTask.write`. They
+            are made one by one as they are taken, and can be taken once.
+        ideal: what ideal passes do, for the certificate.
         argument: why nothing else can occur, for the certificate.
     """
 
     count: int
-    batches: Iterable[tuple[np.ndarray, int]]
+    batches: Iterable[tuple[np.ndarray, tuple[int, ...]]]
+    ideal: str
     argument: str
 
 
@@ -93,17 +96,17 @@ class CoveredCases:
         cases: what is labelled.
         targets: (cases,) the ideal label of each.
         digits: (cases, 2, width) the problems, ones first.
-        fields: (cases,) the width of a problem's fields.
-        known: (cases, 2) which labels of its even and odd columns are known.
-        columns: (cases,) the case's own column, 1 for the ones.
+        layouts: (cases, parts) the layout of each problem.
+        known: (cases, kinds) which labels are known, by their columns modulo kinds.
+        places: (cases,) the place of the case's own token in its problem, from 1 on.
     """
 
     cases: Cases
     targets: torch.Tensor
     digits: np.ndarray
-    fields: np.ndarray
+    layouts: np.ndarray
     known: np.ndarray
-    columns: np.ndarray
+    places: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +134,9 @@ class CasePredictions:
 
     @property
     def problems(self) -> Problems:
-        digits = self.covered.digits[self.rows]
+        digits, tokens = self.covered.digits[self.rows], self.covered.places[self.rows] - 1
+        if self.task.practises_tokens:
+            return Problems(self.task, digits, self.covered.layouts[self.rows], tokens)
         return Problems(self.task, digits, np.full(digits.shape[:2], digits.shape[2]))
 
     def logits(self, model: PairwiseBertForTokenClassification) -> torch.Tensor:
@@ -141,10 +146,10 @@ class CasePredictions:
     def describe(self, row: int, place: int) -> tuple[str, str | None]:
         index, covered = self.rows.start + row, self.covered
         digits, known = covered.digits[index : index + 1], covered.known[index]
-        tokens, _, states = write_states(self.task, digits, int(covered.fields[index]), known)
+        tokens, _, states = write_states(self.task, digits, covered.layouts[index], known)
         right = "".join(STATES[state] for state in states[0].tolist() if state != NO_STATE)
         text = "".join(ENCODER_TOKENS[token] for token in tokens[0].tolist())
-        return f"{text} with the labels {right}, column {covered.columns[index]},", None
+        return f"{text} with the labels {right}, token {covered.places[index]},", None
 
 
 class CaseRounding:
@@ -183,11 +188,11 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
     """
     covering: Any = task.covering(relation_range, 1)
     parts = [
-        _cases_of(task, digits, field_width, known, (rule, relation_range, max_multiplier_length))
-        for digits, field_width in covering.batches
-        for known in KNOWN
+        _cases_of(task, digits, layout, known, (rule, relation_range, max_multiplier_length))
+        for digits, layout in covering.batches
+        for known in task.known_labels
     ]
-    numbers, cases, targets, digits, fields, known, columns = (list(part) for part in zip(*parts, strict=True))
+    numbers, cases, targets, digits, layouts, known, places = (list(part) for part in zip(*parts, strict=True))
     width = max(part.shape[2] for part in digits)
     padded = [np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in digits]
     _, first = np.unique(np.concatenate(numbers), return_index=True)
@@ -195,17 +200,17 @@ def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], 
         cases=Cases(*(torch.cat(part)[first] for part in zip(*cases, strict=True))),
         targets=torch.cat(targets)[first],
         digits=np.concatenate(padded)[first],
-        fields=np.concatenate(fields)[first],
+        layouts=np.concatenate(layouts)[first],
         known=np.concatenate(known)[first],
-        columns=np.concatenate(columns)[first],
+        places=np.concatenate(places)[first],
     )
 
 
-def _cases_of(task, digits: np.ndarray, field_width: int, known: tuple[bool, bool], limits) -> tuple:
+def _cases_of(task, digits: np.ndarray, layout: tuple[int, ...], known: tuple[bool, ...], limits) -> tuple:
     """The different cases of problems (count, 2, width): their numbers, then what `CoveredCases` holds."""
-    tokens, labels, states = write_states(task, digits, field_width, known)
+    tokens, labels, states = write_states(task, digits, layout, known)
     places, rows, keys, relations = find_answers(limits[0], tokens, *limits[1:])
-    flat, targets = states.flatten(), pass_targets(tokens, states, labels).flatten()
+    flat, targets = states.flatten(), pass_targets(limits[0], tokens, states, labels).flatten()
     # An ideal pass never takes a label back.
     met = (flat[places] == NOT_KNOWN) | (targets[places] != NOT_KNOWN)
     places, rows, keys = places[met], rows[met], keys[met]
@@ -213,21 +218,20 @@ def _cases_of(task, digits: np.ndarray, field_width: int, known: tuple[bool, boo
     numbers, first = np.unique(every.numpy(), return_index=True)
     places, rows, keys = places[first], rows[first], keys[first]
     cases = cases_at(tokens.flatten(), flat, places, keys, relations)
-    columns = tokens.shape[1] - (places % tokens.shape[1]).numpy()
-    how = (np.full(len(first), field_width), np.tile(known, (len(first), 1)), columns)
+    how = (np.tile(layout, (len(first), 1)), np.tile(known, (len(first), 1)), 1 + (places % tokens.shape[1]).numpy())
     return numbers, cases, targets[places], digits[rows.numpy()], *how
 
 
 def write_states(
-    task: "EncoderTask", digits: np.ndarray, field_width: int, known: tuple[bool, bool]
+    task: "EncoderTask", digits: np.ndarray, layout: Sequence[int], known: Sequence[bool]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Write problems (count, 2, width) as tokens, right labels, and states; (count, tokens) each.
 
     Args:
-        known: whether the labels of even and of odd columns are known.
+        known: whether labels are known, by their columns modulo its length.
     """
-    examples = task.write(digits, field_width)
+    examples = task.write(digits, *layout)
     tokens, labels = torch.from_numpy(examples.tokens).long(), torch.from_numpy(examples.labels).long()
-    column = torch.arange(tokens.shape[1]).flip(0)
-    states = torch.where(torch.tensor(known)[column % 2], labels, NOT_KNOWN)
+    shown = np.asarray(known)[task.columns(examples.tokens[0]) % len(known)]
+    states = torch.where(torch.from_numpy(shown), labels, NOT_KNOWN)
     return tokens, labels, torch.where(labels == IGNORED, NO_STATE, states)

@@ -22,10 +22,13 @@ _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_tabl
 def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
     """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
 
-    `input_ids` and `labels` are (count, columns). If rows differ in length, there is an `attention_mask`.
+    `input_ids`, `labels` and, if the examples have them, `states` are (count, columns). If rows differ in length, there is
+    an `attention_mask`.
     """
     input_ids = torch.from_numpy(examples.tokens).long()
     batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    if examples.states is not None:
+        batch["states"] = torch.from_numpy(examples.states).long()
     present = input_ids != PAD
     return batch if present.all() else batch | {"attention_mask": present.long()}
 
@@ -52,6 +55,11 @@ class Encoder(Family):
             raise ValueError(
                 f"has {config.vocab_size} tokens and {config.num_labels} classes, "
                 f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {labels}"
+            )
+        if task.practises_tokens and not (settles and config.head_maps[0] == task.settling_map):
+            raise ValueError(
+                f"must have label_states True and pair_maps {task.settling_map!r} for the task {task.name!r}, "
+                f"got {settles} and {', '.join(config.pair_maps)!r}"
             )
         if settles:
             task.check_settling()
@@ -86,13 +94,12 @@ class Encoder(Family):
         return model.config.relation_range
 
     def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
-        """Labels are the class of each token; the completion is their text."""
-        _, field_width = task.field_widths(int(lengths[:, 0].max()))
-        examples = task.write(digits, field_width, generator)
+        """Labels are the class of each token; the completion is the text of those that give the answer."""
+        examples = task.write(digits, *task.layout(lengths), generator=generator)
         tokens, labels = examples.tokens, examples.labels
         present = tokens != PAD
         written = number_lengths(digits).astype(np.int32)
-        completion = text_column(list_column(labels, labels != IGNORED), _LABEL_CHARACTERS)
+        completion = text_column(list_column(*task.answer_labels(tokens, labels)), _LABEL_CHARACTERS)
         return {
             "input_ids": list_column(tokens, present),
             "labels": list_column(labels, present),
@@ -109,10 +116,10 @@ class Encoder(Family):
         """Answer from one forward pass."""
         inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
         with torch.inference_mode():
-            predicted = model(**inputs).logits[0].argmax(-1).tolist()
-        operator = inputs["input_ids"][0].tolist().index(task.operator)
-        width = task.answer_width(len(predicted) - operator - 1)
-        answer = predicted[len(predicted) - width :]
+            predicted = model(**inputs).logits[0].argmax(-1).numpy(force=True)
+        tokens = inputs["input_ids"].numpy(force=True)
+        labels, kept = task.answer_labels(tokens, np.where(task.has_label(tokens[0]), predicted, IGNORED)[None])
+        answer = labels[kept].tolist()
         if NOT_KNOWN in answer:
             raise ValueError("the model has no answer: its labels had not settled after one pass more than there are labels")
         return task.reader.read("".join(LABELS[label] for label in answer))

@@ -10,6 +10,7 @@ from longhand.data.tasks.copy import Copy as Copy
 from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication
+from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid as EncoderMultiplicationGrid
 from longhand.data.tasks.index_hinted_addition import IndexHintedAddition as IndexHintedAddition
 from longhand.data.tasks.minesweeper import Minesweeper as Minesweeper
 from longhand.data.tasks.multi_operand_addition import MultiOperandAddition as MultiOperandAddition

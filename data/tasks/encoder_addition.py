@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.certificates.settling import CoveringStates
+from longhand.data.certificates.settling import CARRIES_DECIDED, CoveringStates
 from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.digits import add_digits, count_up, shift_digits
-from longhand.data.tasks.encoder_task import EncoderTask, write_field
+from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
@@ -25,7 +25,7 @@ CLASS_SAMPLINGS = ("cascades", "carry_runs")
 
 @register_task
 @dataclass(frozen=True)
-class EncoderAddition(EncoderTask):
+class EncoderAddition(FieldTask):
     """Sums of two numbers, each padded on the left to its field (paper 2, Eq. 3.1).
 
     The sum's digits are read at the second number, its overflow at the operator:
@@ -50,7 +50,6 @@ class EncoderAddition(EncoderTask):
     """
 
     name: ClassVar[str] = "encoder_addition"
-    operands: ClassVar[int] = 2
     operator: ClassVar[int] = PLUS
     settling_map: ClassVar[str] = "coupled"
     example_question: ClassVar[str] = "653+49"
@@ -122,7 +121,8 @@ class EncoderAddition(EncoderTask):
                 batches.append(np.concatenate([padded, top], axis=2))
         return CoveringStates(
             count=sum(map(len, batches)),
-            batches=[(digits, digits.shape[2]) for digits in batches],
+            batches=[(digits, digits.shape[2:]) for digits in batches],
+            ideal=CARRIES_DECIDED,
             argument=(
                 "An answer token sees itself with its label, the first number's digit in its column, and both digits of "
                 "the column below with its label. Replace all columns below these two by one of 0+0 or 9+9 that passes on "

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.settling import CoveringStates
+from longhand.data.certificates.settling import CARRIES_DECIDED, CoveringStates
 from longhand.data.checks import check_integer
 from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
-from longhand.data.tasks.encoder_task import EncoderTask, write_field
+from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
@@ -16,7 +16,7 @@ from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 @register_task
 @dataclass(frozen=True)
-class EncoderMultiplication(EncoderTask):
+class EncoderMultiplication(FieldTask):
     """Products of a multiplier of fixed length, not padded, and a number padded on the left to its field (paper 2, Eq. 3.2).
 
     The product's digits are read at the number; with `spill`, also at the operator and at all but the first digit of the
@@ -32,7 +32,6 @@ class EncoderMultiplication(EncoderTask):
     """
 
     name: ClassVar[str] = "encoder_multiplication"
-    operands: ClassVar[int] = 2
     operator: ClassVar[int] = TIMES
     every_problem: ClassVar[str] = "a first number of multiplier_length digits and a second number of every length"
     settling_map: ClassVar[str] = "uniform"
@@ -96,7 +95,8 @@ class EncoderMultiplication(EncoderTask):
             batches.append(digits.reshape(-1, 2, width))
         return CoveringStates(
             count=sum(map(len, batches)),
-            batches=[(digits, digits.shape[2]) for digits in batches],
+            batches=[(digits, digits.shape[2:]) for digits in batches],
+            ideal=CARRIES_DECIDED,
             argument=(
                 "An answer token sees itself with its label, the token below with its label, and the multiplier m. Replace "
                 "all digits below these two by one that passes on the same carry, or by none if there are none: m times 0 "

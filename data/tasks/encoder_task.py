@@ -1,8 +1,8 @@
-"""Tasks of the encoder: two numbers in fields of fixed width. The answer is read at their own tokens (paper 2, Sec. 3)."""
+"""Tasks of the encoder: the answer is read at tokens of the problem itself (paper 2, Sec. 3)."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,20 +25,87 @@ _MOST_TOKENS = 1_000_000
 
 @dataclass(frozen=True)
 class EncoderTask(Task):
-    """Base of the tasks that a PairwiseBert learns.
+    """Base of the tasks that a PairwiseBert learns: two numbers with an operator between them.
 
-    Numbers are uniform below 10^length, not balanced by length, in training and in tests (paper 2, Sec. 3). So `lengths` are
-    (count, 1) arrays of that bound, in digits. If the sampling has classes, the class is a second column.
+    The layout of problems is what `write` needs to know besides their digits.
 
     Attributes:
         operator: token between the numbers.
         settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
-        in_field: the numbers, of the two, that are padded to a field.
+        known_labels: which labels are known in the covering problems of such encoders. A label is known if its column
+            modulo the length of an entry is that of a True. All tokens with labels that one token sees differ in it.
+        practises_tokens: whether single tokens are practised, not whole problems, see `write_tokens`.
     """
 
     family = ENCODER
+    operands: ClassVar[int] = 2
     operator: ClassVar[int]
     settling_map: ClassVar[str | None] = None
+    known_labels: ClassVar[tuple[tuple[bool, ...], ...]] = ((False, False), (True, True), (True, False), (False, True))
+    practises_tokens: ClassVar[bool] = False
+
+    @property
+    def sign(self) -> str:
+        """Stands between the numbers of a question."""
+        return ENCODER_TOKENS[self.operator]
+
+    @property
+    def drawn_on_cards(self) -> "EncoderTask":
+        """The task whose example cards draw, as narrow as it can be written."""
+        return self.for_evaluation  # type: ignore[return-value]
+
+    @abstractmethod
+    def layout(self, lengths: np.ndarray) -> tuple[int, ...]:
+        """The layout of problems of one group of lengths (count, columns of `lengths`).
+
+        Raises:
+            ValueError: they have none.
+        """
+
+    @abstractmethod
+    def write(self, digits: np.ndarray, *layout: Any) -> LabelledTokens:
+        """Problems (count, 2, width), ones first, as tokens and labels."""
+
+    @abstractmethod
+    def has_label(self, tokens: np.ndarray) -> np.ndarray:
+        """Which tokens of a problem (tokens,) have labels, if there is no text."""
+
+    @abstractmethod
+    def columns(self, tokens: np.ndarray) -> np.ndarray:
+        """The column of each token of a problem (tokens,) that has a label, 0 for the ones."""
+
+    def answer_labels(self, tokens: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The answer's labels (count, columns), most significant first, and a mask (count or 1, columns) of those that are
+        not `IGNORED`."""
+        return labels, labels != IGNORED
+
+    def check_settling(self) -> None:
+        """Raise ValueError unless an encoder with `label_states` can learn the task."""
+
+    def _parse(self, question: str) -> np.ndarray:
+        """Digits (1, 2, width) of a question's two numbers."""
+        numbers = read_numbers(question, self.sign, self.example_question)
+        return digits_of([number.lstrip("0") or "0" for number in numbers])
+
+    def _text_of(self, examples: LabelledTokens) -> str:
+        return "".join(ENCODER_TOKENS[token] for token in examples.tokens[0])
+
+    def drawn_lengths(self, digits, lengths):
+        return number_lengths(digits)
+
+
+@dataclass(frozen=True)
+class FieldTask(EncoderTask):
+    """Base of the tasks whose numbers stand in fields of fixed width.
+
+    Numbers are uniform below 10^length, not balanced by length, in training and in tests (paper 2, Sec. 3). So `lengths` are
+    (count, 1) arrays of that bound, in digits. If the sampling has classes, the class is a second column. The layout is the
+    width of the fields.
+
+    Attributes:
+        in_field: the numbers, of the two, that are padded to a field.
+    """
+
     in_field: ClassVar[slice] = slice(None)
     reader = AnswerReader(padding="_")
 
@@ -97,9 +164,8 @@ class EncoderTask(Task):
         return replace(self, varied_field=False)
 
     @property
-    def sign(self) -> str:
-        """Stands between the numbers of a question."""
-        return ENCODER_TOKENS[self.operator]
+    def drawn_on_cards(self):
+        return replace(self.for_evaluation, field_width=None)
 
     def number_pattern(self, spare: int = 0) -> str:
         """Regular expression of a number in its field, with at least `spare` tokens of padding."""
@@ -139,7 +205,18 @@ class EncoderTask(Task):
         widest = self._field(needed)
         return needed if self.varied_field else widest, widest
 
-    def with_field(self, width: int) -> "EncoderTask":
+    def layout(self, lengths):
+        return self.field_widths(int(lengths[:, 0].max()))[1:]
+
+    def has_label(self, tokens):
+        last = len(tokens) - 1
+        operator = int(np.flatnonzero(tokens == self.operator)[0])
+        return np.arange(len(tokens)) > last - self.answer_width(last - operator)
+
+    def columns(self, tokens):
+        return np.arange(len(tokens))[::-1]
+
+    def with_field(self, width: int) -> "FieldTask":
         """The task whose fields all have this width."""
         return replace(self, field_width=width, varied_field=False)
 
@@ -213,9 +290,6 @@ class EncoderTask(Task):
         kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
         return np.where(generator.integers(2, size=(len(digits), 1, 1)) == 0, kept, drawn)
 
-    def drawn_lengths(self, digits, lengths):
-        return number_lengths(digits)
-
     def rewrite(self, generator, digits, lengths):
         """Problems that fit into one field, again and again; if fields vary, its width is random."""
         # No other number begins with 0, so what stands above a top 0 occurs in problems with 0 alone, some of them held out.
@@ -225,16 +299,10 @@ class EncoderTask(Task):
         width = int(generator.integers(generator.choice(needed), widest + 1)) if self.varied_field else widest
         return self.write(np.resize(digits[needed <= width], digits.shape), width, generator)
 
-    def _parse(self, question: str) -> np.ndarray:
-        """Digits (1, 2, width) of a question's two numbers."""
-        numbers = read_numbers(question, self.sign, self.example_question)
-        return digits_of([number.lstrip("0") or "0" for number in numbers])
-
     def prompt(self, question):
         digits = self._parse(question)
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
-        tokens = self.write(digits, width).tokens[0]
-        return "".join(ENCODER_TOKENS[token] for token in tokens)
+        return self._text_of(self.write(digits, width))
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

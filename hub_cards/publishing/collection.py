@@ -48,6 +48,7 @@ SIZES = {
     "copy": _STRINGS,
     "encoder_addition": _ENCODERS,
     "encoder_multiplication": _ENCODERS,
+    "encoder_multiplication_grid": ((1, 10), (11, 30)),
     "index_hinted_addition": ((1, 30), (31, 200)),
     "minesweeper": ((5, 9), (10, 40)),
     "multiplication_scratchpad": ((1, 10), (11, 30)),

@@ -1,7 +1,6 @@
 """The example problem of a card: its tokens, and the drawing of them over their position ids or labels."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 
 from longhand.data import make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import plan_position_ids
@@ -72,15 +71,26 @@ def _mark_sight(columns: Sequence[Sequence[str]], seen: torch.Tensor, queries: l
     return [[*column, mark] for column, mark in zip(columns, marks, strict=True)]
 
 
+def _encoder_tokens(task: EncoderTask) -> LabelledTokens:
+    """The example, without text around the numbers."""
+    generator = make_generator("card", task.name, EXAMPLE_LENGTH)
+    lengths = task.sample_lengths(generator, 1, 1, EXAMPLE_LENGTH)
+    return task.write(task.draw(generator, lengths, "train"), *task.layout(lengths))
+
+
 def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
     """The example's tokens and their labels, without text around the numbers. The label is `.` if the token has none."""
-    task = replace(task, text_tokens=0)
-    generator = make_generator("card", task.name, EXAMPLE_LENGTH)
-    digits = task.draw(generator, task.sample_lengths(generator, 1, 1, EXAMPLE_LENGTH), "train")
-    _, field_width = task.field_widths(EXAMPLE_LENGTH)
-    examples = task.write(digits, field_width)
+    examples = _encoder_tokens(task)
     labels = ["." if label == IGNORED else LABELS[label] for label in examples.labels[0].tolist()]
     return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
+
+
+def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
+    """The places of the example's tokens at which the answer is read, most significant digit first, and its labels."""
+    examples = _encoder_tokens(task)
+    places = np.where(examples.labels == IGNORED, IGNORED, np.arange(examples.labels.shape[1]))
+    (labels, kept), (places, _) = (task.answer_labels(examples.tokens, values) for values in (examples.labels, places))
+    return places[kept].tolist(), "".join(LABELS[label] for label in labels[kept])
 
 
 def draw_labels(task: EncoderTask, config: Any = None) -> str:
@@ -90,8 +100,7 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
         config: of a model with a window; a last line then marks by `^` what one labelled token sees in one layer,
             marked `?`, which sees the most.
     """
-    # The format's own fields may be long. The drawing has the narrowest ones that hold the example.
-    columns = encoder_example(replace(task.for_evaluation, field_width=None))
+    columns = encoder_example(task.drawn_on_cards)
     if config is None:
         return _draw(columns, ["input", "label"])
     tokens = torch.tensor([[ENCODER_TOKENS.index(token) for token, _ in columns]])

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 
 from longhand.data import Task
 from longhand.data.plugins import REGISTRIES
-from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_example
+from longhand.hub_cards.publishing.examples import decoder_example, draw_ids, draw_labels, encoder_answer, encoder_example
 from longhand.hub_cards.publishing.wording import by_configuration, count
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -151,7 +151,7 @@ class DecoderCard(FamilyCard):
 
 
 class EncoderCard(FamilyCard):
-    exact_match = "every label of the answer and of the padding before it is right"
+    exact_match = "every label of the answer is right, and of the padding before it or the rest of a grid"
     decodes = False
 
     def ideas(self, task, config=None):
@@ -164,17 +164,18 @@ class EncoderCard(FamilyCard):
         return draw_labels(task, config) if config.windowed else None
 
     def ask(self, task):
-        prompt, labels = map("".join, zip(*encoder_example(task.for_evaluation), strict=True))
-        right = labels.lstrip(".")
+        prompt = "".join(token for token, _ in encoder_example(task.for_evaluation))
+        places, right = encoder_answer(task.for_evaluation)
+        tokens = f"-{len(places)}:" if places == [*range(len(prompt))][-len(places) :] else places
         return prompt, [
-            f"labels = model(**inputs).logits[0, -{len(right)}:].argmax(-1)",
+            f"labels = model(**inputs).logits[0, {tokens}].argmax(-1)",
             'answer = "".join(model.config.id2label[label] for label in labels.tolist())',
             f"print({task.reader.code('answer')})  # right is {task.reader.read(right)}",
         ]
 
     def size_name(self, names):
-        # The second size of an encoder's result, if there is one, is a class of equally hard problems.
-        return names[0]
+        # The second size of an encoder's result may be a class of equally hard problems, which is no number of digits.
+        return " = ".join(dict.fromkeys(names)) if names[1].startswith("digits") else names[0]
 
     def limits(self, config):
         limits = []

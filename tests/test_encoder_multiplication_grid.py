@@ -1,0 +1,379 @@
+"""Products in a grid whose cells settle: layout, what a cell sees, every case, the answer."""
+
+import inspect
+import json
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.data import FreshBatches, make_generator
+from longhand.data.certificates import certify, check_neighbourhoods
+from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.neighbourhoods import Problems
+from longhand.data.certificates.settling import find_cases
+from longhand.data.digits import count_up
+from longhand.data.families.encoder import ENCODER, collate_labels
+from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
+from longhand.data.tasks.questions import digits_of
+from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.publishing.examples import encoder_example
+from longhand.hub_cards.publishing.families import FAMILY_CARDS
+from longhand.hub_cards.studies.__main__ import main as run_study
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
+from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, MINUS, NOT_KNOWN, PAD, STATES
+
+TASK = EncoderMultiplicationGrid()
+SIZES = [(1, 1), (1, 4), (5, 1), (2, 2), (3, 4), (12, 7)]
+
+
+def draw(first: int, second: int, count: int = 5) -> np.ndarray:
+    """Digits of problems."""
+    return TASK.draw(make_generator("grid", first, second), np.tile([[first, second]], (count, 1)), "train")
+
+
+def batch_of(first: int, second: int, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    batch = collate_labels(TASK.write(draw(first, second, count), first, second))
+    return batch["input_ids"], batch["labels"]
+
+
+def number(digits: np.ndarray) -> int:
+    """The number with these digits, ones first."""
+    return int("".join(map(str, digits[::-1].tolist())))
+
+
+def build(**options) -> PairwiseBertForTokenClassification:
+    """A model with random weights."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.5}
+    config = PairwiseBertConfig(**sizes, pair_maps=[GRID], windowed=True, label_states=True, sink=True, **options)
+    return PairwiseBertForTokenClassification(config).eval()
+
+
+def lines(text: str) -> list[str]:
+    """The three lines of a grid drawn on the left, and on the right, of a docstring."""
+    drawn = re.findall(r"^ {4,}(?:input)? +(0  1  2 \*|-_ -_ -_ \d) +(?:label)? +(.+)$", text, re.M)
+    assert len(drawn) == 3
+    return [" ".join(side).replace(" ", "") for side in zip(*drawn, strict=True)]
+
+
+@pytest.mark.parametrize("documented", [EncoderMultiplicationGrid, grid_keys])
+def test_layout_draws_its_picture(documented):
+    inputs, labels = lines(inspect.getdoc(documented))
+    assert inputs == TASK.prompt("12*34")
+    written = TASK.write(digits_of(["12", "34"]), 2, 2).labels[0]
+    shown = "".join(LABELS[label] if label >= 0 else "." for label in written)
+    heads = [token if token in "012*34" else "" for token in inputs]
+    with_heads = "".join(head if label == "." else label for head, label in zip(heads, shown, strict=True))
+    assert labels in (shown, with_heads)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_answer_is_the_product_and_every_cell_adds_up(sizes):
+    first, second = sizes
+    digits = draw(first, second)
+    examples = TASK.write(digits, first, second)
+    labels, kept = TASK.answer_labels(examples.tokens, examples.labels)
+    assert kept.all() and labels.shape[1] == first + second
+    for problem, answer in zip(digits, labels, strict=True):
+        assert number(answer[::-1]) == number(problem[0, :first]) * number(problem[1, :second])
+    heads = np.pad(digits[:, 0, :first], ((0, 0), (0, 1)))
+    sums, carries = (part.astype(int) for part in multiply_in_grid(heads, digits[:, 1, :second]))
+    for row, column in product(range(second), range(first + 1)):
+        above = sums[:, row - 1, column + 1] if row and column < first else 0
+        right = carries[:, row, column - 1] if column else 0
+        expected = heads[:, column].astype(int) * digits[:, 1, row] + above + right
+        assert (10 * carries[:, row, column] + sums[:, row, column] == expected).all()
+    assert (TASK.has_label(examples.tokens[0]) == (examples.labels[0] >= 0)).all()
+
+
+def place_of(first: int, row: int, column: int, kind: int) -> int:
+    """The place in a text of a cell's carry (kind 0) or sum digit (1), columns counted from the left."""
+    return first + 2 + row * (2 * first + 3) + 2 * column + kind
+
+
+@pytest.mark.parametrize("sizes", SIZES[:-1])
+def test_a_cell_sees_its_heads_and_two_neighbours(sizes):
+    first, second = sizes
+    input_ids, _ = batch_of(first, second, count=2)
+    tokens = input_ids.shape[1]
+    expected = torch.full((tokens, tokens), -1)
+    for row, column, kind in product(range(second), range(first + 1), range(2)):
+        own = place_of(first, row, column, kind)
+        expected[own, own] = 0
+        expected[own, column] = 1
+        expected[own, place_of(first, row, first + 1, 0)] = 2
+        if row and column:
+            expected[own, place_of(first, row - 1, column - 1, 1)] = 3
+        if column < first:
+            expected[own, place_of(first, row, column + 1, 0)] = 4
+    derived = derive_pair_map(GRID, input_ids, virtual_indices(input_ids), (0, 0), True, 1)
+    assert torch.equal(derived[0].long(), expected) and len(derived) == 1
+    # The same from both sides of a batch with padding, found without a map.
+    padded = torch.nn.functional.pad(input_ids, (3, 2), value=PAD)
+    answers = find_answers(GRID, padded, (), 0)
+    assert (
+        answers.relations.tolist() == list(range(GRID_RELATIONS))
+        and len(answers.places) == int((expected >= 0).any(1).sum()) * 2
+    )
+    for place, row, keys in zip(answers.places.tolist(), answers.rows.tolist(), answers.keys.tolist(), strict=True):
+        start = row * padded.shape[1] + 3
+        for relation, key in enumerate(keys):
+            found = (expected[place - start] == relation).nonzero().flatten().tolist()
+            assert found == ([key - start] if key >= 0 else [])
+
+
+NO_GRIDS = (
+    *("12+34", "12*34", "*4", "012*", "012*-_-_4", "012*-_-_-_", "012*-_-_-__", "012*_-_-_-4", "01_*-_-_-_4"),
+    "012*-_-_-_4-_-_-_",
+)
+
+
+@pytest.mark.parametrize("text", NO_GRIDS)
+def test_what_is_not_a_grid_is_refused(text):
+    tokens = torch.tensor([[ENCODER_TOKENS.index(character) for character in text]])
+    with pytest.raises(ValueError, match=r"row 0 of input_ids (is not a grid such as 012|must have one)"):
+        find_answers(GRID, tokens, (), 0)
+
+
+def test_illegal_configurations_and_prompts_are_refused():
+    with pytest.raises(Exception, match="pair_maps 'grid' needs windowed True, got False"):
+        PairwiseBertConfig(pair_maps=[GRID])
+    fault = TASK.prompt_format.fault
+    assert fault(TASK.prompt("0*0")) is None and fault(TASK.prompt("905*1000")) is None
+    for text in ("12*-_-_4", "012*-_-_-_", "012*4"):
+        assert "it is not of the form" in fault(text)
+    with pytest.raises(ValueError, match="is not a multiplication"):
+        TASK.prompt("12+34")
+    fitting = {"pair_maps": [GRID], "windowed": True, "attention_probs_dropout_prob": 0.0, "label_states": True}
+    for options, got in (({"label_states": False}, "False and 'grid'"), ({"pair_maps": ["coupled"]}, "True and 'coupled'")):
+        config = PairwiseBertConfig(num_hidden_layers=1, **(fitting | options))
+        with pytest.raises(ValueError, match=f"must have label_states True and pair_maps 'grid' .*, got {got}"):
+            ENCODER.check_config(TASK, config)
+
+
+def arithmetic(cases: Cases) -> torch.Tensor:
+    """Ideal labels of cases (cases,), by multiplying and adding."""
+    _, first, second, above, right = cases.key_states.unbind(1)
+    missing = cases.relations < 0
+    above, right = (torch.where(missing[:, slot], 0, cases.key_states[:, slot]) for slot in (3, 4))
+    assert (first == NO_STATE).all() and (second == NO_STATE).all() and not missing[:, :3].any()
+    total = cases.keys[:, 1] * cases.keys[:, 2] + above + right
+    label = torch.where(cases.tokens == MINUS, total // 10, total % 10)
+    return torch.where((above == NOT_KNOWN) | (right == NOT_KNOWN), NOT_KNOWN, label)
+
+
+def oracle(cases: Cases) -> torch.Tensor:
+    return torch.nn.functional.one_hot(arithmetic(cases), len(STATES)).float()
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_ideal_passes_end_with_the_product_as_a_wavefront(sizes):
+    first, second = sizes
+    input_ids, labels = batch_of(first, second)
+    passes = []
+
+    def label(cases):
+        passes.append(len(cases.tokens))
+        return oracle(cases)
+
+    _, states = settle(input_ids, find_answers(GRID, input_ids, (), 0), label)
+    assert torch.equal(states[labels >= 0], labels[labels >= 0]) and (states[labels < 0] == NO_STATE).all()
+    # A cell settles in pass 1 + column + 2 row, and one more pass changes nothing.
+    assert len(passes) == first + 2 * (second - 1) + 2
+
+
+def cases_of(input_ids: torch.Tensor, states: torch.Tensor) -> tuple[Cases, torch.Tensor]:
+    """The cases of all cells of grids, and their places."""
+    answers = find_answers(GRID, input_ids, (), 0)
+    return cases_at(input_ids.flatten(), states.flatten(), *answers[::2], answers.relations), answers.places
+
+
+def some_known(labels: torch.Tensor) -> torch.Tensor:
+    """States in which some labels are known."""
+    known = torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.6
+    return torch.where(labels < 0, NO_STATE, torch.where(known, labels, NOT_KNOWN))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_targets_of_a_pass_are_right(sizes):
+    input_ids, labels = batch_of(*sizes)
+    cases, places = cases_of(input_ids, states := some_known(labels))
+    targets = pass_targets(GRID, input_ids, states, labels).flatten()
+    assert torch.equal(targets[places], arithmetic(cases)) and (targets.view(labels.shape)[labels < 0] == -100).all()
+
+
+def test_training_has_the_right_target_of_one_token_of_each_problem():
+    generator = make_generator("training")
+    for first, second in SIZES:
+        written = TASK.write(draw(first, second, 50), first, second)
+        batch = collate_labels(TASK.augment(generator, written))
+        cases, places = cases_of(batch["input_ids"], batch["states"])
+        labels = batch["labels"]
+        chosen = labels.flatten()[places] >= 0
+        assert ((labels >= 0).sum(1) == 1).all() and chosen.sum() == 50
+        assert torch.equal(labels.flatten()[places[chosen]], arithmetic(cases)[chosen])
+        # A known label is right: it is never taken back.
+        right = torch.from_numpy(written.labels).long()
+        assert ((batch["states"] == right) | (batch["states"] == NOT_KNOWN))[right >= 0].all()
+        own = cases.states[chosen]
+        assert ((own == labels.flatten()[places[chosen]]) | (own == NOT_KNOWN)).all()
+
+
+@pytest.fixture(scope="module")
+def covered():
+    config = build().config
+    return find_cases(TASK, GRID, tuple(config.relation_range), config.max_multiplier_length)
+
+
+def entries(digits: np.ndarray, first: int, second: int) -> np.ndarray:
+    """The different heads, sum digits and carries that enter cells of products, one number each; 10 for what is missing."""
+    heads = np.pad(digits[:, 0, :first], ((0, 0), (0, 1)))
+    sums, carries = multiply_in_grid(heads, digits[:, 1, :second])
+    above, right = np.full_like(sums, 10), np.full_like(carries, 10)
+    above[:, 1:, :-1], right[:, :, 1:] = sums[:, :-1, 1:], carries[:, :, :-1]
+    number = (heads[:, None].astype(np.int32) * 10 + digits[:, 1, :second, None]) * 121 + above.astype(np.int32) * 11 + right
+    return np.flatnonzero(np.bincount(number.ravel(), minlength=12_100))
+
+
+def test_covered_cases_are_those_of_all_small_products(covered):
+    """All products of numbers of up to three digits: what enters a cell, with every label known or not."""
+    met = set()
+    for first, second in product(range(1, 4), repeat=2):
+        low, high = (10 ** (length - 1) if length > 1 else 0 for length in (first, second))
+        numbers = np.zeros((10**first - low, 10**second - high, 2, 3), dtype=np.uint8)
+        numbers[:, :, 0, :first] = count_up(low, 10**first, first)
+        numbers[:, :, 1, :second] = count_up(high, 10**second, second)[:, 0]
+        met.update(entries(numbers.reshape(-1, 2, 3), first, second).tolist())
+    expected = set()
+    for entry in met:
+        heads, (above, right) = divmod(entry // 121, 10), divmod(entry % 121, 11)
+        total = heads[0] * heads[1] + above % 10 + right % 10
+        for kind, label in ((MINUS, total // 10), (FIELD_PAD, total % 10)):
+            for seen in product(*({value, value if value == 10 else NOT_KNOWN} for value in (above, right))):
+                for own in {NOT_KNOWN, NOT_KNOWN if NOT_KNOWN in seen else label}:
+                    expected.add((kind, own, *heads, *seen))
+    cases = covered.cases
+    missing = cases.relations < 0
+    above, right = (torch.where(missing[:, slot], 10, cases.key_states[:, slot]) for slot in (3, 4))
+    columns = [cases.tokens, cases.states, cases.keys[:, 1], cases.keys[:, 2], above, right]
+    assert sorted(expected) == sorted(zip(*(column.tolist() for column in columns), strict=True))
+    assert torch.equal(arithmetic(cases), covered.targets)
+    # Long products have nothing else.
+    for first, second in ((1, 9), (9, 1), (30, 40), (200, 3)):
+        assert set(entries(draw(first, second, 50), first, second).tolist()) <= met
+
+
+class Right(PairwiseBertForTokenClassification):
+    """Gives the ideal label in every case; with `swaps`, 8 in place of 9 and 9 in place of 8."""
+
+    swaps = False
+
+    def label_cases(self, cases):
+        # Leads above `CLOSE`.
+        logits = 5 * oracle(cases)
+        return logits[:, [*range(8), 9, 8, 10, 11]] if self.swaps else logits
+
+
+def test_a_model_is_right_in_all_cases_iff_it_is_ideal(covered):
+    model = Right(build().config).eval()
+    assert (check := check_neighbourhoods(model, TASK)).wrong == 0 and check.neighbourhoods == len(covered.targets)
+    model.swaps = True
+    check = check_neighbourhoods(model, TASK)
+    assert check.wrong == int(((covered.targets == 8) | (covered.targets == 9)).sum())
+    assert "with the labels" in check.failures[0].problem
+    batches = FreshBatches(
+        task=TASK, min_length=1, max_length=4, seed=0, batch_size=500, num_batches=2, collator=collate_labels
+    )
+    batches.practise(check.failing)
+    labels = batches[0]["labels"]
+    practised = labels[125:][labels[125:] >= 0]
+    # Half are drawn from all cases, and half are weak: a third of these hold 8 or 9, if their states are drawn anew.
+    assert (labels >= 0).sum() == 500 and 50 < ((practised == 8) | (practised == 9)).sum() < 300
+
+
+def test_one_pass_by_cases_equals_the_pass_over_all_tokens():
+    model, (input_ids, labels) = build(), batch_of(3, 4)
+    cases, places = cases_of(input_ids, states := some_known(labels))
+    expected = model.label_cases(cases)
+    with torch.inference_mode():
+        for options in ({}, {"output_attentions": True}):
+            output = model(input_ids, states=states, labels=labels, **options)
+            torch.testing.assert_close(output.logits.flatten(0, 1)[places], expected, rtol=1e-4, atol=1e-4)
+    # Training computes the tokens with labels alone.
+    trained = model.train()(input_ids, states=states, labels=labels)
+    torch.testing.assert_close(trained.logits[0], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(trained.loss, output.loss)
+
+
+@torch.inference_mode()
+def test_rounding_of_a_pass_stays_within_its_bound(covered):
+    some = torch.arange(0, len(covered.targets), 101)
+    cases, right = Cases(*(part[some] for part in covered.cases)), covered.targets[some]
+    for dtype in (torch.float32, torch.float64):
+        model = build().to(dtype)
+        exact, bound = EncoderRounding(model).lead_and_bound(cases, right)
+        logits = model.label_cases(cases).double()
+        moved = (logits.gather(1, right.unsqueeze(1)) - logits - exact).abs()
+        assert (moved <= bound)[exact.isfinite()].all() and bound.isfinite().all()
+
+
+def test_a_step_of_practice_reaches_every_weight(covered):
+    model, rows = build().train(), np.arange(0, len(covered.targets), 50)
+    problems = Problems(TASK, covered.digits[rows], covered.layouts[rows], covered.places[rows] - 1)
+    batch = collate_labels(TASK.write_tokens(make_generator("practice"), problems))
+    assert not batch["attention_mask"].all() and ((batch["labels"] >= 0).sum(1) == 1).all()
+    model(**batch).loss.backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+@pytest.mark.slow
+def test_recipe_ends_with_a_certificate_and_a_damaged_weight_loses_it(tmp_path, capsys):
+    folder = tmp_path / "grid"
+    train.main(["encoder-multiplication-grid", "--test_lengths", "5", "--test_samples", "20", "--output_dir", str(folder)])
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["certified"] and certificate["neighbourhoods"] == 31_976
+    assert len(certificate["proof"]) == 7 and not any("{" in step for step in certificate["proof"])
+    capsys.readouterr()
+    evaluation.main([str(folder), "--ask", f"{'9' * 25}*{'9' * 20}"])
+    assert int(capsys.readouterr().out.split()[-1]) == int("9" * 25) * int("9" * 20)
+    assert "**Certified.**" in render_model_card(folder)
+    run_study(["wavefront", str(folder), "--ask", "123*456", "--output", str(tmp_path / "passes.png")])
+    assert capsys.readouterr().out.startswith("56088, after 8 passes and one") and (tmp_path / "passes.png").is_file()
+    model = PairwiseBertForTokenClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        model.classifier.bias[8] += 1e3
+    assert not certify(model, TASK).certified
+
+
+def test_commands_take_a_run(tmp_path, capsys):
+    folder, out = tmp_path / "brief", ["--output_dir", str(tmp_path / "out")]
+    options = ["--until_certified", "False", "--max_steps", "2", "--eval_steps", "1", "--batch_size", "8"]
+    options += ["--validation_lengths", "2", "--validation_samples", "4", "--test_lengths", "2", "--test_samples", "4"]
+    train.main(["encoder-multiplication-grid", *options, "--output_dir", str(folder)])
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--certify", *out])
+    assert stop.value.code == 1 and "NOT CERTIFIED. Nothing is proved." in " ".join(capsys.readouterr().out.split())
+    evaluation.main([str(folder), "--lengths", "1,2", "--lengths_b", "1,3", "--num_samples", "3", *out])
+    evaluation.main([str(folder), "--lengths", "2", "--num_samples", "3", "--position_maps", "--attentions", *out])
+    card = render_model_card(folder)
+    assert "heads the columns of a grid" in card and "**Not certified.**" in card
+    (question,) = re.findall(r'tokenizer\("([^"]+)"', card)
+    assert question == "".join(token for token, _ in encoder_example(TASK))
+
+
+def test_a_card_s_code_reads_the_answer():
+    prompt, lines = FAMILY_CARDS["encoder"].ask(TASK)
+    right = int(lines[-1].partition("# right is ")[2])
+    model = Right(build().config).eval()
+    printed = []
+    inputs = {"input_ids": torch.tensor([[ENCODER_TOKENS.index(character) for character in prompt]])}
+    exec("\n".join(lines), {"model": model, "inputs": inputs, "print": printed.append})
+    assert printed == [str(right)]
