@@ -116,9 +116,10 @@ class EncoderMultiplicationGrid(EncoderTask):
 
     def write_tokens(self, generator: np.random.Generator, problems: Problems) -> LabelledTokens:
         """Problems of any lengths, for practice of the tokens that are meant, padded on the right."""
+        tokens: Any = problems.tokens
         groups = [rows for _, rows in rows_of_groups(self.group(problems.lengths))]
         parts = [self.write(problems.digits[rows], *self.layout(problems.lengths[rows])) for rows in groups]
-        return self._draw_states(generator, join_examples(parts), problems.tokens[np.concatenate(groups)])
+        return self._draw_states(generator, join_examples(parts), tokens[np.concatenate(groups)])
 
     @staticmethod
     def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: Any) -> LabelledTokens:

@@ -15,13 +15,14 @@ from torch import Tensor
 from longhand.data import EncoderMultiplicationGrid
 from longhand.hub_cards.reports.plots import house_style, new_figure, save_figure
 from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.runs.passes import passes_of
 from longhand.modeling.settling import NO_STATE
-from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, STATES, TIMES
+from longhand.modeling.vocabulary import NOT_KNOWN, STATES, TIMES
 
 PICTURE = Path(__file__).with_name("passes.png")
 
 
-def passes_of(model: Any, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+def last_changes(model: Any, input_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Make passes until no label changes.
 
     Args:
@@ -30,14 +31,11 @@ def passes_of(model: Any, input_ids: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         The labels, and the pass in which each of them changed for the last time, (tokens,) each.
     """
-    blank = (input_ids == MINUS) | (input_ids == FIELD_PAD)
-    states, settled = torch.where(blank, NOT_KNOWN, NO_STATE), torch.zeros_like(input_ids)
-    for number in range(1, input_ids.shape[1] + 2):
-        labels = torch.where(blank, model(input_ids, states=states).logits.argmax(-1), NO_STATE)
-        if torch.equal(labels, states):
-            break
-        settled[labels != states], states = number, labels
-    return states[0], settled[0]
+    passes = passes_of(model, input_ids)
+    before, settled = torch.where(passes[0] == NO_STATE, NO_STATE, NOT_KNOWN), torch.zeros_like(input_ids)
+    for number, states in enumerate(passes, 1):
+        settled[states != before], before = number, states
+    return before[0], settled[0]
 
 
 @house_style
@@ -79,8 +77,7 @@ def run(checkpoint: str, ask: str, output: Path) -> None:
     if not isinstance(task, EncoderMultiplicationGrid):
         raise ValueError(f"{checkpoint} must be of the task {EncoderMultiplicationGrid.name}, got one of {task.name}")
     input_ids = found.tokenizer(task.prompt(ask), return_tensors="pt").input_ids
-    with torch.inference_mode():
-        labels, settled = passes_of(found.model, input_ids)
+    labels, settled = last_changes(found.model, input_ids)
     draw(input_ids[0], labels, settled, output)
     answer, _ = task.answer_labels(input_ids.numpy(), labels.unsqueeze(0).numpy())
     product = task.reader.read("".join(STATES[label] for label in answer[0]))
