@@ -110,6 +110,24 @@ def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return add_digits(nines, columns - nines)[:, :-1]
 
 
+def divide_digits(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quotients and remainders of numbers (count, width), ones first, and numbers of one digit (count,), from 1 to 9.
+
+    What remains of the digits from a column up follows from what remains of its lowest digits and of those above them.
+
+    Returns:
+        Two (count, width) uint8: the quotients, and what remains of the digits from each column up.
+    """
+    second = second[:, None]
+    remainders, power, reach = first % second, 10 % second, 1
+    while reach < first.shape[1]:
+        remainders[:, :-reach] = (remainders[:, :-reach] + power * remainders[:, reach:]) % second
+        power, reach = power * power % second, 2 * reach
+    totals = first.copy()
+    totals[:, :-1] += 10 * remainders[:, 1:]
+    return totals // second, remainders
+
+
 def shift_digits(generator: np.random.Generator, digits: np.ndarray, operands: slice, width: int) -> np.ndarray:
     """Problems (count, 2, any width) with zeros appended to some operands, equally many to all operands of a problem.
 

@@ -9,8 +9,9 @@ from longhand.modeling.vocabulary import (
     ALL_TOKENS,
     BOS,
     CHARACTERS,
+    DIVIDED_BY,
     ENCODER_TOKENS,
-    HINTS,
+    FIRST_HINT,
     PAD,
     SEPARATE_EOS,
     TOKENS,
@@ -77,10 +78,11 @@ def _character_tokenizer(
 
 def check_characters(text: str, vocab_size: int = len(TOKENS)) -> None:
     """Raise ValueError if a character is not in the vocabulary; the message names the first."""
-    hints = HINTS[: vocab_size - len(TOKENS)]
+    characters = CHARACTERS + "".join(ALL_TOKENS[DIVIDED_BY : min(vocab_size, FIRST_HINT)])
+    hints = ALL_TOKENS[FIRST_HINT:vocab_size]
     for place, character in enumerate(text):
-        if character not in CHARACTERS and character not in hints:
+        if character not in characters and character not in hints:
             raise ValueError(
-                f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {CHARACTERS!r}"
+                f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {characters!r}"
                 + (f" or an index hint, {hints[0]!r} to {hints[-1]!r}" if hints else "")
             )

@@ -6,8 +6,16 @@ from torch import Tensor, nn
 from .coupling import COUPLING_RULES, Plan, coupling_rule
 from .joined_rules import joined_rule, plan_joined
 from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY
-from .query_forms import board_markers, one_layout, padded_operand_markers, string_markers, text_markers, two_number_markers
-from .vocabulary import MINUS, PLUS, TIMES
+from .query_forms import (
+    board_markers,
+    check_rows,
+    one_layout,
+    padded_operand_markers,
+    string_markers,
+    text_markers,
+    two_number_markers,
+)
+from .vocabulary import DIVIDED_BY, MINUS, PLUS, TIMES
 
 
 def _two_numbers(input_ids: Tensor, columns: int, sign: int, operands_reversed: bool, response_reversed: bool) -> Plan:
@@ -360,6 +368,44 @@ def multiplication_scratchpad(input_ids: Tensor, columns: int) -> Plan:
     by_product = torch.where((in_partial & ~separator) | in_sum, first + second + 1 - shifted, (column == middle).long())
     response_length = int((second * (2 * first + second + 3)).max())
     return Plan(torch.stack([by_first, by_row, by_product], dim=1), response_length)
+
+
+@coupling_rule(
+    levels=2,
+    capacity=lambda ids: f"dividends of {ids - 2} digits",
+    # The dividend in the next column; the divisor, as a remainder and as a digit of the quotient; the column's remainder.
+    relations=((-1, ONLY_QUERY), (ONLY_QUERY, 1), (ONLY_QUERY, 2), (0, 1)),
+)
+def division(input_ids: Tensor, columns: int) -> Plan:
+    """Give two levels: column and row. The response is a row of remainders and one of the quotient, both from the top down.
+
+    The divisor has one digit and no column, so every column sees it. With start 1:
+
+        $ 8 7 6 4 / 7 = 1 3 1 0 > 1 2 5 2 $
+        0 2 3 4 5 6 0 1 2 3 4 5 1 2 3 4 5 0
+        0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0
+
+    `/` stands in the column below the ones, where a row ends; `=` and `>`, with which rows begin, above the top digit.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. For a dividend of A digits, ids 1 to A + 2 and 1 to 3 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A/B=` with a divisor of one digit.
+    """
+    begin, middle, equals = two_number_markers(input_ids, DIVIDED_BY).split(1, dim=1)
+    one_digit = (equals - middle == 2).squeeze(1).expand(len(input_ids))
+    check_rows(one_digit, input_ids, "'$A/B=', a number in decimal digits and a divisor of one digit")
+    column, width = torch.arange(columns, device=input_ids.device), middle - begin
+    place = column - equals
+    in_dividend, in_response = (column > begin) & (column <= middle), (place >= 0) & (place < 2 * width)
+    by_column = torch.where(in_dividend, column - begin + 1, torch.where(in_response, place % width + 1, 0))
+    by_row = torch.where(in_response, place // width + 2, (column == middle + 1).long())
+    return Plan(torch.stack([by_column, by_row], dim=1), 2 * int(width.max()))
 
 
 _OPERATIONS = {PLUS: "addition_scratchpad", MINUS: "signed_subtraction", TIMES: "multiplication_scratchpad"}

@@ -13,7 +13,7 @@ from torch import Tensor
 from .coupling import COUPLING_RULES, Plan, PlanFunction, coupling_rule
 from .pair_maps import NEITHER, Relation
 from .query_forms import check_rows, first_column
-from .vocabulary import BOS, TOKENS
+from .vocabulary import ALL_TOKENS, BOS
 
 
 def joined_rule(members: Mapping[int, str]) -> Callable[[PlanFunction], PlanFunction]:
@@ -54,7 +54,7 @@ def plan_joined(members: Mapping[int, str], input_ids: Tensor, columns: int) -> 
     after = column > first_column(input_ids == BOS)
     marks = input_ids.gather(1, first_column(after & (input_ids >= 10))).squeeze(1)
     known = torch.isin(marks, torch.tensor(list(members), device=marks.device))
-    check_rows(known, input_ids, " or ".join(f"'$A{TOKENS[mark]}...='" for mark in members))
+    check_rows(known, input_ids, " or ".join(f"'$A{ALL_TOKENS[mark]}...='" for mark in members))
     rules = [COUPLING_RULES[name] for name in members.values()]
     position_ids = input_ids.new_zeros(len(input_ids), sum(rule.levels for rule in rules), columns)
     first_level, response_length, same_layout = 0, 0, False

@@ -72,7 +72,7 @@ class PromptFormat:
         """Return what is wrong with a prompt; None if it is legal."""
         if not re.fullmatch(self.pattern, prompt):
             return f"it is not of the form {self.example!r}"
-        parts = re.findall(r"[^-+*>=a-z]+", prompt)
+        parts = re.findall(r"[^-+*/>=a-z]+", prompt)
         widths = sorted(set(map(len, parts)), reverse=True)
         if self.equal_widths and len(widths) > 1:
             return f"its parts must have one width, got {' and '.join(map(str, widths))}"

@@ -6,7 +6,7 @@ Every function takes tokens (batch, at least query length), padded on the left o
 import torch
 from torch import Tensor
 
-from .vocabulary import BOS, CHARACTERS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, TOKENS, UNKNOWN, decode
+from .vocabulary import ALL_TOKENS, BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD, PLUS, UNKNOWN, decode
 
 
 def first_column(mask: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def check_rows(legal: Tensor, input_ids: Tensor, form: str) -> None:
         row = input_ids[int((~legal).int().argmax())]
         reason = f"is not of the form {form}"
         if (row == UNKNOWN).any():
-            reason = f"holds a character outside the vocabulary, which is {CHARACTERS!r}"
+            reason = f"holds a character outside the vocabulary: the form is {form}"
         raise ValueError(f"the prompt {decode(row.tolist())!r} {reason}")
 
 
@@ -60,7 +60,7 @@ def two_number_markers(input_ids: Tensor, sign: int) -> Tensor:
     begin, middle, equals = (first_column(input_ids == marker) for marker in (BOS, sign, EQUALS))
     legal = (input_ids < 10) | (column == middle) | (column == equals)
     complete = (begin + 1 < middle) & (middle + 1 < equals)
-    check_form(input_ids, begin, equals, legal, complete, f"'$A{TOKENS[sign]}B=', two numbers in decimal digits")
+    check_form(input_ids, begin, equals, legal, complete, f"'$A{ALL_TOKENS[sign]}B=', two numbers in decimal digits")
     return one_layout(torch.cat([begin, middle, equals], dim=1))
 
 
@@ -120,6 +120,6 @@ def text_markers(input_ids: Tensor) -> tuple[Tensor, Tensor]:
         ValueError: a query holds an unknown character.
     """
     is_equals = input_ids == EQUALS
-    check_rows(((is_equals.cumsum(1) > 0) | (input_ids != UNKNOWN)).all(1), input_ids, "of known characters")
+    check_rows(((is_equals.cumsum(1) > 0) | (input_ids != UNKNOWN)).all(1), input_ids, "a text of known characters")
     equals = torch.where(is_equals.any(1, keepdim=True), first_column(is_equals), input_ids.shape[1] - 1)
     return first_column(input_ids != PAD), equals

@@ -1,21 +1,22 @@
 """The token tables: one for all decoder tasks and one for all encoder tasks, which begin with the same tokens.
 
 Every token is a single character, except the three bracketed tokens. A digit's id is its value, so arrays of digits are
-arrays of token ids. Index hints, which only one format needs, follow all other tokens: the vocabulary of a task is
-`ALL_TOKENS` up to the last token that it uses.
+arrays of token ids. The sign of division and index hints, which few formats need, follow all other tokens: the vocabulary
+of a task is `ALL_TOKENS` up to the last token that it uses.
 """
 
 from typing import Final
 
 TOKENS: Final[tuple[str, ...]] = (*"0123456789", *"+-*=>", "M", "_", "$", "<eos>", "<pad>", "<unk>")
-"""The tokens of every vocabulary, and the whole vocabulary of tasks without index hints."""
+"""The tokens of every vocabulary, and the whole vocabulary of most tasks."""
 
 HINTS: Final[str] = "".join(map(chr, range(0x100, 0x100 + 202)))
 """Index hints, letters from the Unicode block Latin Extended-A on. Their number is `max_pos` in paper 1's public code."""
 
-ALL_TOKENS: Final[tuple[str, ...]] = (*TOKENS, *HINTS)
+ALL_TOKENS: Final[tuple[str, ...]] = (*TOKENS, "/", *HINTS)
 
-FIRST_HINT = len(TOKENS)
+DIVIDED_BY = len(TOKENS)
+FIRST_HINT = DIVIDED_BY + 1
 """Id of the first hint; the others follow."""
 
 PLUS, MINUS, TIMES, EQUALS, GREATER = (TOKENS.index(token) for token in "+-*=>")
@@ -49,7 +50,7 @@ STATES: Final[tuple[str, ...]] = (*LABELS, "?")
 NOT_KNOWN = STATES.index("?")
 
 CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
-"""Every legal character of a text, except hints."""
+"""Every legal character of a text, except `/` and hints."""
 
 
 def decode(token_ids) -> str:

@@ -17,8 +17,9 @@ def load(folder) -> CoupledGPTForCausalLM:
 
 def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
     torch.manual_seed(0)
-    coupling = (task or Addition()).coupling
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "coupling": coupling}
+    task = task or Addition()
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes |= {"coupling": task.coupling, "vocab_size": task.vocab_size}
     return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | options))).eval()
 
 

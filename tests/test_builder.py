@@ -392,24 +392,25 @@ def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-HASHED_VERSION = "2.0.1"
+HASHED_VERSION = "2.1.0"
 HASHES = {
     "addition,False,True,response_reversed": "a7b00233d41a0712",
     "addition_scratchpad,False,10,partially_uniform": "c84c7cfae32d93c9",
     "multiplication,False,2": "4d0272d0f1b658d0",
-    "index_hinted_addition,False,response_reversed,True,202": "56b1186d51e76a0c",
+    "index_hinted_addition,False,response_reversed,True,202": "e7e7281c1decd3ef",
     "minesweeper,False,0.1,0.25": "a68ffea29dfdb50e",
     "multi_operand_addition,3,False": "04785d8000c74569",
     "multiplication_scratchpad,False": "a4636772db80bff1",
     "copy,False": "d481a33b9a8e5225",
     "reverse,False": "fcc928479318c3ba",
     "parity,False,True": "ee3c0f3e6eb095c4",
+    "division,False": "c9efb886cd155a5a",
     "subtraction,False": "2205d17879caaecd",
     "signed_subtraction,False": "6bee88ebf1cd0500",
     "addition,False,False,response_reversed": "c16857a1fd4cd928",
     "addition,True,False,plain": "3a39a7e8e5032fb2",
     "addition,False,True,all_reversed": "88c923bab59e308d",
-    "index_hinted_addition,False,plain,False,202": "d8ce0fea12c1da75",
+    "index_hinted_addition,False,plain,False,202": "b6f888e1bf600d4f",
     "multi_operand_addition,5,False": "8b0e9b39534e4bb9",
     "multiplication,False,1": "22ddf276b2aba51a",
     "parity,False,False": "dd6603ea65b66532",

@@ -122,8 +122,9 @@ def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
     if sign is not None:
         numbers = [list(map(int, prompt[:-1].split(sign))) for prompt in prompts]
         assert not any(re.search(r"(?<!\d)0\d", prompt) for prompt in prompts)
-        combine = {"+": sum, "-": lambda pair: pair[0] - pair[1], "*": lambda pair: pair[0] * pair[1]}[sign]
-        assert answers == [str(combine(problem)) for problem in numbers]
+        combine = {"+": sum, "-": lambda pair: pair[0] - pair[1], "*": lambda pair: pair[0] * pair[1]}
+        combine["/"] = lambda pair: "{} remainder {}".format(*divmod(*pair))
+        assert answers == [str(combine[sign](problem)) for problem in numbers]
 
 
 def test_answers_are_those_of_the_datasets():

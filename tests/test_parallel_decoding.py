@@ -34,6 +34,7 @@ TASK_SIZES = {
     "multiplication": (12, 2),
     "addition_scratchpad": (5, 5, 5),
     "multiplication_scratchpad": (4, 3),
+    "division": (15, 1),
 }
 ENCODINGS = {
     "none": {"position_encoding": "none"},

@@ -46,7 +46,8 @@ DECODERS = [
     Multiplication(),
     Multiplication(multiplier_length=4),
     Parity(scratchpad=False),
-    *(TASKS[name]() for name in ("subtraction", "multiplication_scratchpad", "copy", "reverse", "parity", "minesweeper")),
+    *(TASKS[name]() for name in ("subtraction", "multiplication_scratchpad", "division", "copy", "reverse", "parity")),
+    TASKS["minesweeper"](),
 ]
 ENCODERS = [
     EncoderAddition(),
@@ -156,7 +157,7 @@ def test_examples_of_every_length_are_legal(task):
 def test_prompts_are_legal_exactly_if_the_task_itself_writes_them(task):
     generator = make_generator("mutations")
     family = [other for other in TASK_FORMATS if other.family is task.family]
-    letters = "0123456789+-*=>M_ " + HINTS[:4]
+    letters = "0123456789+-*/=>M_ " + HINTS[:4]
     found = {True: 0, False: 0}
     for other in family:
         for prompt in prompts(other)[::3]:
@@ -187,6 +188,8 @@ def test_numbers_are_padded_or_stripped_to_the_right_prompt(task):
         numbers = sorted((str(generator.integers(10 ** generator.integers(1, 5))) for _ in range(count)), key=int)[::-1]
         if task.name == "multiplication":
             numbers[1] = numbers[1][: task.multiplier_length].lstrip("0") or "0"
+        if task.name == "division":
+            numbers[1] = str(generator.integers(1, 10))
         flip = -1 if getattr(task, "order", None) == "all_reversed" else 1
         zeros = "0" * int(generator.integers(2))
         given = task.sign.join((zeros * (task.name in ("addition", "subtraction")) + number)[::flip] for number in numbers)
@@ -208,6 +211,8 @@ def test_numbers_are_padded_or_stripped_to_the_right_prompt(task):
         (MultiOperandAddition(), "653+49+871=", "0653+0049+0871="),
         (AdditionScratchpad(), "512+880=", "0512+0880="),
         (Multiplication(), "0653*9=", "653*09="),
+        (TASKS["division"](), "0653/09=", "653/9="),
+        (TASKS["division"](), "653/0=", None),
         (TASKS["subtraction"](), "653-49=", "653-049="),
         (EncoderAddition(), "653+49", "653+_49"),
         (EncoderAddition(field_width=5), "653+049", "__653+___49"),

@@ -8,7 +8,10 @@ from longhand.data import TASKS, Parity, make_generator
 from longhand.data.tasks.reader import AnswerReader
 
 ALL_STEPS = AnswerReader(dropped='a-z"', separators='>"', last=9, ones_first=True, leading_zeros=False, padding="_")
-READERS = dict.fromkeys([*(part.reader for kind in TASKS.values() for part in kind().parts), Parity().reader, ALL_STEPS])
+REMAINDER = AnswerReader(separators="=", ones_first=True, remainder=">")
+READERS = dict.fromkeys(
+    [*(part.reader for kind in TASKS.values() for part in kind().parts), Parity().reader, ALL_STEPS, REMAINDER]
+)
 
 
 def random_responses(count: int) -> list[str]:

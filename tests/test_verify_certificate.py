@@ -21,6 +21,7 @@ from longhand.data import (
     Addition,
     AdditionScratchpad,
     Copy,
+    Division,
     Minesweeper,
     MultiOperandAddition,
     Multiplication,
@@ -59,6 +60,7 @@ FORMATS = [
         Copy(),
     ),
     *(Reverse(separate_eos=True), Parity(), Minesweeper(), AdditionScratchpad(), Multiplication(multiplier_length=1)),
+    Division(),
     pytest.param(MultiOperandAddition(), marks=pytest.mark.slow),
     pytest.param(MultiplicationScratchpad(), marks=pytest.mark.slow),
 ]
@@ -116,7 +118,7 @@ def test_both_find_the_same_leads(task, tied):
     leads, bounds = network_of(model).leads_and_bounds(rows)
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
     neighbourhoods = Neighbourhoods(own[:, 0], codes % 32, (codes // 32 - 1).int(), index=own)
-    expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(21), [neighbourhoods], right[:, 0])
+    expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(task.vocab_size), [neighbourhoods], right[:, 0])
     np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
     assert np.isfinite(bounds).mean() > 0.9 and bound.isfinite().double().mean() > 0.9
 

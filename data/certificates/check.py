@@ -323,8 +323,8 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
 
         def describe(row: int, place: int, batch=batch):
             slots = zip(batch.keys[row], batch.relations, strict=True)
-            sees = ", ".join(f"{TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-            return f"{TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
+            sees = ", ".join(f"{ALL_TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+            return f"{ALL_TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
         yield Predictions(inputs, right, None, describe)

@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-TOKENS = [*"0123456789+-*=>M_$", "<eos>", "<pad>", "<unk>"]
-"""A token's id is its place. `$` begins every sequence, and ends it unless the task has an end token of its own."""
+TOKENS = [*"0123456789+-*=>M_$", "<eos>", "<pad>", "<unk>", "/"]
+"""A token's id is its place; only division has `/`. `$` begins every sequence, and ends it unless the task has an end
+token of its own."""
 
 BEGIN, SEPARATE_END, PADDING = map(TOKENS.index, ("$", "<eos>", "<pad>"))
 
@@ -114,19 +115,19 @@ def is_size(value: Any) -> bool:
 is_flag = one_of(False, True)
 
 
-def check_tokenizer(files: dict[str, bytes], end: int) -> None:
-    """A tokenizer that puts `$` first and makes one token of each character, by the table `TOKENS`."""
+def check_tokenizer(files: dict[str, bytes], end: int, tokens: list[str]) -> None:
+    """A tokenizer that puts `$` first and makes one token of each character, by the table of the task's tokens."""
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     sequence = [{"Sequence": {"id": part, "type_id": place}} for place, part in enumerate("AB")]
     compare("tokenizer.json", read_json("tokenizer.json", files["tokenizer.json"]), {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "decoder": {"type": "Fuse"},
-        "added_tokens": [{"id": place, "content": TOKENS[place], **special} for place in range(BEGIN, len(TOKENS))],
+        "added_tokens": [{"id": place, "content": tokens[place], **special} for place in range(BEGIN, BEGIN + 4)],
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},
         "post_processor": {
             "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "begin", "type_id": 0}}, sequence[0]],
             "pair": sequence, "special_tokens": {"begin": {"id": "begin", "ids": [BEGIN], "tokens": ["$"]}},
         },
-        "model": {"type": "WordLevel", "vocab": {text: place for place, text in enumerate(TOKENS)}, "unk_token": "<unk>"},
+        "model": {"type": "WordLevel", "vocab": {text: place for place, text in enumerate(tokens)}, "unk_token": "<unk>"},
     })  # fmt: skip
     compare("tokenizer_config.json", read_json("tokenizer_config.json", files["tokenizer_config.json"]), {
         "bos_token": "$", "eos_token": TOKENS[end], "pad_token": "<pad>", "unk_token": "<unk>", "padding_side": "left",
@@ -142,7 +143,7 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
     config, end = read_json("config.json", files["config.json"]), task.end
     compare("config.json", config, {
         "architectures": ["CoupledGPTForCausalLM"], "model_type": "coupled_gpt", "dtype": "float32",
-        "vocab_size": len(TOKENS), "bos_token_id": BEGIN, "eos_token_id": end, "pad_token_id": PADDING,
+        "vocab_size": task.tokens, "bos_token_id": BEGIN, "eos_token_id": end, "pad_token_id": PADDING,
         "hidden_size": is_size, "num_attention_heads": is_size, "head_dim": is_size, "intermediate_size": is_size,
         "num_hidden_layers": 1, "mlp": "geglu", "hidden_act": "gelu_pytorch_tanh", "norm": "rms",
         "norm_placement": "sandwich", "norm_eps": lambda eps: type(eps) is float and 0 < eps < 1,
@@ -185,8 +186,9 @@ def read_weights(content: bytes, config: dict[str, Any], relations: int) -> dict
     hidden, units = config["hidden_size"], config["intermediate_size"]
     heads, width = config["num_attention_heads"], config["num_attention_heads"] * config["head_dim"]
     layer = "model.layers.0."
-    shapes = {"model.embed_tokens.weight": (len(TOKENS), hidden), "model.norm.weight": (hidden,)}
-    shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": (len(TOKENS), hidden)}
+    table = (config["vocab_size"], hidden)
+    shapes = {"model.embed_tokens.weight": table, "model.norm.weight": (hidden,)}
+    shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": table}
     shapes |= {f"{layer}self_attn.{name}_proj.weight": (width, hidden) for name in "qkv"}
     shapes |= {f"{layer}self_attn.o_proj.weight": (hidden, width)}
     shapes |= {f"{layer}mlp.{name}_proj.weight": (units, hidden) for name in ("up", "gate")}
@@ -511,6 +513,37 @@ def products(task: "Task") -> Iterator[Case]:
                 yield text, ("C", k), cells
 
 
+def quotients(task: "Task") -> Iterator[Case]:
+    """A number A of any length without zeros at the top, and v, of one digit and not 0: remainders, then the quotient.
+
+        $ 8 7 6 4 / 7 = 1 3 1 0 > 1 2 5 2 $      column, from the top; v has none
+        0 2 3 4 5 6 0 1 2 3 4 5 1 2 3 4 5 0
+        0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0      v; the remainders; the quotient
+
+    What remains of the columns above column k, times ten, and a_k add up to t: t div v is the quotient's digit, and t mod v
+    remains. What can remain above is found column by column. One column leaves all remainders there are, since a_0 may be
+    any digit but 0, and v remains 0: the top, the ones and one column between them suffice.
+    """
+    for length in SIZES[:3]:
+        response = ["=", *(("rest", k) for k in range(length)), ">", *(("quotient", k) for k in range(length))]
+        width = length + 1
+        text: Text = [("$", (0, 0)), *((("A", k), (k + 2, 0)) for k in range(length)), ("/", (length + 2, 0)), ("v", (0, 1))]
+        text += [(what, (place % width + 1, place // width + 2)) for place, what in enumerate(response)]
+        text += [("end", (0, 0))]
+        digits = {0: range(length > 1, 10)} | {k: range(10) for k in range(1, length)}
+        for divisor in range(1, 10):
+            rest = np.zeros(1, int)
+            for k in range(-1, length):
+                above, own, following = grid(rest, *(digits.get(j, range(1)) for j in (k, k + 1)))
+                cells: Cells = {"v": divisor, ("A", k + 1): following}
+                for j, digit in ((k, own), (k + 1, following)):
+                    cells["quotient", j], above = np.divmod(10 * above + digit, divisor)
+                    cells["rest", j] = above
+                for what in (response[k + 1], response[k + 1 + width]):
+                    yield text, what, cells
+                rest = np.unique(cells["rest", k])
+
+
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
 
 KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
@@ -529,6 +562,7 @@ class Task(NamedTuple):
         options: fields of the task's description, and which values are known.
         relation_range: the window, if the configuration gives it as the smallest and the largest difference.
         same_widths, larger_first: what the software checks of a query besides.
+        tokens: how many of the tokens its vocabulary has.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
     """
 
@@ -542,6 +576,7 @@ class Task(NamedTuple):
     relation_range: list[int] | None = None
     same_widths: bool = True
     larger_first: bool = False
+    tokens: int = len(TOKENS) - 1
     name: str = ""
     end: int = BEGIN
     operands: int = 2
@@ -612,6 +647,10 @@ TASKS = {
         products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
         rf"{NUMBER}\*[0-9]{{COUNT}}=", coupling="multiplication_by_digits", same_widths=False,
         problems="a first operand of every length and every second operand", options={"multiplier_length": one_of(1, 2)},
+    ),
+    "division": Task(
+        quotients, ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)), f"{NUMBER}/[1-9]=", "[0-9]*(?:>[0-9]*)?",
+        problems="a dividend of every length and every divisor of one digit", same_widths=False, tokens=len(TOKENS),
     ),
 }  # fmt: skip
 """The tasks that are known here. Those of encoders would follow, with a network and a conclusion of their own."""
@@ -854,11 +893,11 @@ class Network:
         self.output = embedding * config["hidden_size"] ** -0.5 if tied else weights["lm_head"]
         self.bias = weights["model.position_encoding.relation_bias"][0]
         # A token's query, key and value depend on the token alone.
-        self.tokens = arithmetic = Arithmetic(len(TOKENS))
+        self.tokens = arithmetic = Arithmetic(len(embedding))
         self.embedding = embedding
         normed = self.norm(arithmetic, arithmetic.given(embedding, 0), "attention_norms.input")
         projected = [arithmetic.product(normed, weights[f"self_attn.{name}_proj"]) for name in "qkv"]
-        split = (len(TOKENS), heads, -1)
+        split = (len(embedding), heads, -1)
         self.projected = [(value.exact.reshape(split), value.radius.reshape(split)) for value in projected]
 
     def norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
@@ -885,7 +924,7 @@ class Network:
         if (np.linalg.norm(state.radius, axis=1) > SMALL / 4 * np.linalg.norm(state.exact, axis=1)).any():
             arithmetic.tighten(state)
         logits = arithmetic.product(self.norm(arithmetic, state, "model.norm"), self.output)
-        every = np.eye(len(TOKENS))
+        every = np.eye(len(self.embedding))
         leads = np.take_along_axis(logits.exact, right[:, None].astype(int), 1) - logits.exact
         bounds = arithmetic.error(logits, every[right][:, None] - every)
         bounds[~arithmetic.proved] = np.inf
@@ -923,7 +962,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Raises Refused for what is not known here, or not as the certificate says."""
     files, certificate = read_files(folder)
     task = find_task(certificate.get("task"))
-    check_tokenizer(files, task.end)
+    check_tokenizer(files, task.end, TOKENS[: task.tokens])
     config = check_configuration(files, task, certificate["task"])
     return Checkpoint(files, certificate, task, config, read_weights(files["model.safetensors"], config, task.relations))
 

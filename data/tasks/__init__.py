@@ -7,6 +7,7 @@ from longhand.data.tasks.addition import Addition as Addition
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad as AdditionScratchpad
 from longhand.data.tasks.calculator import Calculator as Calculator
 from longhand.data.tasks.copy import Copy as Copy
+from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication
 from longhand.data.tasks.index_hinted_addition import IndexHintedAddition as IndexHintedAddition

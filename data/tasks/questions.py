@@ -8,7 +8,7 @@ import numpy as np
 NUMBER, NUMBER_ONES_FIRST = "(?:0|[1-9][0-9]*)", "(?:0|[0-9]*[1-9])"
 """Regular expressions of a number without leading zeros, which come last if the ones digit comes first."""
 
-_NOUNS = {"+": "an addition", "-": "a subtraction", "*": "a multiplication"}
+_NOUNS = {"+": "an addition", "-": "a subtraction", "*": "a multiplication", "/": "a division"}
 
 
 def read_numbers(question: str, sign: str, example: str, count: int | None = 2) -> list[str]:

@@ -21,6 +21,8 @@ class AnswerReader:
         leading_zeros: whether zeros at the front are part of the answer; if not, a number of zeros alone reads 0.
         padding: character to strip from both ends.
         negative: a response with this character has an answer below 0; the steps before give its digits.
+        remainder: a response is a row of remainders, this character, and a quotient, which the steps before read. The answer
+            is the quotient and the last remainder.
     """
 
     dropped: str = ""
@@ -30,9 +32,15 @@ class AnswerReader:
     leading_zeros: bool = True
     padding: str = ""
     negative: str = ""
+    remainder: str = ""
 
     def read(self, text: str) -> str:
         """The answer in a response."""
+        if self.remainder:
+            rests, *quotients = text.split(self.remainder)
+            if len(quotients) != 1 or not (rests and quotients[0]):
+                return ""
+            return f"{replace(self, remainder='').read(quotients[0])} remainder {rests[-1]}"
         if self.negative and self.negative in text:
             digits = replace(self, negative="").read(text)
             return f"-{digits}" if digits else ""
@@ -50,6 +58,12 @@ class AnswerReader:
 
     def read_column(self, texts: pa.StringArray) -> pa.StringArray:
         """The answers in many responses, as `read` gives them."""
+        if self.remainder:
+            sign = self.remainder
+            is_whole = pc.match_substring_regex(texts, f"^[^{sign}]+{sign}[^{sign}]+$")
+            rests = pc.utf8_slice_codeunits(pc.replace_substring_regex(texts, f"{sign}.*", ""), -1)
+            quotients = replace(self, remainder="").read_column(pc.replace_substring_regex(texts, f"^.*{sign}", ""))
+            return pc.if_else(is_whole, pc.binary_join_element_wise(quotients, rests, " remainder "), "")
         if self.negative:
             digits = replace(self, negative="").read_column(texts)
             is_negative = pc.and_(pc.match_substring(texts, self.negative), pc.not_equal(digits, ""))
@@ -69,6 +83,9 @@ class AnswerReader:
 
     def code(self, variable: str) -> str:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
+        if self.remainder:
+            parts = f"{variable}.split({_quote(self.remainder)})"
+            return f'({replace(self, remainder="").code(f"{parts}[1]")}) + " remainder " + {parts}[0][-1]'
         if self.negative:
             minus = f'("-" if {_quote(self.negative)} in {variable} else "")'
             return f"{minus} + ({replace(self, negative='').code(variable)})"

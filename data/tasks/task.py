@@ -43,6 +43,7 @@ class Task(Lengths, ABC):
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
         shows_work: whether a response holds work that `show_work` lays out.
+        answer_form: what a language model is asked to answer with.
     """
 
     family: ClassVar[Family]
@@ -51,6 +52,7 @@ class Task(Lengths, ABC):
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     shows_work: ClassVar[bool] = False
+    answer_form: ClassVar[str] = "the result alone"
 
     def __post_init__(self):
         for option in fields(self):

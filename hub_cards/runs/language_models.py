@@ -232,7 +232,7 @@ def _write_chat(model: LanguageModel, prompt: str) -> str:
     """The chat that asks for one answer; without thinking, if the template leaves the choice."""
     task = model.task
     what = "Calculate, and answer" if hasattr(task, "sign") else f"Solve this {task.name} problem, and answer"
-    message = {"role": "user", "content": f"{what} with the result alone: {prompt}"}
+    message = {"role": "user", "content": f"{what} with {task.answer_form}: {prompt}"}
     template: Any = model.tokenizer.apply_chat_template
     return template([message], tokenize=False, add_generation_prompt=True, enable_thinking=False)
 

@@ -17,6 +17,7 @@ GOLDEN_ANGLE = 137.5
 BLOCKS = {
     "multiplication_scratchpad": ("partial products", "running sums"),
     "addition_scratchpad": ("running sums",),
+    "division": ("remainders and quotient",),
 }
 """What the blocks of a response are called, by task; others are called the response."""
 

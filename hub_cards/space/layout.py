@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from longhand.modeling.coupling import any_text_rules
 
-SIGNS = frozenset("+-*=>")
+SIGNS = frozenset("+-*/=>")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ SIGNS = {
     "multi_operand_addition": "+",
     **dict.fromkeys(["subtraction", "signed_subtraction"], "-"),
     **dict.fromkeys(["multiplication", "multiplication_scratchpad", "encoder_multiplication"], "*"),
+    "division": "/",
 }
 OPERANDS = {"multi_operand_addition": (3, 3), "addition_scratchpad": (2, 10)}
 """Fewest and most numbers of a question, of tasks that do not have two, in their default format."""
@@ -23,7 +24,8 @@ def is_legal(task: str, question: str) -> bool:
         return any(is_legal(part, question) for part in PARTS[task])
     if task in SIGNS:
         few, many = OPERANDS.get(task, (2, 2))
-        form = rf"\s*[0-9]+\s*({re.escape(SIGNS[task])}\s*[0-9]+\s*){{{few - 1},{many - 1}}}=?\s*"
+        later = "0*[1-9]" if task == "division" else "[0-9]+"
+        form = rf"\s*[0-9]+\s*({re.escape(SIGNS[task])}\s*{later}\s*){{{few - 1},{many - 1}}}=?\s*"
     elif task == "minesweeper":
         return (
             re.search("[^M_]", "".join(rows := _rows(question))) is None and len(set(map(len, rows))) == 1 and rows != [""]
@@ -39,6 +41,8 @@ def answer(task: str, question: str) -> str:
         return answer(next(part for part in PARTS[task] if SIGNS[part] in question), question)
     if task in SIGNS:
         first, *others = map(int, re.findall("[0-9]+", question))
+        if task == "division":
+            return "{} remainder {}".format(*divmod(first, *others))
         return str({"+": first + sum(others), "-": first - sum(others), "*": first * math.prod(others)}[SIGNS[task]])
     if task == "minesweeper":
         return _neighbours(_rows(question))
