@@ -10,12 +10,16 @@ weights. It imports nothing of the package that wrote the certificate and takes 
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
 
+An encoder writes nothing: it labels its tokens, pass after pass, until no label changes. Tokens see labels of the pass
+before, and the induction is over passes: each gives the labels that are right after it, and the last ones are the answer.
+All parts are the same, with labels in place of next tokens.
+
 Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the certificate. It says what is assumed of a
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Not known here, and refused by name: encoders, networks of several layers, and settings that no recipe of a certified model
-has. Of the certificate, the fields proof, weights, problems, predictions, bound and ratio are the package's own account.
+Not known here, and refused by name: networks of several layers, and settings that no recipe of a certified model has. Of the
+certificate, the fields proof, weights, problems, predictions and failures are the package's own account.
 """
 
 import fnmatch
@@ -104,13 +108,14 @@ def compare(name: str, found: dict[str, Any], expected: dict[str, Any], ignored:
     for key, wanted in expected.items():
         require(key in found, f"{name}: {key} is missing")
         # As text, because True == 1 and 1 == 1.0.
-        same = wanted(found[key]) if callable(wanted) else json.dumps(found[key]) == json.dumps(wanted)
+        same = wanted(found[key]) if callable(wanted) else one_of(wanted)(found[key])
         require(same, f"{name}: {key} {found[key]!r} is none for which something is known here")
 
 
 def one_of(*legal: Any) -> Callable[[Any], bool]:
     """Whether a value is one of some, for `compare`."""
-    return lambda value: json.dumps(value) in map(json.dumps, legal)
+    known = [json.dumps(value, sort_keys=True) for value in legal]
+    return lambda value: json.dumps(value, sort_keys=True) in known
 
 
 def is_number(value: Any) -> bool:
@@ -139,8 +144,8 @@ def check_tokenizer(files: dict[str, bytes], task: "Task") -> None:
         "added_tokens": [{"id": place, "content": TOKENS[place], **special} for place in range(first, PADDING + 2)],
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},
         "post_processor": {
-            "type": "TemplateProcessing", "single": [*({"SpecialToken": {"id": id, "type_id": 0}} for id in begin), sequence[0]],
-            "pair": sequence, "special_tokens": begin,
+            "type": "TemplateProcessing", "pair": sequence, "special_tokens": begin,
+            "single": [*({"SpecialToken": {"id": name, "type_id": 0}} for name in begin), sequence[0]],
         },
         "model": {
             "type": "WordLevel", "vocab": {text: place for place, text in enumerate(task.vocabulary)}, "unk_token": "<unk>",
@@ -162,9 +167,10 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
     module, name, head = ("coupled_gpt", "CoupledGPT", "CausalLM")
     own: dict[str, Any] = {
         "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
-        "norm_placement": "sandwich", "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": is_flag,
-        "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise", "coupling": task.coupling,
-        "position_levels": len(task.window[0]), "randomized_positions": False, "wrap_position_ids": False,
+        "norm_placement": "sandwich", "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": is_flag, "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise",
+        "coupling": task.coupling, "position_levels": len(task.window[0]), "randomized_positions": False,
+        "wrap_position_ids": False,
     }  # fmt: skip
     if task.encoder:
         module, name, head = ("pairwise_bert", "PairwiseBert", "TokenClassification")
@@ -172,8 +178,8 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
             "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
             "pair_maps": [task.coupling], "share_over_heads": is_flag, "num_loops": 1, "settle_tolerance": None,
             "max_multiplier_length": is_size if task.coupling == "coupled" else 1, "label_states": True, "sink": True,
-            "id2label": {str(place): label for place, label in enumerate(LABELS)},
-            "label2id": lambda ids: ids == {label: place for place, label in enumerate(LABELS)},
+            "id2label": dict(enumerate(LABELS)),
+            "label2id": {label: place for place, label in enumerate(LABELS)},
         }  # fmt: skip
     # Training may vary the width of fields, and how problems are drawn.
     varied = {name: value for name, value in described.items() if name in ("field_width", "varied_field", "sampling")}
@@ -240,6 +246,7 @@ def shapes_of_decoder(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
 
 def shapes_of_encoder(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
     hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    shapes: dict[str, tuple[int, ...]]
     require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
     shapes = {f"{LAYER}self_attn.{name}_proj": (hidden, hidden) for name in "qkvo"}
     shapes |= {f"{LAYER}up_proj": (units, hidden), f"{LAYER}down_proj": (hidden, units), "classifier": (len(LABELS), hidden)}
@@ -275,11 +282,11 @@ def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[s
 
 
 def rename(name: str) -> str:
-    """A weight's name in part 4, where a decoder and an encoder have the same ones."""
-    for theirs, own in (("attention_norm.", "attention_norms.sum."), ("mlp_norm.", "mlp_norms.sum."), ("classifier", "lm_head")):
+    """A weight's name in part 4, the same for a decoder and an encoder."""
+    names = {"attention_norm.": "attention_norms.sum.", "mlp_norm.": "mlp_norms.sum.", "classifier": "lm_head"}
+    names |= {f"{LAYER}{place}_proj": f"mlp.{place}_proj" for place in ("up", "down")}
+    for theirs, own in names.items():
         name = name.replace(theirs, own)
-    for part in ("up_proj", "down_proj"):
-        name = name.replace(f"{LAYER}{part}", f"mlp.{part}")
     return name.removeprefix(LAYER).removesuffix(".weight")
 
 
@@ -302,7 +309,7 @@ EMPTY, UNKNOWN, LABELS = 10, 11, [*"0123456789_?"]
 """Labels of encoders: a label's number is its place."""
 
 SINK = len(TOKENS) * (1 + len(LABELS))
-"""A key of zeros. Below it are the numbers of tokens of encoders: the token's place, and 22 (1 + label) if it has a label."""
+"""A key of zeros. Smaller numbers are an encoder's tokens: place in `TOKENS` and, with a label, 22 (1 + label) more."""
 
 SIZES = (1, 2, 3, 4)
 DIGITS = np.arange(10)
@@ -318,13 +325,13 @@ def row_of_digits(name: Any, width: int, column: Column, *out: int) -> Iterator[
     """All contents of the columns k and k + 1 of a sum with `width` digits, for every k from -1, where the sum begins.
 
     Digit k of a sum is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on.
-    So the digits k and k + 1 follow from both columns and one carry. A carry is
-    paired with every content of the two columns, since columns below may have any content. All carries that there are come
-    out of one column already, as each task below says; the loop adds column after column all the same.
+    So the digits k and k + 1 follow from both columns and one carry. A carry is paired with every content of the two
+    columns, since columns below may have any content. All carries that there are come out of one column already, as each
+    task below says; the loop adds column after column all the same.
 
     Args:
         column: see `Column`.
-        out: what may be carried out of the top; nothing, 0, if none is given.
+        out: what may be carried out of the top; 0 if nothing is given.
 
     Yields:
         The name of digit k, and the cells; digit -1 is the token before the ones, here `=`. Digit `width` is the last carry.
@@ -404,14 +411,14 @@ def differences(task: "Task") -> Iterator[Case]:
 
 
 def signed_differences(task: "Task") -> Iterator[Case]:
-    """Differences A - B of any two numbers of L digits, as if a borrow out of the top were free, and the work that this needs.
+    """Differences A - B of any two numbers of L digits, as if a borrow out of the top were free.
 
         $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $      significance
         0 1 2 3 4 1 2 3 4 3 2 1 4 3 2 1 0
         0 1 1 1 1 2 2 2 3 3 3 3 5 5 5 5 0      as above; 5 in a second row, which sees the first one as that one sees A
 
-    If the top borrows, `-` follows the first row, and a second one: 0 less the first row, which is not 0, so its top borrows.
-    One of the numbers has no 0 at its top, but in 0-0.
+    If the top borrows, `-` and a second row follow: 0 less the first row, which is not 0, so that the top borrows again. One
+    of the numbers has no 0 at its top, except in 0-0.
     """
     first, second = grid(range(10), range(10))
     for length in SIZES:
@@ -665,60 +672,63 @@ def quotients(task: "Task") -> Iterator[Case]:
 
 
 def labels(task: "Task") -> Iterator[Case]:
-    """Labels of an encoder, read at its second number and at the operator; it sees the labels that the pass before gave.
+    """Labels of an encoder, read at the second number and the operator, in passes: each sees the labels of the pass before.
 
-        _ 1 6 + _ 9 5      column                              7 * _ 3 5      place, to the right
-        3 2 1 4 3 2 1                                          0 1 2 3 4      0 for the digit m, which all see
-        . . . _ 1 1 1      labels: 16 + 95                     . _ 2 4 5      7 * 35
+        _ 1 6 + _ 9 5      column                       7 * _ 3 5      place, to the right
+        3 2 1 4 3 2 1                                   0 1 2 3 4
+        . . . _ 1 1 1      label: 16 + 95 = 111         1 0 0 0 0      the digit m, which all see
+                                                        . _ 2 4 5      label: 7 * 35 = 245
 
-    A token sees its own column and the one below, with labels: each the right one, or not known (`?`) yet. Right next is
-    the label if what is seen decides the carry, else `?`: there is no column below, its label is known, or its digits pass
-    on the same whatever carry comes in. Known labels are right, and stay (PROOF.md, Lemma 12). A carry is 0 or 1 in a sum,
-    below m in a product, 0 if m is 0, and 0 into the ones; higher columns get each from one column. A number has no 0 on
-    top but for 0 itself, and `_` above. So the label of an empty column is its carry, or `_`; zero times a number is `___0`.
-    Columns differ in whether they are the ones, the next, or higher, and the operator's: all are listed.
+    A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. Right next is the
+    label if what is seen decides the carry, else `?`. It does if there is no column below, if the label there is known, or
+    if the digits there pass on the same whatever is carried into them. A known label stays: what decided it stays. So each
+    pass makes the lowest unknown label known, and they end with the answer (PROOF.md, Lemma 12).
+
+    A carry is 0 or 1 in a sum, and below m in a product, 0 if m is 0; one column passes on each of them to the second or a
+    higher one. A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the
+    carry, or `_` for 0; zero times a number is `__0`. Columns differ in whether they are the ones, the next, or higher ones.
     """
     times = task.name == "encoder_multiplication"
     operator, empty = TOKENS.index("*" if times else "+"), TOKENS.index("_")
+    written = [*DIGITS, empty]
+    count = 1 if times else 2
+
+    def add(factor, column, carry, lowest):
+        """The total of a column, what it passes on, and its label."""
+        total = factor * sum(np.where(part < 10, part, 0) for part in column)
+        ends = np.logical_and.reduce([part == empty for part in column]) | (factor == 0)
+        digit = (total + carry) % 10
+        return total, (total + carry) // 10, np.where(ends & (total + carry == 0) & (not lowest), EMPTY, digit)
+
+    def labelled(token, known, label):
+        return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
+
     for k, top in ((0, False), (1, False), (1, True), (2, False), (2, True)):
-        column = [empty] if top else [*DIGITS, empty] if k else DIGITS
-        under = [0] if k == 0 else DIGITS if k == 1 else [*DIGITS, empty]
-        others = (DIGITS, [0]) if times else (column, under)
-        first, first_under, second, second_under, carry, known, known_under = grid(
-            *others, column, under, range(9 if k > 1 else 1), (False, True), (False, True) if k else [False]
+        own, under = [empty] if top else written if k else DIGITS, (written if k > 1 else DIGITS if k else [0])
+        flags = (False, True)
+        factor, carry, known, known_under, *digits = grid(
+            *(DIGITS if times else [1], range(9 if k > 1 else 1), flags, flags if k else [False]),
+            *([own] * count + [under] * count),
         )
-        numbers = [(second, second_under)] if times else [(first, first_under), (second, second_under)]
-        most = np.maximum(first - 1, 0) if times else np.ones_like(first)
-        legal = carry <= most
-        for own, below in numbers:
-            legal &= np.where(own == empty, (below > 0) | (k < 2), below < 10)
-        totals = []
-        for parts in zip(*numbers, strict=True):
-            digits = [np.where(part < 10, part, 0) for part in parts]
-            totals.append(first * digits[0] if times else digits[0] + digits[1])
-        total, total_under = totals
-        outcome = total + (total_under + carry) // 10
-        nothing = [np.logical_and.reduce([part == empty for part in parts]) | (times & (first == 0)) for parts in zip(*numbers)]
-        right = np.where(nothing[0] & (outcome == 0) & (k > 0), EMPTY, outcome % 10)
-        right_under = np.where(nothing[1] & (total_under + carry == 0) & (k > 1), EMPTY, (total_under + carry) % 10)
-        decided = (k == 0) | known_under | (total_under // 10 == (total_under + most) // 10)
-        legal &= decided | ~known
-
-        def with_label(token, known, label):
-            return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
-
-        cells: Cells = {"first": first, "first under": first_under, "label": np.where(decided, right, UNKNOWN)}
-        cells["second"] = with_label(np.where(top, operator, second), known, right)
-        cells["second under"] = with_label(second_under, known_under, right_under)
-        at = [(4 - k, 0), (5 - k, 0)] if times else [(k + 1,), (k,)]
-        text: Text = [("sink", (0,) * len(at[0]))]
-        if times:
-            text += [("first", (0, 1))]
-        elif k:
-            text += [("first under", at[1])]
-        text += [("second under", at[1])] * (k > 0) + [("first", at[0])] * (not times and not top)
-        text += [("second", at[0]), ("label", ())]
-        yield text, "second", {cell: values[legal] for cell, values in cells.items()} | {"sink": SINK}
+        column, below = digits[:count], digits[count:]
+        most = np.maximum(factor - 1, 0) if times else 1
+        total, passed, label_under = add(factor, below, carry, k == 1)
+        _, _, label = add(factor, column, passed, k == 0)
+        decided = (k == 0) | known_under | (total // 10 == (total + most) // 10)
+        legal = (carry <= most) & (decided | ~known)
+        for digit, lower in zip(column, below, strict=True):
+            legal &= np.where(digit == empty, (lower > 0) | (k < 2), lower < 10)
+        column[-1] = labelled(operator if top else column[-1], known, label)
+        below[-1] = labelled(below[-1], known_under, label_under)
+        cells: Cells = {"m": factor, "label": np.where(decided, label, UNKNOWN)}
+        cells |= {("own", place): part for place, part in enumerate(column)}
+        cells |= {("under", place): part for place, part in enumerate(below)}
+        ids = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
+        text: Text = [("sink", (0,) * len(ids[0])), *[("m", (0, 1))] * times]
+        text += [(("under", place), ids[1]) for place in range(count if k else 0)]
+        text += [(("own", place), ids[0]) for place in range(count - 1 if top else 0, count)]
+        known_cells = {cell: values[legal] for cell, values in cells.items()} | {"sink": np.array(SINK)}
+        yield [*text, ("label", ())], ("own", count - 1), known_cells
 
 
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
@@ -775,9 +785,10 @@ class Task(NamedTuple):
     def prompt_format(self) -> dict[str, Any]:
         """Of a task without parts, see `check_formats`."""
         pattern = self.pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
-        checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
+        checks: dict[str, Any] = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
         # The last two are for messages alone.
-        return {"pattern": pattern, "response": None if self.encoder else self.answer, **checks, "example": lambda text: True, "ones_first": is_flag}
+        checks["response"] = None if self.encoder else self.answer
+        return {"pattern": pattern, **checks, "example": lambda text: True, "ones_first": is_flag}
 
     @property
     def limits(self) -> dict[str, int]:
@@ -851,8 +862,8 @@ TASKS = {
         "[0-9]*(?:-[0-9]*)?",
     ),
     "encoder_addition": Task(
-        labels, NEXT_COLUMN, rf"_{{0,}}{NUMBER}\+_{{0,}}{NUMBER}", "", "coupled", options=ENCODER, relation_range=[0, 1], tokens=47,
-        encoder=True,
+        labels, NEXT_COLUMN, rf"_{{0,}}{NUMBER}\+_{{0,}}{NUMBER}", "", "coupled", options=ENCODER, relation_range=[0, 1],
+        tokens=47, encoder=True,
     ),
     "encoder_multiplication": Task(
         labels, ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)), rf"[0-9]\*_{{0,}}{NUMBER}", "", "uniform",
@@ -886,7 +897,8 @@ def find_task(described: Any) -> Task:
     name = str(described.get("task")) if isinstance(described, dict) else ""
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
-    compare("certificate.json, task", described, {"task": name, **({} if task.encoder else {"separate_eos": is_flag}), **task.options})
+    ends = {} if task.encoder else {"separate_eos": is_flag}
+    compare("certificate.json, task", described, {"task": name, **ends, **task.options})
     end = SEPARATE_END if described.get("separate_eos") else BEGIN
     rule = "addition_all_reversed" if described.get("order") == "all_reversed" else task.coupling or name
     operands = described.get("operands", described.get("multiplier_length", 2))
@@ -907,7 +919,7 @@ MOST_KEYS, RELATED = 16, 512
 def list_neighbourhoods(task: Task) -> np.ndarray:
     """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
-    A key is `RELATED` times (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
+    A key is `RELATED` (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
     """
     tables = []
     for text, what, cells in task.cases(task):
@@ -956,7 +968,7 @@ def gamma(roundings: Any) -> Any:
 
 
 class Linear(NamedTuple):
-    """A weight (outputs, width), a bias (outputs or 1,), and the largest factor by which the weight makes a vector longer."""
+    """A weight (outputs, width), a bias, and the largest factor by which the weight makes a vector longer."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -967,20 +979,21 @@ class Value:
     """A value of many inputs, made of earlier values.
 
     Attributes:
-        exact, radius: (inputs, width).
-        cost: from derivatives of some ends by this value, (inputs, ends, width), to what its defects add, (inputs, ends).
+        exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
         sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
     """
 
-    def __init__(self, exact, spread, defect, *sources, common=0.0, length=np.inf):
+    def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: Any, common: Any = 0.0, length: Any = np.inf):
+        """Args: see `Arithmetic.make`."""
         self.exact, self.sources = exact, sources
-        defect, common = defect + TINY, common + np.zeros_like(exact)
-        every = defect + np.abs(common)
+        self.defect, self.common = defect + TINY, common + np.zeros_like(exact)
+        every = self.defect + np.abs(self.common)
         self.radius = spread + every
         self.shorten(length + size_of(every))
-        self.cost: Callable = lambda slopes: (
-            (np.abs(slopes) @ defect[..., None] + np.abs(slopes @ common[..., None]))[..., 0]
-        )
+
+    def cost(self, slopes: np.ndarray) -> np.ndarray:
+        """From derivatives of some ends by this value, (inputs, ends, width), to what its defects add, (inputs, ends)."""
+        return (np.abs(slopes) @ self.defect[..., None] + np.abs(slopes @ self.common[..., None]))[..., 0]
 
     def shorten(self, length: np.ndarray) -> None:
         """Note a bound of the error's length."""
@@ -1000,10 +1013,11 @@ class Arithmetic:
         self.proved = self.proved & condition.reshape(len(condition), -1).all(1)
 
     def make(self, *parts: Any, **more: Any) -> Value:
-        """Keep a value: its numbers, what errors of its sources make of them, its defect, and its sources.
+        """Keep a value: its numbers, what errors of its sources move them at most, its defect, and its sources.
 
         Args:
             common: a further defect, which is this vector times an unknown number between -1 and 1.
+            length: how far errors of its sources move it at most, as a Euclidean length.
         """
         self.made.append(value := Value(*parts, **more))
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
@@ -1027,9 +1041,8 @@ class Arithmetic:
     def add(self, x: Value, y: Value) -> Value:
         """Lemma 5."""
         exact, spread = x.exact + y.exact, x.radius + y.radius
-        return self.make(
-            exact, spread, UNIT * (np.abs(exact) + spread), *((source, lambda slopes: slopes) for source in (x, y)), length=x.length + y.length
-        )
+        sources = ((source, lambda slopes: slopes) for source in (x, y))
+        return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
 
     def center(self, x: Value) -> tuple[Value, np.ndarray, np.ndarray]:
         """Lemma 7: x less its mean. Further, for the norm that follows, the errors of its mean square and of its end."""
@@ -1128,7 +1141,7 @@ class Arithmetic:
             moved = np.abs(by_score) @ radius.transpose(0, 2, 1)[..., None]
             return of_mean(slopes) + (moved + np.abs(by_share) @ share_defect.transpose(0, 2, 1)[..., None])[..., 0].sum(1)
 
-        read.cost = cost
+        read.cost = cost  # type: ignore[method-assign]
         return read
 
     def error(self, end: Value, slopes: np.ndarray) -> np.ndarray:
@@ -1179,12 +1192,12 @@ class Network:
     """The transformer: one layer of attention and an MLP, with those norms around them that have weights."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
-        self.weights, self.eps = weights, config.get("norm_eps", config.get("layer_norm_eps"))
+        self.weights, self.eps = weights, float(config.get("norm_eps") or config["layer_norm_eps"])
         self.activate, self.heads = ACTIVATIONS[config["hidden_act"]], config["num_attention_heads"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.linear = {
-            name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), np.linalg.norm(weight, 2))
+            name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weight, 2)))
             for name, weight in weights.items()
             if weight.ndim == 2
         }
@@ -1195,8 +1208,8 @@ class Network:
         projected = [arithmetic.product(normed, self.linear[f"self_attn.{name}_proj"]) for name in "qkv"]
         tables = [arithmetic.tighten(value) for value in (own, *projected)]
         self.proved = arithmetic.proved.all()
-        self.own, *projected = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)
-        self.projected = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in projected]
+        self.own, *split = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)
+        self.projected = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in split]
         self.bias = self.relation_bias()
 
     def embed(self, arithmetic: Arithmetic) -> Value:
@@ -1206,10 +1219,11 @@ class Network:
             return arithmetic.given(tokens, 0)
         place = np.arange(SINK)
         tokens, labels = tokens[place % len(TOKENS)], np.pad(labels, ((1, 0), (0, 0)))[place // len(TOKENS)]
-        return self.norm(arithmetic, arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0)), "model.embedding_norm")
+        total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
+        return self.norm(arithmetic, total, "model.embedding_norm")
 
     def relation_bias(self) -> tuple[np.ndarray, np.ndarray]:
-        """What relations add to scores, (tokens, relations, heads), and radii: numbers, or products of queries and vectors."""
+        """What relations add to scores, (tokens, relations, heads), and its radius; in an encoder by Lemma 13."""
         (query, radius), vectors = self.projected[0], self.weights.get("self_attn.relations.0")
         if vectors is None:
             bias = self.weights["model.position_encoding.relation_bias"]
@@ -1249,8 +1263,9 @@ class Network:
         if fine:
             arithmetic.tighten(output)
         state = self.add(arithmetic, arithmetic.given(*(part[own] for part in self.own)), output, "attention_norms")
-        inner, units = self.norm(arithmetic, state, "mlp_norms.input"), [self.linear.get(f"mlp.{name}_proj") for name in ("up", "gate")]
-        output = arithmetic.product(arithmetic.hidden(inner, self.activate, *units), self.linear["mlp.down_proj"])
+        inner, gate = self.norm(arithmetic, state, "mlp_norms.input"), self.linear.get("mlp.gate_proj")
+        hidden = arithmetic.hidden(inner, self.activate, self.linear["mlp.up_proj"], gate)
+        output = arithmetic.product(hidden, self.linear["mlp.down_proj"])
         if fine:
             arithmetic.tighten(output)
         last = self.norm(arithmetic, self.add(arithmetic, state, output, "mlp_norms"), "model.norm")
@@ -1271,17 +1286,17 @@ ASKED = 10
 CHUNK = 2**21
 """Derivatives of ends by hidden units that are held at once."""
 
-ORDERS = (
-    "({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, erf, "
-    "roots and quotients are within 4 units in the last place."
-)
 DECODERS = (
-    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in float32 "
-    "writes exactly the right response and its end token " + ORDERS
+    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
+    "float32 writes exactly the right response and its end token"
 )
 ENCODERS = (
-    "For {problems}, up to {tokens:,} tokens, this model in float32 gives exactly the right label to every token at which the "
-    "answer is read, after n + 1 passes at most for n labels " + ORDERS
+    "For {problems}, up to {tokens:,} tokens, this model in float32 gives exactly the right label to every token at which "
+    "the answer is read, after n + 1 passes at most for n labels"
+)
+PROCESSORS = (
+    " ({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, "
+    "erf, roots and quotients are within 4 units in the last place."
 )
 """The corollaries in PROOF.md."""
 
@@ -1333,7 +1348,8 @@ def verify(folder: Path) -> None:
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
     for name in ("margin", "bound", "ratio"):
-        require(is_number(certificate.get(name)), f"certificate.json: {name} {certificate.get(name)!r} is no number")
+        value = certificate.get(name)
+        require(is_number(value) and 0 < value < math.inf, f"certificate.json: {name} {value!r} is no number above 0")
     margin, bound, ratio = (certificate[name] for name in ("margin", "bound", "ratio"))
     lead, largest, smallest = math.inf, 0.0, math.inf
     for leads, bounds in bound_leads(Network(weights, config), rows, max(ASKED, ratio), bound):
@@ -1348,7 +1364,8 @@ def verify(folder: Path) -> None:
     for name, found, more in (("margin", lead, margin), ("ratio", smallest, ratio), ("1 / bound", 1 / largest, 1 / bound)):
         require(more <= 1.01 * found, f"certificate.json: {name} {more:.6g} is more than what is found here, {found:.6g}")
     described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
-    statement = (ENCODERS if task.encoder else DECODERS).format(problems=task.problems, task=described, **task.limits)
+    statement = (ENCODERS if task.encoder else DECODERS) + PROCESSORS
+    statement = statement.format(problems=task.problems, task=described, **task.limits)
     stated = {"statement": statement, "neighbourhoods": len(rows), "wrong": 0, "limits": task.limits}
     compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
     print(f"VERIFIED. {statement}")
