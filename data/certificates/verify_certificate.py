@@ -178,7 +178,7 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
             "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
             "pair_maps": [task.coupling], "share_over_heads": is_flag, "num_loops": 1, "settle_tolerance": None,
             "max_multiplier_length": is_size if task.coupling == "coupled" else 1, "label_states": True, "sink": True,
-            "id2label": dict(enumerate(LABELS)),
+            "id2label": {str(place): label for place, label in enumerate(LABELS)},
             "label2id": {label: place for place, label in enumerate(LABELS)},
         }  # fmt: skip
     # Training may vary the width of fields, and how problems are drawn.
@@ -975,6 +975,16 @@ class Linear(NamedTuple):
     norm: float
 
 
+class Mlp(NamedTuple):
+    """An MLP: its activation, its matrices, and Lemma 8a's products of their rows and columns."""
+
+    activate: Callable
+    up: Linear
+    gate: Linear | None
+    down: Linear
+    products: np.ndarray
+
+
 class Value:
     """A value of many inputs, made of earlier values.
 
@@ -1076,15 +1086,22 @@ class Arithmetic:
         exact, common, length = exact + (0 if bias is None else bias), exact * common, factor.max(1) * x.length
         return self.make(exact, spread, defect, (x, back), common=common, length=length)
 
-    def hidden(self, x: Value, activate: Callable, up: "Linear", gate: "Linear | None") -> Value:
-        """Lemma 8: units a(up x) (gate x), or without the last factor."""
+    def mlp(self, x: Value, mlp: "Mlp") -> Value:
+        """Lemma 8a: products of `down` with the hidden units."""
+        hidden, slopes = self.hidden(x, mlp.activate, mlp.up, mlp.gate)
+        steepness = np.sqrt(np.maximum(((slopes @ mlp.products) * slopes).sum(-1), 0))
+        length = np.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * size_of(hidden.defect))
+        return self.make(*self.total(hidden, mlp.down), (hidden, lambda ends: ends @ mlp.down.weight), length=length)
+
+    def hidden(self, x: Value, activate: Callable, up: "Linear", gate: "Linear | None") -> tuple[Value, np.ndarray]:
+        """Lemma 8: units a(up x) (gate x), or without the last factor; and their derivatives by up x and gate x."""
         u, u_spread, u_defect = self.total(x, up)
         active, slope = activate(u)
         radius = u_spread + u_defect
         rounding = 3 * FUNCTION * UNIT * (np.abs(u) + radius)
         spread, defect = np.abs(slope) * u_spread, np.abs(slope) * u_defect + BENT * radius**2 + rounding
         if gate is None:
-            return self.make(active, spread, defect, (x, lambda slopes: (slopes * slope[:, None]) @ up.weight))
+            return self.make(active, spread, defect, (x, lambda slopes: (slopes * slope[:, None]) @ up.weight)), slope
         g, g_spread, g_defect = self.total(x, gate)
         g_radius, radius = g_spread + g_defect, STEEPEST * radius + rounding
         spread, defect = np.abs(g) * spread + np.abs(active) * g_spread, np.abs(g) * defect + np.abs(active) * g_defect
@@ -1094,7 +1111,7 @@ class Arithmetic:
         def back(slopes: np.ndarray) -> np.ndarray:
             return (slopes * slope[:, None]) @ up.weight + (slopes * active[:, None]) @ gate.weight
 
-        return self.make(active * g, spread, defect, (x, back))
+        return self.make(active * g, spread, defect, (x, back)), np.concatenate([slope, active], axis=1)
 
     def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: Value) -> Value:
         """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
@@ -1193,7 +1210,6 @@ class Network:
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
         self.weights, self.eps = weights, float(config.get("norm_eps") or config["layer_norm_eps"])
-        self.activate, self.heads = ACTIVATIONS[config["hidden_act"]], config["num_attention_heads"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.linear = {
@@ -1201,6 +1217,11 @@ class Network:
             for name, weight in weights.items()
             if weight.ndim == 2
         }
+        up, gate, down = (self.linear.get(f"mlp.{name}_proj") for name in ("up", "gate", "down"))
+        inner = np.concatenate([part.weight for part in (up, gate) if part])
+        behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
+        products = (inner @ inner.T) * (behind.T @ behind)
+        self.mlp = Mlp(ACTIVATIONS[config["hidden_act"]], up, gate, down, products)
         # What is read of a token depends on it alone, and on its label. The last row is the sink.
         arithmetic = Arithmetic()
         own = self.embed(arithmetic)
@@ -1209,7 +1230,7 @@ class Network:
         tables = [arithmetic.tighten(value) for value in (own, *projected)]
         self.proved = arithmetic.proved.all()
         self.own, *split = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)
-        self.projected = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in split]
+        self.projected = [[part.reshape(len(part), config["num_attention_heads"], -1) for part in pair] for pair in split]
         self.bias = self.relation_bias()
 
     def embed(self, arithmetic: Arithmetic) -> Value:
@@ -1244,11 +1265,11 @@ class Network:
         total = arithmetic.add(x, self.norm(arithmetic, output, f"{norms}.output"))
         return self.norm(arithmetic, total, f"{norms}.sum")
 
-    def leads_and_bounds(self, rows: np.ndarray, fine: bool) -> tuple[np.ndarray, np.ndarray]:
+    def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
 
         Args:
-            fine: whether radii are tightened behind attention and MLP, which takes long.
+            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
         """
         own, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
@@ -1260,19 +1281,21 @@ class Network:
         )
         bias = arithmetic.given(*(part[own[:, None], relations] for part in self.bias))
         output = arithmetic.product(arithmetic.attention(query, key, value, seen, bias), self.linear["self_attn.o_proj"])
-        if fine:
+        if effort == 2:
             arithmetic.tighten(output)
         state = self.add(arithmetic, arithmetic.given(*(part[own] for part in self.own)), output, "attention_norms")
-        inner, gate = self.norm(arithmetic, state, "mlp_norms.input"), self.linear.get("mlp.gate_proj")
-        hidden = arithmetic.hidden(inner, self.activate, self.linear["mlp.up_proj"], gate)
-        output = arithmetic.product(hidden, self.linear["mlp.down_proj"])
-        if fine:
+        output = arithmetic.mlp(self.norm(arithmetic, state, "mlp_norms.input"), self.mlp)
+        if effort == 2:
             arithmetic.tighten(output)
         last = self.norm(arithmetic, self.add(arithmetic, state, output, "mlp_norms"), "model.norm")
         logits = arithmetic.product(last, self.linear["lm_head"])
-        every = np.eye(logits.exact.shape[1])
-        leads = np.take_along_axis(logits.exact, right[:, None].astype(int), 1) - logits.exact
-        bounds = arithmetic.error(logits, every[right][:, None] - every)
+        every, head, place = np.eye(logits.exact.shape[1]), self.linear["lm_head"].weight, right[:, None].astype(int)
+        leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
+        if effort:
+            bounds = arithmetic.error(logits, every[right][:, None] - every)
+        else:
+            apart = np.linalg.norm(head[:, None] - head, axis=-1)
+            bounds = apart[right] * last.length[:, None] + logits.defect + np.take_along_axis(logits.defect, place, 1)
         bounds[~arithmetic.proved] = np.inf
         leads[every[right] == 1] = np.inf
         return leads, bounds
@@ -1325,17 +1348,18 @@ def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) 
     """Leads and bounds in some neighbourhoods after the other.
 
     Args:
-        ratio, bound: what each is to show of the ratio of a lead and its bound, and of the bound. Where a coarse one does
-            not, it is made finer.
+        ratio, bound: what each is to show of the ratio of a lead and its bound, and of the bound. Where it does not, more
+            effort is made.
     """
     units, ends, width = (network.linear[name].weight.shape[0] for name in ("mlp.up_proj", "lm_head", "mlp.down_proj"))
     most = max(1, CHUNK // (units * max(ends, width)))
     for first in range(0, len(rows), most):
         part = rows[first : first + most]
-        leads, bounds = network.leads_and_bounds(part, fine=False)
-        unclear = ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
-        if unclear.any():
-            bounds[unclear] = np.fmin(bounds[unclear], network.leads_and_bounds(part[unclear], fine=True)[1])
+        leads, bounds = network.leads_and_bounds(part, effort=0)
+        for effort in (1, 2):
+            unclear = ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
+            if unclear.any():
+                bounds[unclear] = np.fmin(bounds[unclear], network.leads_and_bounds(part[unclear], effort)[1])
         yield leads, bounds
 
 
