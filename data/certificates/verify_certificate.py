@@ -750,7 +750,7 @@ class Task(NamedTuple):
         relation_range: the window, if the configuration gives it as the smallest and the largest difference.
         same_widths, larger_first: what the software checks of a query besides.
         tokens: how many of the tokens its vocabulary has.
-        parts: the tasks that it is made of, if it is.
+        parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
     """
 
@@ -785,10 +785,10 @@ class Task(NamedTuple):
     def prompt_format(self) -> dict[str, Any]:
         """Of a task without parts, see `check_formats`."""
         pattern = self.pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
-        checks: dict[str, Any] = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
+        checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
+        answer = None if self.encoder else self.answer
         # The last two are for messages alone.
-        checks["response"] = None if self.encoder else self.answer
-        return {"pattern": pattern, **checks, "example": lambda text: True, "ones_first": is_flag}
+        return {"pattern": pattern, "response": answer, **checks, "example": lambda text: True, "ones_first": is_flag}
 
     @property
     def limits(self) -> dict[str, int]:
@@ -1357,7 +1357,8 @@ def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) 
         part = rows[first : first + most]
         leads, bounds = network.leads_and_bounds(part, effort=0)
         for effort in (1, 2):
-            unclear = ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
+            # No bound helps where a lead is not above 0.
+            unclear = (leads > 0).all(axis=1) & ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
             if unclear.any():
                 bounds[unclear] = np.fmin(bounds[unclear], network.leads_and_bounds(part[unclear], effort)[1])
         yield leads, bounds
@@ -1385,8 +1386,9 @@ def verify(folder: Path) -> None:
     require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
     require(smallest >= ASKED, f"the smallest ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
     # The software measures leads in float32, and its bounds may be a little less.
-    for name, found, more in (("margin", lead, margin), ("ratio", smallest, ratio), ("1 / bound", 1 / largest, 1 / bound)):
-        require(more <= 1.01 * found, f"certificate.json: {name} {more:.6g} is more than what is found here, {found:.6g}")
+    shown = {"margin": lead >= 0.99 * margin, "bound": largest <= 1.01 * bound, "ratio": smallest >= 0.99 * ratio}
+    for name, found in {"margin": lead, "bound": largest, "ratio": smallest}.items():
+        require(shown[name], f"certificate.json: {name} {certificate[name]:.6g} says more than is found here, {found:.6g}")
     described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
     statement = (ENCODERS if task.encoder else DECODERS) + PROCESSORS
     statement = statement.format(problems=task.problems, task=described, **task.limits)
