@@ -688,47 +688,50 @@ def labels(task: "Task") -> Iterator[Case]:
     higher one. A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the
     carry, or `_` for 0; zero times a number is `__0`. Columns differ in whether they are the ones, the next, or higher ones.
     """
-    times = task.name == "encoder_multiplication"
-    operator, empty = TOKENS.index("*" if times else "+"), TOKENS.index("_")
-    written = [*DIGITS, empty]
-    count = 1 if times else 2
-
-    def add(factor, column, carry, lowest):
-        """The total of a column, what it passes on, and its label."""
-        total = factor * sum(np.where(part < 10, part, 0) for part in column)
-        ends = np.logical_and.reduce([part == empty for part in column]) | (factor == 0)
-        digit = (total + carry) % 10
-        return total, (total + carry) // 10, np.where(ends & (total + carry == 0) & (not lowest), EMPTY, digit)
-
-    def labelled(token, known, label):
-        return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
-
+    times, flags = task.name == "encoder_multiplication", (False, True)
+    operator, empty, count = TOKENS.index("*" if times else "+"), TOKENS.index("_"), 2 - times
     for k, top in ((0, False), (1, False), (1, True), (2, False), (2, True)):
-        own, under = [empty] if top else written if k else DIGITS, (written if k > 1 else DIGITS if k else [0])
-        flags = (False, True)
+        contents = [0], DIGITS, [*DIGITS, empty], [*DIGITS, empty]
         factor, carry, known, known_under, *digits = grid(
-            *(DIGITS if times else [1], range(9 if k > 1 else 1), flags, flags if k else [False]),
-            *([own] * count + [under] * count),
+            *(DIGITS if times else [1], range(9 if k > 1 else 1), flags, flags[: k + 1]),
+            *([[empty] if top else contents[k + 1]] * count + [contents[k]] * count),
         )
         column, below = digits[:count], digits[count:]
         most = np.maximum(factor - 1, 0) if times else 1
-        total, passed, label_under = add(factor, below, carry, k == 1)
-        _, _, label = add(factor, column, passed, k == 0)
+        total, passed, label_under = add_column(factor, below, carry, k == 1)
+        _, _, label = add_column(factor, column, passed, k == 0)
         decided = (k == 0) | known_under | (total // 10 == (total + most) // 10)
         legal = (carry <= most) & (decided | ~known)
         for digit, lower in zip(column, below, strict=True):
             legal &= np.where(digit == empty, (lower > 0) | (k < 2), lower < 10)
-        column[-1] = labelled(operator if top else column[-1], known, label)
-        below[-1] = labelled(below[-1], known_under, label_under)
-        cells: Cells = {"m": factor, "label": np.where(decided, label, UNKNOWN)}
-        cells |= {("own", place): part for place, part in enumerate(column)}
+        cells: Cells = {("own", place): part for place, part in enumerate(column)} | {"m": factor}
         cells |= {("under", place): part for place, part in enumerate(below)}
-        ids = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
-        text: Text = [("sink", (0,) * len(ids[0])), *[("m", (0, 1))] * times]
-        text += [(("under", place), ids[1]) for place in range(count if k else 0)]
-        text += [(("own", place), ids[0]) for place in range(count - 1 if top else 0, count)]
-        known_cells = {cell: values[legal] for cell, values in cells.items()} | {"sink": np.array(SINK)}
-        yield [*text, ("label", ())], ("own", count - 1), known_cells
+        cells["own", count - 1] = labelled(operator if top else column[-1], known, label)
+        cells["under", count - 1] = labelled(below[-1], known_under, label_under)
+        cells["label"] = np.where(decided, label, UNKNOWN)
+        cells = {cell: values[legal] for cell, values in cells.items()} | {"sink": np.array(SINK)}
+        yield text_of_label(times, k, top), ("own", count - 1), cells
+
+
+def add_column(factor: np.ndarray, column: list[np.ndarray], carry: np.ndarray, lowest: bool) -> tuple[np.ndarray, ...]:
+    """The total of a column of tokens times a factor, what it passes on, and its label."""
+    total = factor * sum(np.where(part < 10, part, 0) for part in column)
+    ended = np.all([part >= 10 for part in column], axis=0) | (factor == 0)
+    label = np.where(ended & (total + carry == 0) & (not lowest), EMPTY, (total + carry) % 10)
+    return total, (total + carry) // 10, label
+
+
+def labelled(token: Any, known: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """The number of a token with its label, or with `?`."""
+    return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
+
+
+def text_of_label(times: bool, k: int, top: bool) -> Text:
+    """What a token in column k sees, the token itself, and its label. At the top, the first number of a sum has no token."""
+    own, under = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
+    text: Text = [("sink", (0,) * len(own)), *[("m", (0, 1))] * times]
+    text += [(("under", place), under) for place in range(2 - times)] * (k > 0)
+    return text + [(("own", place), own) for place in range(top and not times, 2 - times)] + [("label", ())]
 
 
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
@@ -1217,7 +1220,7 @@ class Network:
             for name, weight in weights.items()
             if weight.ndim == 2
         }
-        up, gate, down = (self.linear.get(f"mlp.{name}_proj") for name in ("up", "gate", "down"))
+        up, gate, down = self.linear["mlp.up_proj"], self.linear.get("mlp.gate_proj"), self.linear["mlp.down_proj"]
         inner = np.concatenate([part.weight for part in (up, gate) if part])
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
         products = (inner @ inner.T) * (behind.T @ behind)
@@ -1364,6 +1367,12 @@ def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) 
         yield leads, bounds
 
 
+def positive_number(certificate: dict[str, Any], name: str) -> float:
+    value: Any = certificate.get(name)
+    require(is_number(value) and 0 < value < math.inf, f"certificate.json: {name} {value!r} is no number above 0")
+    return value
+
+
 def verify(folder: Path) -> None:
     """Print what was read and found. Raises Refused unless everything holds."""
     files, certificate, task, config, weights = read_checkpoint(folder)
@@ -1372,10 +1381,7 @@ def verify(folder: Path) -> None:
     rows = list_neighbourhoods(task)
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
-    for name in ("margin", "bound", "ratio"):
-        value = certificate.get(name)
-        require(is_number(value) and 0 < value < math.inf, f"certificate.json: {name} {value!r} is no number above 0")
-    margin, bound, ratio = (certificate[name] for name in ("margin", "bound", "ratio"))
+    margin, bound, ratio = (positive_number(certificate, name) for name in ("margin", "bound", "ratio"))
     lead, largest, smallest = math.inf, 0.0, math.inf
     for leads, bounds in bound_leads(Network(weights, config), rows, max(ASKED, ratio), bound):
         # Of a number and nan, these take nan, which no comparison holds for.
