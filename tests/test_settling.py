@@ -485,4 +485,5 @@ def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path,
     capsys.readouterr()
     evaluation.main([str(folder), "--ask", f"{'9' * 50}+1"])
     assert capsys.readouterr().out.split()[-1] == f"1{'0' * 50}"
-    assert "**Certified.**" in render_model_card(folder)
+    card = render_model_card(folder)
+    assert "**Certified.**" in card and "`python verify_certificate.py .`" in card
