@@ -949,9 +949,9 @@ def distinct(table: np.ndarray) -> np.ndarray:
 
 # ---- 4. Which network? ------------------------------------------------------------------------------------------------
 # Every value has its exact numbers (in float64), and two bounds of its error in float32: of each number, the radius, and of
-# the whole, its length. What an operation adds to errors by rounding, and by not being linear, is its defect. An error at the
-# end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever order
-# a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
+# the whole, its length. What an operation adds to errors by rounding, and by not being linear, is its defect. An error at
+# the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
+# order a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
 
 UNIT = 2.0**-24
 """Largest relative error of one rounding to nearest in float32."""
