@@ -18,6 +18,7 @@ from longhand.data import make_generator
 from longhand.data.certificates import CannotCertify, certify, check_neighbourhoods, covering
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.settling import find_cases
+from longhand.data.certificates.verify_certificate import Refused, verify
 from longhand.data.families.encoder import ENCODER, collate_labels
 from longhand.data.metrics import preprocess_logits
 from longhand.data.tasks.encoder_addition import EncoderAddition
@@ -25,6 +26,7 @@ from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.runs.certificates import hash_files
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
 from longhand.modeling.exportable import ExportablePairwiseBert
@@ -464,10 +466,18 @@ def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path,
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["certified"] and certificate["neighbourhoods"] == len(find_cases(SUMS, *MAPS[SUMS]).targets)
     assert len(certificate["proof"]) == 7 and not any("{" in step for step in certificate["proof"])
+    verify(folder)
+    assert f"VERIFIED. {certificate['statement']}" in capsys.readouterr().out
     model = PairwiseBertForTokenClassification.from_pretrained(folder).eval()
     with torch.no_grad():
         model.classifier.bias[8] += 1e3
     assert not certify(model, SUMS).certified
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    model.save_pretrained(damaged)
+    certificate["files"] = hash_files(damaged)
+    (damaged / "certificate.json").write_text(json.dumps(certificate))
+    with pytest.raises(Refused, match="another token leads the right one"):
+        verify(damaged)
     out = ["--output_dir", str(tmp_path / "out")]
     evaluation.main([str(folder), "--lengths", "1000000", "--num_samples", "1", *out])
     (row,) = (json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines())
@@ -475,4 +485,5 @@ def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path,
     capsys.readouterr()
     evaluation.main([str(folder), "--ask", f"{'9' * 50}+1"])
     assert capsys.readouterr().out.split()[-1] == f"1{'0' * 50}"
-    assert "**Certified.**" in render_model_card(folder)
+    card = render_model_card(folder)
+    assert "**Certified.**" in card and "`python verify_certificate.py .`" in card

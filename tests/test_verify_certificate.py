@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
 from safetensors.torch import load_file, save_file
 from test_rounding import LARGE, make_model, permuted
+from test_settling import BOTH, MAPS, build, lively
 
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import (
     Addition,
     AdditionScratchpad,
+    Calculator,
     Copy,
     Division,
     Minesweeper,
@@ -28,22 +31,32 @@ from longhand.data import (
     MultiplicationScratchpad,
     Parity,
     Reverse,
+    SignedSubtraction,
     Subtraction,
 )
-from longhand.data.certificates import certify, covering, verify_certificate
+from longhand.data.certificates import certify, coverings, verify_certificate
 from longhand.data.certificates.check import _predictions, _Rounding, neighbourhood_predictions
 from longhand.data.certificates.decoder_rounding import DecoderRounding
+from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
+from longhand.data.certificates.settling import CoveredCases, find_cases
 from longhand.data.certificates.verify_certificate import (
+    RELATED,
+    SINK,
+    TOKENS,
     Network,
     Refused,
+    bound_leads,
     find_task,
     list_neighbourhoods,
     read_checkpoint,
+    rename,
     verify,
 )
+from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.certificates import VERIFIER, hash_files
 from longhand.modeling.neighbourhoods import Neighbourhoods
 from longhand.modeling.pair_maps import Neighbours
@@ -61,8 +74,10 @@ FORMATS = [
     ),
     *(Reverse(separate_eos=True), Parity(), Minesweeper(), AdditionScratchpad(), Multiplication(multiplier_length=1)),
     Division(),
+    SignedSubtraction(),
     pytest.param(MultiOperandAddition(), marks=pytest.mark.slow),
     pytest.param(MultiplicationScratchpad(), marks=pytest.mark.slow),
+    pytest.param(Calculator(), marks=pytest.mark.slow),
 ]
 every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: f"{task.name} {task.describe()}"[:60])
 
@@ -76,32 +91,56 @@ def model_of(task, **options):
 def listed_by_package(task) -> set[bytes]:
     """The neighbourhoods of the package's covering, each with what is right next, in the form of `list_neighbourhoods`."""
     model, found = model_of(task), set()
-    covered = covering(model, task)
-    listed = isinstance(covered, CoveringNeighbourhoods)
-    for batch in neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, task, covered.batches):
-        rounding = _Rounding(model)
-        rounding.add(batch)
-        rows = np.concatenate(rounding.rows)
-        keys, relations = np.split(rows[:, 2:], 2, axis=1)
-        codes = np.sort(np.where(relations >= 0, 32 * (relations + 1) + keys, 0), axis=1)
-        found |= {row[row > 0].tobytes() for row in np.unique(np.concatenate([rows[:, :2] + 1, codes], axis=1), axis=0)}
+    for part, covered in zip(task.parts, coverings(model, task), strict=True):
+        listed = isinstance(covered, CoveringNeighbourhoods)
+        predictions = (
+            neighbourhood_predictions(model, covered.batches) if listed else _predictions(model, part, covered.batches)
+        )
+        for batch in predictions:
+            rounding = _Rounding(model)
+            rounding.add(batch)
+            rows = np.concatenate(rounding.rows)
+            keys, relations = np.split(rows[:, 2:], 2, axis=1)
+            found |= as_set(rows[:, 0], rows[:, 1], np.where(relations >= 0, RELATED * (relations + 1) + keys, 0))
     return found
+
+
+def as_set(own, right, codes) -> set[bytes]:
+    """Neighbourhoods, with keys in any order, as values."""
+    rows = np.column_stack([own, right, codes]).astype(np.int32)
+    rows[:, :2] += 1
+    rows[:, 2:].sort()
+    return {row[row > 0].tobytes() for row in np.unique(rows, axis=0)}
 
 
 @every_format
 def test_both_list_the_same_neighbourhoods(task):
-    rows = list_neighbourhoods(find_task(task.describe())).astype(np.int32)
-    rows[:, :2] += 1
-    mine = {row[row > 0].tobytes() for row in rows}
+    rows = list_neighbourhoods(find_task(task.describe()))
+    mine = as_set(rows[:, 0], rows[:, 1], rows[:, 2:])
     assert len(mine) == len(rows)
     assert mine == listed_by_package(task)
 
 
+def rows_of_cases(covered: CoveredCases) -> np.ndarray:
+    """The cases of encoders in the form of `list_neighbourhoods`."""
+    cases, every = covered.cases, len(covered.targets)
+    own = cases.tokens + len(TOKENS) * (cases.states + 1)
+    codes = RELATED * (cases.relations + 1) + cases.keys + len(TOKENS) * (cases.key_states + 1)
+    sink = torch.full((every, 1), RELATED * (int(cases.relations.max()) + 2) + SINK)
+    rows = [own.unsqueeze(1), covered.targets.unsqueeze(1), codes.where(cases.relations >= 0, 0), sink]
+    return torch.cat(rows, dim=1).numpy()
+
+
+@BOTH
+def test_both_list_the_same_cases_of_encoders_that_settle(task):
+    rows, theirs = list_neighbourhoods(find_task(task.describe())), rows_of_cases(find_cases(task, *MAPS[task]))
+    mine = as_set(rows[:, 0], rows[:, 1], rows[:, 2:])
+    assert len(mine) == len(rows)
+    assert mine == as_set(theirs[:, 0], theirs[:, 1], theirs[:, 2:])
+
+
 def network_of(model) -> Network:
-    weights = {
-        name.removeprefix("model.layers.0.").removesuffix(".weight"): weight.double().numpy()
-        for name, weight in model.state_dict().items()
-    }
+    weights = {rename(name): weight.double().numpy() for name, weight in model.state_dict().items()}
     return Network(weights, model.config.to_dict())
 
 
@@ -115,23 +154,44 @@ def some_rows(task, count: int = 300) -> np.ndarray:
 @every_format
 def test_both_find_the_same_leads(task, tied):
     model, rows = model_of(task, tie_word_embeddings=tied), some_rows(task)
-    leads, bounds = network_of(model).leads_and_bounds(rows)
+    leads, bounds = network_of(model).leads_and_bounds(rows, effort=2)
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
-    neighbourhoods = Neighbourhoods(own[:, 0], codes % 32, (codes // 32 - 1).int(), index=own)
+    neighbourhoods = Neighbourhoods(own[:, 0], codes % RELATED, (codes // RELATED - 1).int(), index=own)
     expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(task.vocab_size), [neighbourhoods], right[:, 0])
     np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
     assert np.isfinite(bounds).mean() > 0.9 and bound.isfinite().double().mean() > 0.9
 
 
 @torch.inference_mode()
+@BOTH
+def test_both_find_the_same_leads_of_encoders_that_settle(task):
+    model, covered = lively(task, torch.float32), find_cases(task, *MAPS[task])
+    some = np.random.default_rng(0).permutation(len(covered.targets))[:300]
+    network, rows = network_of(model), rows_of_cases(covered)[some]
+    cases, right = type(covered.cases)(*(part[some] for part in covered.cases)), covered.targets[some]
+    expected, bound = EncoderRounding(model).lead_and_bound(cases, right)
+    for effort in range(3):
+        leads, bounds = network.leads_and_bounds(rows, effort)
+        np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
+        logits = model.label_cases(cases).double()
+        moved = (logits.gather(1, right.unsqueeze(1)) - logits).numpy() - leads
+        others = np.isfinite(leads)
+        assert (np.abs(moved) <= bounds)[others].all() and np.isfinite(bounds).all()
+    # With the largest effort, both bounds are the same.
+    hard = (expected < 10 * bound).numpy() & others
+    assert hard.any()
+    np.testing.assert_allclose(bounds[hard], bound.numpy()[hard], rtol=0.02)
+
+
+@torch.inference_mode()
 def test_no_order_of_summation_moves_a_lead_beyond_its_bound():
     model, rows = make_model(), some_rows(Addition(), 500)
-    leads, bounds = network_of(model).leads_and_bounds(rows)
+    leads, bounds = network_of(model).leads_and_bounds(rows, effort=2)
     right, codes = torch.from_numpy(rows[:, 1].astype(np.int64)), torch.from_numpy(rows[:, 2:].astype(np.int64))
     count, slots = codes.shape
-    tokens = torch.cat([torch.full((count, 1), BOS), codes % 32, torch.from_numpy(rows[:, :1].astype(np.int64))], dim=1)
+    tokens = torch.cat([torch.full((count, 1), BOS), codes % RELATED, torch.from_numpy(rows[:, :1].astype(np.int64))], dim=1)
     columns, relations = (torch.full((count, slots + 2, slots), -1) for _ in range(2))
-    columns[:, -1], relations[:, -1] = torch.where(codes > 0, torch.arange(1, slots + 1), -1), codes // 32 - 1
+    columns[:, -1], relations[:, -1] = torch.where(codes > 0, torch.arange(1, slots + 1), -1), codes // RELATED - 1
     columns[:, :-1, 0], relations[:, :-1, 0] = 0, 2
     inputs = {"neighbours": Neighbours(columns, relations.int()), "position_ids": torch.zeros(1, 1, slots + 2).long()}
     largest = 0.0
@@ -142,6 +202,38 @@ def test_no_order_of_summation_moves_a_lead_beyond_its_bound():
         assert (moved <= bounds[np.isfinite(leads)]).all()
         largest = max(largest, (moved / bounds[np.isfinite(leads)]).max())
     assert largest > 1e-4
+
+
+@pytest.fixture(scope="module")
+def calculator(tmp_path_factory) -> Path:
+    return unpack("calculator", tmp_path_factory.mktemp("zoo"))
+
+
+def test_the_calculator_is_read_and_some_of_its_leads_are_clear(calculator):
+    _, certificate, task, config, weights = read_checkpoint(calculator)
+    assert certificate["limits"] == task.limits
+    rows = list_neighbourhoods(task)
+    assert len(rows) == certificate["neighbourhoods"]
+    some = rows[np.random.default_rng(0).permutation(len(rows))[:200]]
+    for leads, bounds in bound_leads(Network(weights, config), some, certificate["ratio"], certificate["bound"]):
+        assert (leads >= certificate["ratio"] * bounds).all() and (bounds <= certificate["bound"]).all()
+    weights["mlp.up_proj"] = weights["mlp.up_proj"][::-1].copy()
+    assert Network(weights, config).leads_and_bounds(some, effort=0)[0].min() < 0
+
+
+@pytest.mark.slow
+def test_the_parts_of_the_calculator_do_not_see_each_other():
+    """Its neighbourhoods are those of its parts, whose relations follow one another; `$` has the last relation."""
+    task, mine, before = find_task(Calculator().describe()), set(), 0
+    every, last = list_neighbourhoods(task), task.relations
+    for member in Calculator().parts:
+        part = find_task(member.describe())
+        rows = list_neighbourhoods(part).astype(int)
+        relations, tokens = rows[:, 2:] // RELATED, rows[:, 2:] % RELATED
+        relations = np.where(relations == part.relations, last, relations + before)
+        mine |= as_set(rows[:, 0], rows[:, 1], np.where(rows[:, 2:] > 0, RELATED * relations + tokens, 0))
+        before += len(part.window)
+    assert mine == as_set(every[:, 0], every[:, 1], every[:, 2:])
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +365,12 @@ REFUSALS = {
     "new file": (lambda folder: (folder / "added_tokens.json").write_text("{}"), "added_tokens.json is not among the files"),
     "missing file": (lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json is missing"),
     "statement": (in_file("certificate.json", statement="All."), "statement 'All.' is none for which"),
-    "margin": (in_file("certificate.json", margin=99.0), "margin 99.0"),
+    "margin": (in_file("certificate.json", margin=99.0), "margin 99 says more than is found here, "),
+    "ratio": (in_file("certificate.json", ratio=1e5), "ratio 100000 says more than is found here, "),
+    "bound": (in_file("certificate.json", bound=1e-6), "bound 1e-06 says more than is found here, "),
+    "no bound": (in_file("certificate.json", bound=None), "bound None is no number above 0"),
+    "nan": (in_file("certificate.json", ratio=math.nan), "ratio nan is no number above 0"),
+    "limits": (in_file("certificate.json", limits={}), "limits {} is none for which"),
     "not certified": (in_file("certificate.json", certified=False), "certified is not true"),
     "another task": (
         in_file("certificate.json", task={"task": "sort", "separate_eos": False}),
@@ -323,6 +420,44 @@ def test_what_the_verifier_does_not_know_is_refused_by_name(change, expected, co
         read_checkpoint(copy)
 
 
+ENCODERS = {
+    "as it is": (lambda folder: None, "another token leads the right one"),
+    "labels": (in_file("config.json", id2label=dict(enumerate("0123456798_?"))), "config.json: id2label"),
+    "keys": (in_file("config.json", relation_range=[0, 2]), "relation_range"),
+    "no sink": (in_file("config.json", sink=False), "sink False"),
+    "loops": (in_file("config.json", num_loops=2), "num_loops 2"),
+    "unknown key": (in_file("config.json", sparse=True), "sparse True is not known"),
+    "prompts": (in_file("config.json", prompt_format={}), "prompt_format: pattern is missing"),
+    "tokenizer": (lambda folder: swap_digits(folder), "tokenizer.json: model"),
+    "tensor": (lambda folder: drop_tensor(folder, 3), "is missing"),
+    "another tensor": (lambda folder: add_tensor(folder), "the tensor extra is not known here"),
+    "nan": (lambda folder: in_tensor(folder, 30), "holds a number that is too large"),
+    "generation": (
+        lambda folder: (folder / "generation_config.json").write_text("{}"),
+        "generation_config.json is of a kind",
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("change", "expected"), ENCODERS.values(), ids=ENCODERS)
+def test_of_an_encoder_that_settles_too_all_is_read_and_what_is_not_known_is_refused(change, expected, task, tmp_path):
+    model = build(task)
+    model.config.task, model.config.prompt_format = task.describe(), asdict(task.prompt_format)
+    for part in (model, build_encoder_tokenizer()):
+        part.save_pretrained(tmp_path)
+    stated = {"certified": True, "task": task.describe(), "margin": 1.0, "bound": 0.1, "ratio": 10.0}
+    (tmp_path / "certificate.json").write_text(json.dumps(stated))
+    forge(tmp_path)
+    assert read_checkpoint(tmp_path).task.encoder
+    change(tmp_path)
+    forge(tmp_path)
+    with pytest.raises(Refused, match=expected), pytest.MonkeyPatch.context() as patch:
+        some = list_neighbourhoods(find_task(task.describe()))[:100]
+        patch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
+        verify(tmp_path)
+
+
 def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copy, capsys):
     """Another activation is certified by the package, and not known to the verifier."""
     task, model = Copy(), load(copy)
@@ -344,10 +479,16 @@ def test_a_push_publishes_the_verifier_of_this_package_whatever_the_copy_says(co
     assert model_files(copy, "user/copier")[VERIFIER.name] == VERIFIER
 
 
-@pytest.mark.parametrize("folder", ["missing", "."])
-def test_a_folder_without_a_certificate_is_refused_in_one_line(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [("missing", "there is no folder missing"), (".", "the folder . holds no certificate.json"), ("broken", "is no JSON: ")],
+)
+def test_a_folder_without_a_certificate_is_refused_in_one_line(folder, expected, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "certificate.json").write_text("{")
     done = subprocess.run([sys.executable, "-I", VERIFIER, folder], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("REFUSED: ") and done.stderr.count("\n") == 1
+    assert expected in done.stderr
 
 
 def test_limits_are_those_of_the_package():
@@ -358,10 +499,9 @@ def test_limits_are_those_of_the_package():
 
     compared = 0
     for task, rule in certifiable():
-        # Signed differences and composite tasks are not known to the verifier.
-        mine = find_task(task.describe()) if task.name in verify_certificate.TASKS else None
-        if mine and mine.coupling == rule:
-            limits = _conclude(Check(wrong=1), untrained(task, coupling=rule), task).limits
-            assert limits == {"position_ids": mine.largest_id, "tokens": verify_certificate.MOST_TOKENS}
+        mine = find_task(task.describe())
+        if mine.coupling == rule:
+            assert _conclude(Check(wrong=1), untrained(task, coupling=rule), task).limits == mine.limits
             compared += 1
-    assert compared == len(verify_certificate.TASKS) + 1
+    # Encoders and tasks made of others are not among them.
+    assert compared == sum(not task.encoder and not task.parts for task in verify_certificate.TASKS.values()) + 1
