@@ -54,6 +54,8 @@ FORMATS = [
     *(
         Addition(),
         Addition(order="all_reversed", separate_eos=True),
+        Addition(zero_padding=False),
+        Addition(zero_padding=False, order="all_reversed", separate_eos=True),
         MultiOperandAddition(operands=2),
         Subtraction(),
         Copy(),
