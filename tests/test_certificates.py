@@ -333,7 +333,7 @@ def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_doe
         second = [9 - digit if generator.random() < 0.6 else generator.randrange(10) for digit in first]
         operands = [operand[:width] for operand, width in zip((first, second), widths, strict=True)]
         if not padded:
-            operands = [operand[:-1] + [operand[-1] or 4] if len(operand) > 1 else operand for operand in operands]
+            operands = [[*operand[:-1], operand[-1] or 4] if len(operand) > 1 else operand for operand in operands]
         known, tokens, equals = problem(operands)
         for step in range(len(tokens) - equals - 1):
             column = step - 1
@@ -342,7 +342,8 @@ def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_doe
             short = [operand[lowest:end] for operand in operands]
             if not padded:
                 short = [
-                    part + [1] * (len(operand) > end and part[-1] == 0) for part, operand in zip(short, operands, strict=True)
+                    part + [1] * (len(operand) > end and part[-1] == 0)
+                    for part, operand in zip(short, operands, strict=True)
                 ]
             assert all(int("".join(map(str, part[::-1])) or 0) < largest for part in short)
             if lowest > 0:

@@ -299,14 +299,14 @@ def sums(task: "Task") -> Iterator[Case]:
     for length, shorter, width in product(SIZES, SIZES, (*SIZES, SIZES[-1] + 1)):
         if not shorter <= length <= width <= length + 1 or (padded and (shorter, length) != (width - 1, width - 1)):
             continue
-        sizes = [length, *[shorter] * (task.operands - 1)]
+        sizes = np.array([length, *[shorter] * (task.operands - 1)])
         written = [width] * task.operands if task.name == "multi_operand_addition" else sizes
         text: Text = [("$", (0,))]
         for place in range(task.operands):
             text += [*operand((place,), written[place], lambda k, length=length: (length + 1 - k,)), ("+", (length + 2,))]
         text = [*text[:-1], *response(("sum",), width, lambda k, length=length: (length + 1 - k,)), ("end", (0,))]
 
-        def column(k, sizes=np.array(sizes), written=written):
+        def column(k, sizes=sizes, written=written):
             top = (k == sizes - 1) & (k > 0) & (not padded)
             digits = choices[((choices > 0) & (k < sizes) | (choices == 0) & ~top).all(axis=1)]
             return {(place, k): digits[:, place] for place in range(task.operands) if k < written[place]}, digits.sum(1)

@@ -96,7 +96,7 @@ class Addition(LongestOfTwoLengths, DecoderTask):
         return np.full(digits.shape[:2], digits.shape[2]) if self.zero_padding else number_lengths(digits)
 
     def covering(self, window, layers):
-        """Two kinds of problems, if w columns are in reach: all of up to w digits, and all of w + 1 with ones 0 + 0 or 9 + 9.
+        """Two kinds of problems, if w columns are in reach: all of up to w digits, and of w + 1 with ones 0 + 0 or 9 + 9.
 
         From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
         layer, below = 0, above = 1 and w = 2:
@@ -121,20 +121,23 @@ class Addition(LongestOfTwoLengths, DecoderTask):
             )
         reach = below + above + 1
         if self.zero_padding:
-            longest, format = reach + 1, "which of these columns exist"
-            goes_on, added = "", ""
             kinds = [(0, 10**width, width, None) for width in range(1, reach + 1)]
             kinds += [(0, 10**reach, reach, ones) for ones in (0, 9)]
+            ends, goes_on = "which of these columns exist", ""
+            result = f"a problem of at most {reach + 1} digits"
+            added = f" If it has {reach + 1} digits, its ones are 0+0 or 9+9."
         else:
-            longest, format = reach + 2, "where each operand ends"
-            goes_on = "An operand that goes on above them, with a 0 in the highest of them, keeps a 1 above. "
-            added = " If an operand has a digit above the reach, this digit is 1."
+            largest = 11 * 10 ** (reach - 1)
             # With a column of ones, shorter problems are problems without it.
             kinds = [
-                (10 ** (width - 1) * (width > 1), min(10**width, 11 * 10 ** (reach - 1)), width, ones)
+                (10 ** (width - 1) * (width > 1), min(10**width, largest), width, ones)
                 for ones, shortest in ((None, 1), (0, reach), (9, reach))
                 for width in range(shortest, reach + 2)
             ]
+            ends = "where each operand ends"
+            goes_on = "An operand that goes on above them, with a 0 in the highest of them, keeps a 1 above. "
+            result = f"a sum of two numbers below {largest}, perhaps with a column of 0+0 or 9+9 put below,"
+            added = ""
 
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             """Pairs of numbers below `stop`, the larger one at least `start`, with a column of `ones` below, if any."""
@@ -156,10 +159,10 @@ class Addition(LongestOfTwoLengths, DecoderTask):
                 f"itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response token "
                 f"in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what is "
                 "right next, follow from three things: the operands' digits in these columns, the carry into the lowest "
-                f"of them, and {format}. Remove the columns above the reach; they are not seen. {goes_on}"
+                f"of them, and {ends}. Remove the columns above the reach; they are not seen. {goes_on}"
                 "Replace all columns below the reach by one column of 0+0 or 9+9; they pass on nothing but a carry. The "
-                f"result is a problem of at most {longest} digits with the same neighbourhood and the same right next "
-                f"token. If it has {longest} digits, its ones are 0+0 or 9+9.{added} All such problems are checked."
+                f"result is {result} with the same neighbourhood and the same right next token.{added} All such problems are "
+                "checked."
             ),
         )
 
