@@ -161,8 +161,8 @@ class Addition(LongestOfTwoLengths, DecoderTask):
                 "right next, follow from three things: the operands' digits in these columns, the carry into the lowest "
                 f"of them, and {ends}. Remove the columns above the reach; they are not seen. {goes_on}"
                 "Replace all columns below the reach by one column of 0+0 or 9+9; they pass on nothing but a carry. The "
-                f"result is {result} with the same neighbourhood and the same right next token.{added} All such problems are "
-                "checked."
+                f"result is {result} with the same neighbourhood and the same right next token.{added} All such problems "
+                "are checked."
             ),
         )
 
