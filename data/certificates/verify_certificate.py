@@ -146,8 +146,8 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
         "hidden_size": is_size, "num_attention_heads": is_size, "head_dim": is_size, "intermediate_size": is_size,
         "num_hidden_layers": 1, "mlp": "geglu", "hidden_act": "gelu_pytorch_tanh", "norm": "rms",
         "norm_placement": "sandwich", "norm_eps": lambda eps: type(eps) is float and 0 < eps < 1,
-        "tie_word_embeddings": is_flag, "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise",
-        "windowed": True, "relation_range": task.relation_range, "coupling": task.coupling,
+        "tie_word_embeddings": is_flag, "attention_scale": one_of("sqrt", "zero"), "qk_norm": False,
+        "position_encoding": "pairwise", "windowed": True, "relation_range": task.relation_range, "coupling": task.coupling,
         "position_levels": len(task.window[0]), "randomized_positions": False, "wrap_position_ids": False,
         "task": lambda stated: stated == described,
     }, ignored=(
@@ -187,7 +187,8 @@ def read_weights(content: bytes, config: dict[str, Any], relations: int) -> dict
     layer = "model.layers.0."
     shapes = {"model.embed_tokens.weight": (len(TOKENS), hidden), "model.norm.weight": (hidden,)}
     shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": (len(TOKENS), hidden)}
-    shapes |= {f"{layer}self_attn.{name}_proj.weight": (width, hidden) for name in "qkv"}
+    content = config["attention_scale"] == "sqrt"
+    shapes |= {f"{layer}self_attn.{name}_proj.weight": (width, hidden) for name in ("qkv" if content else "v")}
     shapes |= {f"{layer}self_attn.o_proj.weight": (hidden, width)}
     shapes |= {f"{layer}mlp.{name}_proj.weight": (units, hidden) for name in ("up", "gate")}
     shapes |= {f"{layer}mlp.down_proj.weight": (hidden, units)}
@@ -873,9 +874,11 @@ class Network:
         self.bias = weights["model.position_encoding.relation_bias"][0]
         # A token's query, key and value depend on the token alone.
         self.tokens = arithmetic = Arithmetic(len(TOKENS))
+        # With the scale "zero" there are no queries and keys, and scores are biases alone.
+        none = np.zeros_like(weights["self_attn.v_proj"])
         self.embedding = embedding
         normed = self.norm(arithmetic, arithmetic.given(embedding, 0), "attention_norms.input")
-        projected = [arithmetic.product(normed, weights[f"self_attn.{name}_proj"]) for name in "qkv"]
+        projected = [arithmetic.product(normed, weights.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
         split = (len(TOKENS), heads, -1)
         self.projected = [(value.exact.reshape(split), value.radius.reshape(split)) for value in projected]
 
