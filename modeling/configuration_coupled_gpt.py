@@ -37,8 +37,9 @@ class CoupledGPTConfig(TaskConfig):
             further by 1/sqrt(head_dim), for use with `attention_scale="none"`. Embeddings are N(0, 1) in both.
         tie_word_embeddings: whether the output matrix is the token embedding; hidden states are then multiplied by
             hidden_size^-0.5.
-        attention_scale: factor of the scores: `"sqrt"` (1/sqrt(head_dim)), `"none"`, or `"log_length"`
-            (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees).
+        attention_scale: factor of the scores: `"sqrt"` (1/sqrt(head_dim)), `"none"`, `"log_length"`
+            (1/sqrt(head_dim) times a learned factor per head times the log of the number of keys that a query sees), or
+            `"zero"`: the biases of relations alone are the scores, and there are no projections of queries and keys.
         log_length_init: initial value of that factor.
         qk_norm: whether queries and keys are scaled to unit length, so that scores are their cosine times a learned factor
             per head, before the factor of `attention_scale` (Henry et al., 2020).
@@ -84,7 +85,7 @@ class CoupledGPTConfig(TaskConfig):
     norm_eps: float = 1e-6
     init: Literal["fan_in", "t5"] = "fan_in"
     tie_word_embeddings: bool = False
-    attention_scale: Literal["sqrt", "none", "log_length"] = "sqrt"
+    attention_scale: Literal["sqrt", "none", "log_length", "zero"] = "sqrt"
     log_length_init: float = 0.43
     qk_norm: bool = False
     qk_norm_init: float = 4.0
@@ -156,6 +157,12 @@ class CoupledGPTConfig(TaskConfig):
         self._check_ids()
         self._check_relation_range()
         self._check_encoding_sizes()
+        if self.attention_scale == "zero" and (self.qk_norm or not POSITION_ENCODINGS[self.position_encoding].uses_pair_map):
+            legal = ", ".join(name for name, kind in POSITION_ENCODINGS.items() if kind.uses_pair_map)
+            raise ValueError(
+                "attention_scale 'zero' leaves scores to the position encoding: set qk_norm to False and position_encoding "
+                f"to one of {legal}, got {self.qk_norm} and {self.position_encoding!r}"
+            )
         if self.eos_token_id not in (BOS, SEPARATE_EOS):
             raise ValueError(f"eos_token_id must be {BOS} ('$') or {SEPARATE_EOS} ('<eos>'), got {self.eos_token_id}")
 

@@ -61,11 +61,13 @@ class CoupledGPTAttention(nn.Module):
         self.head_dim: int = config.head_dim  # type: ignore[assignment]  # the configuration fills it in
         self.scaling = 1.0 if config.attention_scale == "none" else self.head_dim**-0.5
         width = config.num_attention_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.reads_content = config.attention_scale != "zero"
+        if self.reads_content:
+            self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
+            self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, width, bias=False)
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
-        if config.init == "t5":
+        if config.init == "t5" and self.reads_content:
             self.q_proj.initial_std = (config.hidden_size * self.head_dim) ** -0.5
         if config.qk_norm:
             self.qk_norm_factor = nn.Parameter(torch.empty(config.num_attention_heads))
@@ -125,9 +127,12 @@ class CoupledGPTAttention(nn.Module):
 
     def _project(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., heads, head_dim) of states (..., hidden)."""
-        query, key, value = (
+        value = self.v_proj(key_states).unflatten(-1, (-1, self.head_dim))
+        if not self.reads_content:
+            return value.new_zeros(*query_states.shape[:-1], *value.shape[-2:]), torch.zeros_like(value), value
+        query, key = (
             projection(states).unflatten(-1, (-1, self.head_dim))
-            for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states), (self.v_proj, key_states))
+            for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.config.qk_norm:
             query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)

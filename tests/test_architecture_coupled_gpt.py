@@ -109,6 +109,14 @@ def test_attention_scale_none_leaves_out_the_root_of_the_head_size():
     torch.testing.assert_close(attention_weights(plain), attention_weights(scaled))
 
 
+def test_attention_scale_zero_leaves_the_weights_to_the_biases_of_relations():
+    model, reference = build(position_encoding="pairwise", attention_scale="zero"), build(position_encoding="pairwise")
+    missing = reference.load_state_dict(model.state_dict(), strict=False).missing_keys
+    assert missing == [f"model.layers.0.self_attn.{name}_proj.weight" for name in "qk"]
+    reference.model.layers[0].self_attn.q_proj.weight.data.zero_()
+    torch.testing.assert_close(attention_weights(model), attention_weights(reference))
+
+
 @pytest.mark.parametrize("encoding", ["none", "pairwise"])
 def test_log_length_scales_scores_by_the_log_of_the_visible_keys(encoding):
     reference, model = (build(position_encoding=encoding, attention_scale=scale) for scale in ("sqrt", "log_length"))

@@ -158,11 +158,14 @@ def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_
     assert all((problems.lengths == problems.digits.shape[2]).all() for problems in check.failing)
 
 
-@pytest.mark.parametrize("task", [Addition(), Addition(separate_eos=True), Addition(order="all_reversed")], ids=str)
-def test_untrained_model_of_any_format_is_checked_and_found_wrong(task):
+@pytest.mark.parametrize(("task", "predictions"), [
+    (Addition(), 140_300), (Addition(separate_eos=True), 140_300), (Addition(order="all_reversed"), 140_300),
+    (Addition(zero_padding=False), 153_495), (Addition(zero_padding=False, order="all_reversed"), 153_495),
+], ids=str)  # fmt: skip
+def test_untrained_model_of_any_format_is_checked_and_found_wrong(task, predictions):
     model = untrained(task, eos_token_id=task.end_token)
     check = check_neighbourhoods(model, task)
-    assert 0 < check.wrong <= check.predictions == 140_300
+    assert 0 < check.wrong <= check.predictions == predictions
     assert check.margin < 0
     assert len(check.failures) == 10
     assert all(failure.problem.endswith(TOKENS[task.end_token]) for failure in check.failures)
@@ -223,9 +226,13 @@ REFUSED = {
     "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
     "too many problems": ({"relation_range": [-2, 2]}, {}, "30,101,010,100 problems to cover"),
     "too many in three layers": ({"num_hidden_layers": 3}, {}, "in 3 layer"),
-    "no zero-padding": ({}, {"zero_padding": False}, "zero_padding=True only"),
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
+    "carry unseen, unpadded": (
+        {"coupling": "addition_plain"},
+        {"order": "plain", "zero_padding": False},
+        "which no window can hold",
+    ),
     "another end token": ({"eos_token_id": 18}, {}, "the task ends with token 17, but decoding stops at eos_token_id 18"),
     "activation without a bound": (
         {"hidden_act": "tanh"},
@@ -243,7 +250,7 @@ def test_what_cannot_be_certified_is_refused_before_any_work(options, format, ex
             function(untrained(**options), Addition(**format))
 
 
-@pytest.mark.parametrize("name", ["no window", "learned table", "too many problems", "no zero-padding"])
+@pytest.mark.parametrize("name", ["no window", "learned table", "too many problems", "carry unseen"])
 def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, capsys):
     options, format, expected = REFUSED[name]
     folder = shutil.copytree(main_job, tmp_path / "addition")
@@ -251,8 +258,8 @@ def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, capsys):
     untrained(**options).save_pretrained(folder)
     if format:
         recipe = (folder / "recipe.yaml").read_text()
-        assert "zero_padding: true" in recipe
-        (folder / "recipe.yaml").write_text(recipe.replace("zero_padding: true", "zero_padding: false"))
+        assert "order: response_reversed" in recipe
+        (folder / "recipe.yaml").write_text(recipe.replace("order: response_reversed", "order: plain"))
     with pytest.raises(SystemExit) as stop:
         evaluation.main([str(folder), "--certify", "--output_dir", str(tmp_path / "out")])
     assert stop.value.code == 2

@@ -1,6 +1,7 @@
 """Which short problems cover all that tokens of long sums see, against a search of it."""
 
 import random
+import re
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -12,23 +13,29 @@ from longhand.data import Addition
 from longhand.data.certificates import CannotCertify, check_neighbourhoods
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
-from longhand.modeling.vocabulary import EQUALS
+from longhand.modeling.vocabulary import EQUALS, PAD, decode
 
 ORDERS = ["response_reversed", "all_reversed"]
-every_order = pytest.mark.parametrize("order", ORDERS)
 
 
-def tokens_and_relations(task, digits, relation_range):
-    """Problems of one width as tokens (count, columns), and what each token sees in one layer, (columns, columns)."""
-    tokens = torch.from_numpy(task.format(digits, np.full(digits.shape[:2], digits.shape[2])).tokens).long()
+def layouts(task, digits, lengths):
+    """The tokens of problems, (count, columns) for each layout: which columns hold a digit, and how many there are."""
+    tokens = task.format(digits, lengths).tokens
+    layout = np.where(tokens == PAD, 2, tokens < 10)
+    rows, which = np.unique(layout, axis=0, return_inverse=True)
+    return [torch.from_numpy(tokens[which.ravel() == number][:, row < 2]).long() for number, row in enumerate(rows)]
+
+
+def relations_of(task, tokens, relation_range):
+    """What each token of problems of one layout sees in one layer, (columns, columns)."""
     ids = COUPLING_RULES[task.coupling].plan(tokens[:1], tokens.shape[1]).position_ids
     relations = coupled_pair_map(ids, ids, relation_range, True)[0]
-    return tokens, relations.masked_fill(~torch.ones_like(relations).bool().tril(), NOT_RELATED)
+    return relations.masked_fill(~torch.ones_like(relations).bool().tril(), NOT_RELATED)
 
 
-def neighbourhoods_and_next_tokens(task, digits, relation_range) -> Counter:
+def neighbourhoods_and_next_tokens(task, tokens, relation_range) -> Counter:
     """How often each (neighbourhood, right next token) occurs in the responses, one layer, found from all pairs."""
-    tokens, relations = tokens_and_relations(task, digits, relation_range)
+    relations = relations_of(task, tokens, relation_range)
     begin = int((tokens[0] == EQUALS).int().argmax())
     seen = torch.where(relations >= 0, tokens.unsqueeze(1) * 100 + relations + 1, 0)[:, begin:-1]
     seen = seen.sort(-1, descending=True).values[..., :16]
@@ -39,21 +46,46 @@ def neighbourhoods_and_next_tokens(task, digits, relation_range) -> Counter:
 
 
 def all_covered(task, batches, relation_range) -> Counter:
-    return sum((neighbourhoods_and_next_tokens(task, digits, relation_range) for digits, _ in batches), Counter())
+    same_layout = (tokens for digits, lengths in batches for tokens in layouts(task, digits, lengths))
+    return sum((neighbourhoods_and_next_tokens(task, tokens, relation_range) for tokens in same_layout), Counter())
 
 
+FORMATS = [Addition(order=order, zero_padding=padded) for padded in (True, False) for order in ORDERS]
+every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: f"{task.order}-{task.zero_padding}")
 # Other windows take millions of covering problems.
-CHEAP_WINDOWS = [(order, window) for order in ORDERS for window in ((0, 1), (1, 1))]
+cheap_windows = pytest.mark.parametrize("relation_range", [(0, 1), (1, 1)])
 
 
-@pytest.mark.parametrize(("order", "relation_range"), CHEAP_WINDOWS)
-def test_what_tokens_of_long_sums_see_and_what_comes_next_occurs_in_the_covering_problems(order, relation_range):
-    task, generator = Addition(order=order), np.random.default_rng(0)
+def numbers(digits, lengths, padded):
+    """Problems of numbers with these digits and lengths; a number without padding has no 0 on top."""
+    if padded:
+        return digits, np.full(digits.shape[:2], digits.shape[2])
+    columns, lengths = np.arange(digits.shape[2]), lengths[..., None]
+    digits = np.where(columns < lengths, digits, 0)
+    return np.where((columns == lengths - 1) & (columns > 0) & (digits == 0), 1, digits).astype(np.uint8), lengths[..., 0]
+
+
+@cheap_windows
+@every_format
+def test_what_tokens_of_other_sums_see_and_what_comes_next_occurs_in_the_covering_problems(task, relation_range):
+    generator = np.random.default_rng(0)
     covered = all_covered(task, task.covering(relation_range, 1).batches, relation_range)
+    four_digits = np.stack(np.meshgrid(*[np.array([0, 4, 9], dtype=np.uint8)] * 8), axis=-1).reshape(-1, 2, 4)
+    problems = [numbers(four_digits, generator.integers(1, 5, size=(len(four_digits), 2)), task.zero_padding)]
     for width in (4, 7, 20):
         digits = generator.integers(0, 10, size=(2000, 2, width), dtype=np.uint8)
         digits[:1000, 1] = np.where(generator.random((1000, width)) < 0.9, 9 - digits[:1000, 0], digits[:1000, 1])
-        assert neighbourhoods_and_next_tokens(task, digits, relation_range).keys() <= covered.keys()
+        problems.append(numbers(digits, generator.integers(1, width + 1, size=(2000, 2)), task.zero_padding))
+    assert all_covered(task, problems, relation_range).keys() <= covered.keys()
+
+
+@every_format
+def test_covering_problems_are_legal_groups_of_one_longest_operand(task):
+    for digits, lengths in task.covering((0, 1), 1).batches:
+        assert lengths.max(axis=1).tolist() == [digits.shape[2]] * len(digits)
+        examples = task.format(digits, lengths)
+        for tokens, length in zip(examples.tokens, examples.query_lengths, strict=True):
+            assert re.fullmatch(task.prompt_format.pattern, decode(tokens[1:length]))
 
 
 @pytest.mark.parametrize(("order", "relation_range", "decided", "refused"), [
@@ -93,45 +125,56 @@ def classes(tokens, relations, layers, number):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("relation_range", [(0, 1), (-1, 1), (0, 2), (1, 2)])
-@every_order
-def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_does(order, relation_range, layers):
-    task, generator = Addition(order=order), random.Random(0)
+@every_format
+def test_each_token_of_a_long_sum_knows_what_one_of_a_short_covering_problem_does(task, relation_range, layers):
+    generator, padded = random.Random(0), task.zero_padding
     low, high = relation_range
     below, above = layers * max(-low, 0), layers * max(high, 0)
     reach = below + above + 1
-    assert task.covering(relation_range, layers).count == sum(100**w for w in range(1, reach + 1)) + 2 * 100**reach
+    largest = (100 if padded else 110) * 10 ** (reach - 2)
     number = {}
 
-    def problem(digits):
-        tokens, relations = tokens_and_relations(task, digits[None], relation_range)
-        return classes(tokens[0], relations, layers, number), tokens[0].tolist(), digits.shape[1] * 2 + 2
+    def problem(operands):
+        lengths = np.array([[len(operand) for operand in operands]])
+        digits = np.array([operand + [0] * (lengths.max() - len(operand)) for operand in operands], dtype=np.uint8)
+        (tokens,) = layouts(task, digits[None], lengths)
+        known = classes(tokens[0], relations_of(task, tokens, relation_range), layers, number)
+        return known, tokens[0].tolist(), tokens[0].tolist().index(EQUALS)
 
-    for width in (1, 2, 3, 4, 7, 20):
-        first = [generator.randrange(10) for _ in range(width)]
+    for widths in [(1, 1), (2, 2), (3, 3), (4, 4), (7, 7), (20, 20)] + [(1, 3), (7, 2), (3, 9), (12, 5)] * (not padded):
+        first = [generator.randrange(10) for _ in range(max(widths))]
         second = [9 - digit if generator.random() < 0.6 else generator.randrange(10) for digit in first]
-        digits = np.array([first, second], dtype=np.uint8)
-        known, tokens, equals = problem(digits)
-        for step in range(width + 2):
+        operands = [operand[:width] for operand, width in zip((first, second), widths, strict=True)]
+        if not padded:
+            operands = [[*operand[:-1], operand[-1] or 4] if len(operand) > 1 else operand for operand in operands]
+        known, tokens, equals = problem(operands)
+        for step in range(len(tokens) - equals - 1):
             column = step - 1
-            lowest = column - below
-            short = digits[:, max(lowest, 0) : column + above + 1]
+            lowest = max(column - below, 0)
+            end = column + above + 1
+            short = [operand[lowest:end] for operand in operands]
+            if not padded:
+                short = [
+                    part + [1] * (len(operand) > end and part[-1] == 0)
+                    for part, operand in zip(short, operands, strict=True)
+                ]
+            assert all(int("".join(map(str, part[::-1])) or 0) < largest for part in short)
             if lowest > 0:
                 # One column passes on the carry of all those below.
-                carry = sum(int("".join(map(str, row[:lowest][::-1]))) for row in digits.tolist()) >= 10 ** min(
-                    lowest, width
-                )
-                short = np.pad(short, ((0, 0), (1, 0)), constant_values=9 * carry)
+                values = [int("".join(map(str, operand[:lowest][::-1]))) for operand in operands]
+                carry = sum(values) >= 10 ** min(lowest, max(map(len, operands)))
+                short = [[9 * carry, *part] for part in short]
                 column += 1 - lowest
-            assert short.shape[1] <= reach or (short.shape[1] == reach + 1 and short[0, 0] == short[1, 0] in (0, 9))
             short_known, short_tokens, short_equals = problem(short)
             short_step = column + 1
             assert short_known[short_equals + short_step] == known[equals + step]
             assert short_tokens[short_equals + short_step + 1] == tokens[equals + step + 1]
 
 
-@pytest.mark.parametrize(("order", "relation_range"), [*CHEAP_WINDOWS, ("response_reversed", (-1, 1))])
-def test_covering_problems_are_as_many_as_announced(order, relation_range):
-    covering = Addition(order=order).covering(relation_range, 1)
+@pytest.mark.parametrize("relation_range", [(0, 1), (1, 1), (-1, 1)])
+@pytest.mark.parametrize("padded", [True, False])
+def test_covering_problems_are_as_many_as_announced(padded, relation_range):
+    covering = Addition(zero_padding=padded).covering(relation_range, 1)
     assert sum(len(digits) for digits, _ in covering.batches) == covering.count
 
 

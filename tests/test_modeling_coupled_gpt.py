@@ -258,6 +258,8 @@ def test_attention_mask_of_another_shape_is_refused(shape):
         ({"norm_placement": "after"}, "norm_placement"),
         ({"init": "xavier"}, "init"),
         ({"attention_scale": "log"}, "attention_scale"),
+        ({"attention_scale": "zero", "position_encoding": "learned"}, "leaves scores to the position encoding"),
+        ({"attention_scale": "zero", "position_encoding": "pairwise", "qk_norm": True}, "set qk_norm to False"),
         ({"position_encoding": "kerple"}, "position_encoding"),
         ({"position_init": "zeros"}, "position_init"),
         ({"coupling": "exponentiation"}, "coupling 'exponentiation' is unknown"),

@@ -26,6 +26,7 @@ CONFIGS = {
     "no norm t5": {"norm": "none", "norm_placement": "pre", "init": "t5", "attention_scale": "none"},
     "qk_norm": {"qk_norm": True},
     "log_length": {"attention_scale": "log_length", "log_length_init": 0.7},
+    "relations alone": {"attention_scale": "zero"},
     "both qk_norm and log_length": {"attention_scale": "log_length", "qk_norm": True},
     "-1..1": {"relation_range": [-1, 1]},
     "1..2": {"relation_range": [1, 2]},

@@ -28,6 +28,7 @@ FORMS = {
     "no norms": {"norm": "none", "init": "t5", "attention_scale": "none"},
     "plain MLP": {"mlp": "plain", "hidden_act": "relu"},
     "other gates": {"hidden_act": "silu", "tie_word_embeddings": True},
+    "relations alone": {"attention_scale": "zero", "tie_word_embeddings": True},
     "QK-norm": {"qk_norm": True, "attention_scale": "log_length", "hidden_act": "gelu"},
     "two layers": {"num_hidden_layers": 2},
 }

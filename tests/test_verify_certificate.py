@@ -68,6 +68,8 @@ FORMATS = [
     *(
         Addition(),
         Addition(order="all_reversed", separate_eos=True),
+        Addition(zero_padding=False),
+        Addition(zero_padding=False, order="all_reversed", separate_eos=True),
         MultiOperandAddition(operands=2),
         Subtraction(),
         Copy(),
@@ -150,10 +152,10 @@ def some_rows(task, count: int = 300) -> np.ndarray:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("options", [{}, {"tie_word_embeddings": True, "attention_scale": "zero"}], ids=["untied", "tied"])
 @every_format
-def test_both_find_the_same_leads(task, tied):
-    model, rows = model_of(task, tie_word_embeddings=tied), some_rows(task)
+def test_both_find_the_same_leads(task, options):
+    model, rows = model_of(task, **options), some_rows(task)
     leads, bounds = network_of(model).leads_and_bounds(rows, effort=2)
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
     neighbourhoods = Neighbourhoods(own[:, 0], codes % RELATED, (codes // RELATED - 1).int(), index=own)

@@ -117,8 +117,13 @@ class DecoderRounding(NetworkRounding):
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
         """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
         config, weights = self.config, self.weights
+        width = config.num_attention_heads * int(config.head_dim or 0)
         normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
-        value = arithmetic.product(normed, self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"])
+        if config.attention_scale == "zero" and name != "v":
+            matrix = Weight(weights["model.embed_tokens.weight"].new_zeros(width, config.hidden_size))
+        else:
+            matrix = self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"]
+        value = arithmetic.product(normed, matrix)
         value = arithmetic.split(value, config.num_attention_heads)
         if not config.qk_norm or name == "v":
             return value

@@ -168,8 +168,9 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
     own: dict[str, Any] = {
         "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
         "norm_placement": "sandwich", "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
-        "tie_word_embeddings": is_flag, "attention_scale": "sqrt", "qk_norm": False, "position_encoding": "pairwise",
-        "coupling": task.coupling, "position_levels": len(task.window[0]), "randomized_positions": False,
+        "tie_word_embeddings": is_flag, "attention_scale": one_of("sqrt", "zero"), "qk_norm": False,
+        "position_encoding": "pairwise", "coupling": task.coupling,
+        "position_levels": len(task.window[0]), "randomized_positions": False,
         "wrap_position_ids": False,
     }  # fmt: skip
     if task.encoder:
@@ -235,7 +236,8 @@ def shapes_of_decoder(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
     width, table = heads * config["head_dim"], (config["vocab_size"], hidden)
     shapes = {"model.embed_tokens.weight": table, "model.norm.weight": (hidden,)}
     shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": table}
-    shapes |= {f"{LAYER}self_attn.{name}_proj.weight": (width, hidden) for name in "qkv"}
+    content = config["attention_scale"] == "sqrt"
+    shapes |= {f"{LAYER}self_attn.{name}_proj.weight": (width, hidden) for name in ("qkv" if content else "v")}
     shapes |= {f"{LAYER}self_attn.o_proj.weight": (hidden, width)}
     shapes |= {f"{LAYER}mlp.{name}_proj.weight": (units, hidden) for name in ("up", "gate")}
     shapes |= {f"{LAYER}mlp.down_proj.weight": (hidden, units)}
@@ -371,24 +373,38 @@ def sums(task: "Task") -> Iterator[Case]:
     More than two numbers have L + 1 digits each, the first of them 0. If all numbers are written ones first, the ids of
     digits are the same, and so is what each token of the response sees, as it sees the query whatever its order.
 
+    Two numbers without padding have lengths of their own, of which L is the larger one, and no 0 on top but for 0 itself.
+    Their sum has L digits, or L + 1 with a top that is not 0.
+
+        $ 6 5 3 + 4 9 = 2 0 7 $
+        0 2 3 4 5 3 4 5 4 3 2 0
+
     A token in column k sees columns k and k + 1 (relations 0 and 1). The digits of one column stand in one relation, so
     their order does not matter, and one order is listed. The carry is 0 to n - 1; all come out of the ones (n nines and a
-    carry of n - 1 make 10 n - 1). Columns differ only in whether they are the ones, the top or beside them: four suffice.
+    carry of n - 1 make 10 n - 1). Columns differ only in whether they are the ones, a top or beside them: four suffice.
     """
-    choices = np.array(list(combinations_with_replacement(range(10), task.operands)))
-    for length in SIZES:
-        width = length + 1
-        written = width if task.name == "multi_operand_addition" else length
+    padded = task.same_widths
+    rows = combinations_with_replacement(range(10), task.operands) if padded else product(range(10), repeat=task.operands)
+    choices = np.array(list(rows))
+    for length, shorter, width in product(SIZES, SIZES, (*SIZES, SIZES[-1] + 1)):
+        if not shorter <= length <= width <= length + 1 or (padded and (shorter, length) != (width - 1, width - 1)):
+            continue
+        sizes = np.array([length, *[shorter] * (task.operands - 1)])
+        written = [width] * task.operands if task.name == "multi_operand_addition" else sizes
         text: Text = [("$", (0,))]
         for place in range(task.operands):
-            text += [*operand((place,), written, lambda k, width=width: (width - k,)), ("+", (width + 1,))]
-        text = [*text[:-1], *response(("sum",), width, lambda k, width=width: (width - k,)), ("end", (0,))]
+            text += [*operand((place,), written[place], lambda k, length=length: (length + 1 - k,)), ("+", (length + 2,))]
+        text = [*text[:-1], *response(("sum",), width, lambda k, length=length: (length + 1 - k,)), ("end", (0,))]
 
-        def column(k, length=length, written=written):
-            digits = choices if k < length else choices[:1]
-            return {(place, k): digits[:, place] for place in range(task.operands) if k < written}, digits.sum(1)
+        def column(k, sizes=sizes, written=written):
+            top = (k == sizes - 1) & (k > 0) & (not padded)
+            digits = choices[((choices > 0) & (k < sizes) | (choices == 0) & ~top).all(axis=1)]
+            return {(place, k): digits[:, place] for place in range(task.operands) if k < written[place]}, digits.sum(1)
 
         for what, cells in row_of_digits(("sum",), width, column):
+            carried = cells.get(("sum", length)) if width > length and not padded else None
+            if carried is not None:
+                cells = {cell: values[carried > 0] for cell, values in cells.items()}
             yield text, what, cells
 
 
@@ -812,7 +828,7 @@ class Task(NamedTuple):
 MOST_TOKENS = math.isqrt(2**63)
 """Tokens of a problem: the software numbers pairs of tokens in 63 bits."""
 
-NUMBER = "(?:0|[1-9][0-9]*)"
+NUMBER, NUMBER_ONES_FIRST = "(?:0|[1-9][0-9]*)", "(?:0|[0-9]*[1-9])"
 ZEROS = ((rf"0{{{count}}}[0-9]+", f"{{{10 ** (count - 1)},{10**count - 1}}}") for count in range(1, 7))
 NEXT_COLUMN = ((0,), (1,))
 SCRATCHPAD = (
@@ -824,7 +840,7 @@ EVERY_STRING = "strings of every length"
 TASKS = {
     "addition": Task(
         sums, NEXT_COLUMN, r"[0-9]+\+[0-9]+=", relation_range=[0, 1],
-        options={"zero_padding": True, "order": one_of("response_reversed", "all_reversed")},
+        options={"zero_padding": is_flag, "order": one_of("response_reversed", "all_reversed")},
     ),
     "multi_operand_addition": Task(
         sums, NEXT_COLUMN, r"0[0-9]+(?:\+0[0-9]+){MORE}=", relation_range=[0, 1], options={"operands": one_of(2, 3, 4)},
@@ -903,7 +919,11 @@ def find_task(described: Any) -> Task:
     ends = {} if task.encoder else {"separate_eos": is_flag}
     compare("certificate.json, task", described, {"task": name, **ends, **task.options})
     end = SEPARATE_END if described.get("separate_eos") else BEGIN
-    rule = "addition_all_reversed" if described.get("order") == "all_reversed" else task.coupling or name
+    ones_first = described.get("order") == "all_reversed"
+    rule = "addition_all_reversed" if ones_first else task.coupling or name
+    if described.get("zero_padding") is False:
+        number = NUMBER_ONES_FIRST if ones_first else NUMBER
+        task = task._replace(pattern=rf"{number}\+{number}=", same_widths=False)
     operands = described.get("operands", described.get("multiplier_length", 2))
     return task._replace(name=name, end=end, coupling=rule, operands=operands)
 
@@ -1230,7 +1250,9 @@ class Network:
         arithmetic = Arithmetic()
         own = self.embed(arithmetic)
         normed = self.norm(arithmetic, own, "attention_norms.input")
-        projected = [arithmetic.product(normed, self.linear[f"self_attn.{name}_proj"]) for name in "qkv"]
+        # With the scale "zero" there are no queries and keys, and scores are biases alone.
+        none = Linear(np.zeros_like(weights["self_attn.v_proj"]), np.zeros(1), 0.0)
+        projected = [arithmetic.product(normed, self.linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
         tables = [arithmetic.tighten(value) for value in (own, *projected)]
         self.proved = arithmetic.proved.all()
         self.own, *split = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)

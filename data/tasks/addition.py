@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.complexity import cascade_lengths
-from longhand.data.digits import add_digits, count_up, extend_digits
+from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
@@ -88,8 +88,12 @@ class Addition(LongestOfTwoLengths, DecoderTask):
             total = total[:, ::-1]
         return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
 
-    def drawn_lengths(self, digits, lengths):
-        return super().drawn_lengths(digits, lengths) if self.zero_padding else lengths
+    def rewrite(self, generator, digits, lengths):
+        return super().rewrite(generator, digits, self._written_lengths(digits))
+
+    def _written_lengths(self, digits: np.ndarray) -> np.ndarray:
+        """Lengths (count, operands) of numbers whose zeros on top count as digits only if numbers are padded."""
+        return np.full(digits.shape[:2], digits.shape[2]) if self.zero_padding else number_lengths(digits)
 
     def covering(self, window, layers):
         """Two kinds of problems, if w columns are in reach: all of up to w digits, and of w + 1 with ones 0 + 0 or 9 + 9.
@@ -102,12 +106,13 @@ class Addition(LongestOfTwoLengths, DecoderTask):
             B          .  a  a  9       column 1 comes from below and is set by 0 + 0 or 9 + 9
             sum           .  c  8
 
+        Without zero-padding operands end in columns of their own. No number is written with a 0 on top, so an operand with a
+        0 in the highest of the w columns gets a 1 above, which is not seen: those are the numbers below 1.1 * 10**w.
+
         There are more than 100**w problems: cost grows a hundredfold with each column in reach.
         """
         low, high = window
         below, above = layers * max(-low, 0), layers * max(high, 0)
-        if not self.zero_padding:
-            raise ValueError("the neighbourhoods of addition have been worked out for zero_padding=True only")
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         if above < 1:
@@ -115,29 +120,49 @@ class Addition(LongestOfTwoLengths, DecoderTask):
                 f"with relation_range {list(window)} the next digit's column is out of sight: no model can be right"
             )
         reach = below + above + 1
+        if self.zero_padding:
+            kinds = [(0, 10**width, width, None) for width in range(1, reach + 1)]
+            kinds += [(0, 10**reach, reach, ones) for ones in (0, 9)]
+            ends, goes_on = "which of these columns exist", ""
+            result = f"a problem of at most {reach + 1} digits"
+            added = f" If it has {reach + 1} digits, its ones are 0+0 or 9+9."
+        else:
+            largest = 11 * 10 ** (reach - 1)
+            # With a column of ones, shorter problems are problems without it.
+            kinds = [
+                (10 ** (width - 1) * (width > 1), min(10**width, largest), width, ones)
+                for ones, shortest in ((None, 1), (0, reach), (9, reach))
+                for width in range(shortest, reach + 2)
+            ]
+            ends = "where each operand ends"
+            goes_on = "An operand that goes on above them, with a 0 in the highest of them, keeps a 1 above. "
+            result = f"a sum of two numbers below {largest}, perhaps with a column of 0+0 or 9+9 put below,"
+            added = ""
 
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for width in range(1, reach + 2):
-                free = min(width, reach)
-                for ones in (None,) if width <= reach else (0, 9):
-                    for first in range(0, 100**free, _COVERING_BATCH):
-                        digits = count_up(first, min(first + _COVERING_BATCH, 100**free), free, numbers=2)
-                        if ones is not None:
-                            digits = np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
-                        yield digits, np.full((len(digits), 2), width)
+            """Pairs of numbers below `stop`, the larger one at least `start`, with a column of `ones` below, if any."""
+            for start, stop, width, ones in kinds:
+                for first in range(0, stop**2, _COVERING_BATCH):
+                    pairs = np.stack(np.divmod(np.arange(first, min(first + _COVERING_BATCH, stop**2)), stop), axis=1)
+                    pairs = pairs[pairs.max(axis=1) >= start, :, None]
+                    digits = (pairs // 10 ** np.arange(width) % 10).astype(np.uint8)
+                    if ones is not None:
+                        digits = np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
+                    if len(digits):
+                        yield digits, self._written_lengths(digits)
 
         return CoveringProblems(
-            count=sum(100**width for width in range(1, reach + 1)) + 2 * 100**reach,
+            count=sum(stop**2 - start**2 for start, stop, _, _ in kinds),
             batches=batches(),
             argument=(
                 "Call the ones column 0; `+` and `=` stand in column -1. `$` at the beginning is seen from everywhere and "
                 f"itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response token "
                 f"in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what is "
                 "right next, follow from three things: the operands' digits in these columns, the carry into the lowest "
-                "of them, and which of these columns exist. Remove the columns above the reach; they are not seen. "
+                f"of them, and {ends}. Remove the columns above the reach; they are not seen. {goes_on}"
                 "Replace all columns below the reach by one column of 0+0 or 9+9; they pass on nothing but a carry. The "
-                f"result is a problem of at most {reach + 1} digits with the same neighbourhood and the same right next "
-                f"token. If it has {reach + 1} digits, its ones are 0+0 or 9+9. All such problems are checked."
+                f"result is {result} with the same neighbourhood and the same right next token.{added} All such problems "
+                "are checked."
             ),
         )
 

@@ -57,7 +57,8 @@ USUAL = ("trained on", "worst trained size", "lengths", "reach", "of the best ch
 """The columns of a study's table, unless its file names others; `lengths` is a column for each size. The columns of best
 checkpoints and of certificates are left out where there are none.
 
-Others: `predictions checked` and `smallest margin` of the certificates; `exact match`, the worst of all runs and sizes.
+Others: `predictions checked` and `smallest margin` of the certificates; `exact match`, the worst of all runs and sizes;
+`parameters` of the model.
 """
 
 
@@ -141,6 +142,7 @@ def study_table(
             "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
             "exact match": describe_worst(own),
             **certificate_cells(checks.get(variant, [])),
+            "parameters": f"{study.parameters(variant):,}" if "parameters" in columns else "",
             "steps": f"{study.setting(variant, 'max_steps'):,}",
             "seconds": median_seconds(own),
         }

@@ -29,15 +29,17 @@ def check_model(run: Run) -> None:
         raise ValueError(f"validation_lengths must be {MOST_VALIDATED:,} lengths at most, got {count:,}")
     # Layers are alike: two of them tell the size of any number.
     layers = getattr(run.config, "num_hidden_layers", 1)
-    one, two = (_count_parameters(run, count) for count in (1, 2))
+    one, two = (count_parameters(run, count) for count in (1, 2))
     parameters = one + (layers - 1) * (two - one)
     what = f"{parameters:,} weights in training, with gradients and optimizer,"
     check_memory(parameters * _TRAINED_BYTES, what, "hidden_size or the model's other sizes", run.training.device)
 
 
-def _count_parameters(run: Run, layers: int) -> int:
+def count_parameters(run: Run, layers: int | None = None) -> int:
+    """Return the number of parameters of a run's model, or of one with so many layers; nothing is made."""
     config: Any = copy(run.config)
-    config.num_hidden_layers = layers
+    if layers is not None:
+        config.num_hidden_layers = layers
     with torch.device("meta"):
         model = run.task.family.model_class(config)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -26,6 +26,7 @@ from longhand.data import Task
 from longhand.hub_cards.runs.arguments import Run, parse_run
 from longhand.hub_cards.runs.recipes import read_recipe
 from longhand.hub_cards.runs.results import ATTENTION_FILE, CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
+from longhand.hub_cards.runs.sizes import count_parameters
 
 STUDIES_FOLDER = Path(__file__).parents[1] / "studies"
 STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
@@ -140,6 +141,10 @@ class Study:
     def setting(self, variant: str, argument: str) -> Any:
         """Return the value of an argument of a variant; None if its model and task have no such argument."""
         return self._parse(variant).recipe.get(argument)
+
+    def parameters(self, variant: str) -> int:
+        """Return the number of parameters of a variant's model."""
+        return count_parameters(self._parse(variant))
 
     def trained_sizes(self, variant: str) -> tuple[int, int]:
         """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it.
