@@ -171,6 +171,8 @@ def test_a_table_has_the_columns_that_the_study_names():
     assert lines[0] == "| variant | certified | smallest margin | exact match |"
     assert lines[2] == "| nope | 1 of 2 | -1.00 | at least 0.750 to 3 |"
     assert lines[3] == "| coupled | cannot be |  | at least 0.750 to 3 |"
+    with pytest.raises(ValueError, match=rf"study {TINY.name}: columns has 'margin'; choose among trained on, "):
+        study_table(replace(TINY, columns=["margin"]), rows)
 
 
 def test_tables_and_pictures_follow_from_the_sizes_that_were_measured(tmp_path):

@@ -146,6 +146,8 @@ def study_table(
             "steps": f"{study.setting(variant, 'max_steps'):,}",
             "seconds": median_seconds(own),
         }
+        if unknown := [name for name in columns if name not in cells]:
+            raise ValueError(f"study {study.name}: columns has {unknown[0]!r}; choose among {', '.join(cells)}")
         chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
         lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
     note = f"{', '.join(notes)}."
