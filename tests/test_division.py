@@ -1,5 +1,7 @@
 """Division by a number of one digit."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -165,3 +167,9 @@ def test_a_response_without_work_is_shown_as_it_is(response):
 def test_work_of_a_long_division_is_shown_as_it_is():
     response = f"{'0' * 100_000}>{'1' * 100_000}"
     assert TASK.show_work(f"{'1' * 100_000}/1", response) == response
+
+
+def test_a_card_reads_answers_as_the_task_does():
+    reader = Division().reader
+    for response in ("1310>1252", "1>", ">", "", "12>0>3", "0003>0001"):
+        assert eval(reader.code("response"), {"response": response, "re": re}) == reader.read(response)

@@ -143,6 +143,11 @@ def test_what_is_not_a_grid_is_refused(text):
         find_answers(GRID, tokens, (), 0)
 
 
+def test_a_question_whose_grid_is_too_large_is_refused():
+    with pytest.raises(ValueError, match="1,000 digits with 1,000 has 1,001,000 cells, and 1,000,000 are the most"):
+        EncoderMultiplicationGrid().prompt(f"{10**999}*{10**999}")
+
+
 def test_illegal_configurations_and_prompts_are_refused():
     with pytest.raises(Exception, match="pair_maps 'grid' needs windowed True, got False"):
         PairwiseBertConfig(pair_maps=[GRID])

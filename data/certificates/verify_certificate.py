@@ -18,8 +18,9 @@ Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the c
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Not known here, and refused by name: networks of several layers, and settings that no recipe of a certified model has. Of the
-certificate, the fields proof, weights, problems, predictions and failures are the package's own account.
+Not known here, and refused by name: products in a grid, networks of several layers, and settings that no recipe of a
+certified model has. Of the certificate, the fields proof, weights, problems, predictions and failures are the package's own
+account.
 """
 
 import fnmatch

@@ -21,6 +21,9 @@ from longhand.modeling.prompt_formats import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
 from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, TIMES
 
+_MOST_CELLS = 1_000_000
+"""Most cells of the grid of a question: about a gigabyte."""
+
 
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sum digits and carries (count, rows, columns) uint8 of the cells of products, ones first.
@@ -142,7 +145,13 @@ class EncoderMultiplicationGrid(EncoderTask):
 
     def prompt(self, question):
         digits = self._parse(question)
-        return self._text_of(self.write(digits, *self.layout(number_lengths(digits))))
+        lengths = number_lengths(digits)
+        (first, second), *_ = lengths.tolist()
+        if (cells := (first + 1) * second) > _MOST_CELLS:
+            raise ValueError(
+                f"a product of {first:,} digits with {second:,} has {cells:,} cells, and {_MOST_CELLS:,} are the most"
+            )
+        return self._text_of(self.write(digits, *self.layout(lengths)))
 
     def covering(self, window, layers):
         """Products of up to two digits with one, of two with 10b + 1, and of four that end in 9 or 00 with it."""

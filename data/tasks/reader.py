@@ -84,8 +84,10 @@ class AnswerReader:
     def code(self, variable: str) -> str:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
         if self.remainder:
-            parts = f"{variable}.split({_quote(self.remainder)})"
-            return f'({replace(self, remainder="").code(f"{parts}[1]")}) + " remainder " + {parts}[0][-1]'
+            sign = self.remainder
+            parts = f"{variable}.split({_quote(sign)})"
+            answer = f'({replace(self, remainder="").code(f"{parts}[1]")}) + " remainder " + {parts}[0][-1]'
+            return f'{answer} if re.fullmatch({_quote(f"[^{sign}]+{sign}[^{sign}]+")}, {variable}) else ""'
         if self.negative:
             minus = f'("-" if {_quote(self.negative)} in {variable} else "")'
             return f"{minus} + ({replace(self, negative='').code(variable)})"
@@ -106,7 +108,7 @@ class AnswerReader:
     @property
     def imports(self) -> tuple[str, ...]:
         """Names of the modules that `code` needs."""
-        return ("re",) if self.dropped or self.separators else ()
+        return ("re",) if self.dropped or self.separators or self.remainder else ()
 
 
 def _quote(text: str) -> str:

@@ -92,7 +92,7 @@ def draw_tokens(exhibit: Exhibit, reading: Reading) -> str:
 def draw_passes(reading: Reading) -> str:
     """The labels of an encoder that settles, a row for each pass."""
     rows = [(f"pass {number}", *labels) for number, labels in enumerate(reading.passes, 1)]
-    hint = "The model labels all tokens at once, and again until nothing changes. A label is ? until its carry is decided."
+    hint = "The model labels all tokens at once, again and again until nothing changes. ? stands for a label not known yet."
     return f'<p class="lh-hint">{hint}</p>{draw_table(("", *reading.tokens), rows)}'
 
 
