@@ -13,7 +13,7 @@ from longhand.modeling import PairwiseBertConfig
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pair_maps": ["rotary"]}, "pair_maps 'rotary' unknown: choose from relative, uniform, coupled and none"),
+        ({"pair_maps": ["rotary"]}, "pair_maps 'rotary' unknown: choose from relative, uniform, coupled, grid and none"),
         ({"pair_maps": ["relative", "none"]}, "one for each of 8 heads, got 2"),
         ({"pair_maps": []}, "one for each of 8 heads, got 0"),
         ({"pair_maps": "relative"}, "pair_maps"),

@@ -205,12 +205,12 @@ def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, mon
     """Two hidden units with equal activations, read with weights 2^24 and -2^24, swallow what is added between them."""
     model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
     mlp = model.model.layers[0].mlp
-    # The two units that matter least give way.
-    first, second = mlp.down_proj.weight.norm(dim=0).argsort()[:2].tolist()
+    # The two units that matter least give way, and become active where the one that matters most is.
+    first, second, *_, most = mlp.down_proj.weight.norm(dim=0).argsort().tolist()
     mlp.down_proj.weight[:, [first, second]] = 0.0
     assert certify(model, FewSums()).certified
     for weight in (mlp.up_proj.weight, mlp.gate_proj.weight):
-        weight[second] = weight[first]
+        weight[first] = weight[second] = weight[most]
     mlp.down_proj.weight[:, first], mlp.down_proj.weight[:, second] = LARGE, -LARGE
     exact = certify(deepcopy(model).double(), FewSums())
     assert exact.wrong == 0 and exact.margin > 1 and exact.ratio > ROUNDING_FACTOR

@@ -111,6 +111,18 @@ def ask(page, question):
     page.get_by_label("Question").press("Enter")
 
 
+def light(page, place):
+    """Pass over a token of the response until it is lit: another drawing of the same answer may come in between."""
+    for _ in range(20):
+        page.mouse.move(0, 0)
+        page.locator("button.lh-token").nth(place).hover()
+        try:
+            return page.wait_for_selector(".lh-lit .lh-written", timeout=5000)
+        except playwright.TimeoutError:
+            continue
+    raise AssertionError(f"token {place} does not light up")
+
+
 @pytest.mark.parametrize("name", list_zoo())
 def test_every_model_of_the_zoo_answers_its_questions(open_page, name):
     checkpoint = load_checkpoint(zoo(name))
@@ -123,10 +135,12 @@ def test_every_model_of_the_zoo_answers_its_questions(open_page, name):
         answer = part.show_answer(question, checkpoint.answer(question))
         page.wait_for_function("text => document.querySelector('.lh-answer output')?.textContent === text", arg=answer)
         assert page.locator(".lh-badge").inner_text().startswith("certified")
+        if not checkpoint.model.can_generate():
+            assert page.locator(".lh-table").get_by_text("pass 1", exact=True).is_visible()
+            continue
         count = page.locator("button.lh-token").count()
         for place in (0, count - 1):
-            page.locator("button.lh-token").nth(place).hover()
-            page.wait_for_selector(".lh-lit .lh-written")
+            light(page, place)
             assert page.locator(".lh-query").count() == 1 and page.locator(".lh-seen").count() >= 1
             heads = checkpoint.model.config.num_attention_heads * checkpoint.model.config.num_hidden_layers
             assert page.locator(".lh-panel tbody tr").count() == heads

@@ -270,7 +270,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
         (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
-        (["addition", "--until_certified", "--zero_padding", "False"], "zero_padding=True only"),
+        (["addition", "--until_certified", "--order", "plain"], "which no window can hold"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
         (["addition", "--certified_ratio", "21"], "certified_ratio must be at most 20, got 21"),

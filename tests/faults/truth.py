@@ -7,7 +7,9 @@ SIGNS = {
     **dict.fromkeys(["addition", "encoder_addition", "index_hinted_addition", "addition_scratchpad"], "+"),
     "multi_operand_addition": "+",
     **dict.fromkeys(["subtraction", "signed_subtraction"], "-"),
-    **dict.fromkeys(["multiplication", "multiplication_scratchpad", "encoder_multiplication"], "*"),
+    **dict.fromkeys(
+        ["multiplication", "multiplication_scratchpad", "encoder_multiplication", "encoder_multiplication_grid"], "*"
+    ),
     "division": "/",
 }
 OPERANDS = {"multi_operand_addition": (3, 3), "addition_scratchpad": (2, 10)}

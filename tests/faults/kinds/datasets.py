@@ -45,9 +45,12 @@ def run_dataset(subjects: Subjects, given: Input) -> Outcome:
 
 
 def check_row(row: dict, given: Input) -> None:
-    task, prompt = given["task"], re.sub(r"[^0-9+*=>M_-]", "", row["prompt"])
+    task, prompt = given["task"], re.sub(r"[^0-9+*/=>M_-]", "", row["prompt"])
     if task.startswith("encoder"):
         prompt = prompt.replace("_", "")
+        if task == "encoder_multiplication_grid":
+            first, *others = re.findall("[0-9]+", prompt)
+            prompt = f"{first}*{''.join(others)[::-1]}"
     elif given.get("order") == "all_reversed":
         prompt = "+".join(part[::-1] for part in prompt.removesuffix("=").split("+"))
     if row["answer"] != truth.answer(task, prompt):
