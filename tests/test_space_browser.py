@@ -136,7 +136,7 @@ def test_every_model_of_the_zoo_answers_its_questions(open_page, name):
         page.wait_for_function("text => document.querySelector('.lh-answer output')?.textContent === text", arg=answer)
         assert page.locator(".lh-badge").inner_text().startswith("certified")
         if not checkpoint.model.can_generate():
-            assert page.locator(".lh-table").get_by_text("pass 1", exact=True).is_visible()
+            page.locator(".lh-reading .lh-table").get_by_text("pass 1", exact=True).wait_for()
             continue
         count = page.locator("button.lh-token").count()
         for place in (0, count - 1):
