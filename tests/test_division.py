@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 import torch
+from neighbourhood_search import listed_neighbourhoods, neighbourhoods
 from test_signed_subtraction import to_digits
 
 from longhand.data import SPLITS, Division, make_generator
 from longhand.data.digits import divide_digits
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import coupled_pair_map
 from longhand.modeling.vocabulary import PAD, decode
 
 TASK = Division()
@@ -73,33 +73,20 @@ def test_splits_share_no_short_problem():
     assert not (drawn[0] & drawn[1] or drawn[0] & drawn[2] or drawn[1] & drawn[2])
 
 
-def neighbourhoods(problems):
-    """What every token of responses of one length sees, by the pair map of the planned ids, with what is right next."""
-    examples, _ = texts_of(problems)
-    tokens = torch.from_numpy(examples.tokens).long()
-    assert examples.same_layout
-    ids = RULE.plan(tokens[:1], tokens.shape[1]).position_ids
-    relations = coupled_pair_map(ids, ids, RULE.relations, windowed=True)[0].tolist()
-    found = set()
-    for row in examples.tokens.tolist():
-        for query in range(int(examples.query_lengths[0]) - 1, len(row) - 1):
-            keys = [(relations[query][key], row[key]) for key in range(1, query + 1) if relations[query][key] >= 0]
-            assert relations[query][0] == len(RULE.relations) and len(dict(keys)) == len(keys)
-            found.add((row[query], tuple(sorted(keys)), row[query + 1]))
-    return found
+def seen_in_quotients(dividends) -> set:
+    """The neighbourhoods of dividends of one length by every divisor."""
+    return neighbourhoods(RULE, texts_of([(dividend, divisor) for dividend in dividends for divisor in range(1, 10)])[0])
 
 
 def test_listed_neighbourhoods_are_exactly_those_that_occur():
-    covering, listed = TASK.covering(RULE.relations, 1), []
-    for tokens, keys, relations, right in covering.batches:
-        slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
-        listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
-    assert len({row[:2] for row in listed}) == len(listed) == covering.count
+    listed = listed_neighbourhoods(TASK.covering(RULE.relations, 1))
     occurring = set()
     for shortest, longest in ((0, 10), (10, 100), (100, 1000), (1000, 10_000)):
-        occurring |= neighbourhoods([(number, divisor) for number in range(shortest, longest) for divisor in range(1, 10)])
+        occurring |= neighbourhoods(
+            RULE, texts_of([(number, divisor) for number in range(shortest, longest) for divisor in range(1, 10)])[0]
+        )
     long = make_generator("long").integers(10**14, 10**15, 200).tolist()
-    occurring |= neighbourhoods([(number, divisor) for number in long for divisor in range(1, 10)])
+    occurring |= seen_in_quotients(long)
     assert occurring == set(listed)
 
 
@@ -156,6 +143,9 @@ def test_work_is_shown_as_on_paper():
         *("-7", "--", " 17", "-14", "---", "  36", " -35", " ---", "   14", "  -14", "  ---", "    0"),
     ]
     assert TASK.show_work("7003/7", "0003>1000") == " 7003 / 7 = 1000 remainder 3\n-7\n--\n    3"
+    # Of the right form, and a step is wrong.
+    for wrong in ("1310>1253", "1311>1252", "9999>9999"):
+        assert TASK.show_work("8764/7", wrong) == wrong
     assert TASK.show_work("3/7", "3>0") == " 3 / 7 = 0 remainder 3"
 
 

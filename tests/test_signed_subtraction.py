@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from neighbourhood_search import listed_neighbourhoods, neighbourhoods
 
 from longhand.data import SPLITS, SignedSubtraction, make_generator
 from longhand.hub_cards.runs.reading import is_lenient_match
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import coupled_pair_map
-from longhand.modeling.vocabulary import PAD, decode
+from longhand.modeling.vocabulary import decode
 
 TASK = SignedSubtraction()
 RULE = COUPLING_RULES[TASK.coupling]
@@ -64,36 +64,16 @@ def test_splits_share_no_short_problem():
     assert not (drawn[0] & drawn[1] or drawn[0] & drawn[2] or drawn[1] & drawn[2])
 
 
-def neighbourhoods(examples):
-    """What every token of responses sees, by the pair map of the planned ids, with what is right next."""
-    found = set()
-    tokens = torch.from_numpy(examples.tokens).long()
-    ids = RULE.plan(tokens[:1], tokens.shape[1]).position_ids
-    relations = coupled_pair_map(ids, ids, RULE.relations, windowed=True)[0].tolist()
-    for row in examples.tokens.tolist():
-        for query in range(int(examples.query_lengths[0]) - 1, len(row) - 1):
-            if row[query + 1] == PAD:
-                break
-            keys = [(relations[query][key], row[key]) for key in range(1, query + 1) if relations[query][key] >= 0]
-            assert relations[query][0] == len(RULE.relations) and len(dict(keys)) == len(keys)
-            found.add((row[query], tuple(sorted(keys)), row[query + 1]))
-    return found
-
-
 def test_listed_neighbourhoods_are_exactly_those_that_occur():
-    covering, listed = TASK.covering(RULE.relations, 1), []
-    for tokens, keys, relations, right in covering.batches:
-        slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
-        listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
-    assert len({row[:2] for row in listed}) == len(listed) == covering.count
+    listed = listed_neighbourhoods(TASK.covering(RULE.relations, 1))
     every = np.indices((100, 100)).reshape(2, -1).T.tolist()
-    occurring = neighbourhoods(TASK.format(*to_digits([pair for pair in every if max(pair) > 9], 2)))
-    occurring |= neighbourhoods(TASK.format(*to_digits([(a, b) for a in range(10) for b in range(10)], 1)))
+    occurring = neighbourhoods(RULE, TASK.format(*to_digits([pair for pair in every if max(pair) > 9], 2)))
+    occurring |= neighbourhoods(RULE, TASK.format(*to_digits([(a, b) for a in range(10) for b in range(10)], 1)))
     # Any two columns above a column that is borrowed from or not, below a column of any kind.
     middle = [(1000 + 10 * a + low, 10 * b + 5) for a, b in every for low in (0, 9)]
-    occurring |= neighbourhoods(TASK.format(*to_digits(middle, 4)))
+    occurring |= neighbourhoods(RULE, TASK.format(*to_digits(middle, 4)))
     for width in (3, 9, 30):
-        occurring |= neighbourhoods(TASK.format(*to_digits(drawn_pairs(width, 100), width)))
+        occurring |= neighbourhoods(RULE, TASK.format(*to_digits(drawn_pairs(width, 100), width)))
     assert occurring == set(listed)
 
 

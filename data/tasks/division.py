@@ -83,12 +83,15 @@ class Division(DecoderTask):
     def show_work(self, question, response):
         """Every product is taken away from what remains, next to the next digit; a digit 0 of the quotient takes no step.
 
-        A long response, or one of another form, is shown as it is.
+        A long response, one of another form, or one with a wrong step is shown as it is.
         """
         dividend, divisor = self.read_question(question)
         remainders, _, quotient = response.partition(">")
         length = len(dividend)
         if length > _MOST_SHOWN or not re.fullmatch(f"[0-9]{{{length}}}>[0-9]{{{length}}}", response):
+            return response
+        steps = zip("0" + remainders, dividend, quotient, remainders, strict=False)
+        if any(int(before + digit) != int(divisor) * int(found) + int(left) for before, digit, found, left in steps):
             return response
         rows = [f" {dividend} / {divisor} = {self.reader.read(response)}"]
         for place, digit in enumerate(map(int, quotient)):
