@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from longhand.data.certificates.neighbourhoods import Problems
+from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch, Problems, join_neighbourhoods
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.memory import PROBLEM_BYTES, check_memory
@@ -69,15 +69,20 @@ class Batches(Dataset):
             if isinstance(value, torch.Tensor) and not one_for_all:
                 # Losses of transformers view labels as one row.
                 batch[name] = value[share::shares].contiguous()
+            elif isinstance(value, tuple):
+                batch[name] = tuple(tensor[share::shares] for tensor in value)
         return batch
 
-    def global_batch(self, index: int) -> tuple[Examples | LabelledTokens, np.random.Generator]:
+    def global_batch(self, index: int) -> tuple[Examples | LabelledTokens | NeighbourhoodBatch, np.random.Generator]:
         """Examples of a whole batch, and the generator that goes on to draw their starts."""
         raise NotImplementedError
 
 
 PRACTICE_EVERY = 4
 """While there are problems to practise, one batch of this number is drawn from them."""
+
+PRACTISED_NEIGHBOURHOODS = 16
+"""Neighbourhoods in a batch that practises them, for each problem of a batch."""
 
 
 @dataclass(eq=False)
@@ -92,22 +97,23 @@ class FreshBatches(Batches):
     max_length: int
     seed: int
     _practice: list[Problems] = field(default_factory=list, init=False)
+    _neighbourhoods: list[NeighbourhoodBatch] = field(default_factory=list, init=False)
 
-    def practise(self, problems: list[Problems]) -> None:
+    def practise(self, failing: list[Problems | NeighbourhoodBatch]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        If single tokens of them are meant, three quarters of every batch are these tokens as they are, of problems of any
-        split: a token is shown little of its problem.
+        Neighbourhoods are practised as they are. If single tokens of problems are meant, three quarters of every batch are
+        these tokens as they are, of problems of any split: a token is shown little of its problem.
 
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
 
         Args:
-            problems: each of one group of lengths.
+            failing: problems, each of one group of lengths; or neighbourhoods.
         """
-        self._practice = [
-            problem for problem in problems if problem.tokens is not None or problem.lengths.max() <= self.max_length
-        ]
+        self._neighbourhoods = join_neighbourhoods(part for part in failing if isinstance(part, NeighbourhoodBatch))
+        problems = [part for part in failing if isinstance(part, Problems)]
+        self._practice = [part for part in problems if part.tokens is not None or part.lengths.max() <= self.max_length]
         if self._practises_tokens:
             parts = zip(*(problem[1:] for problem in self._practice), strict=True)
             self._practice = [Problems(self._practice[0].task, *map(np.concatenate, parts))]
@@ -133,9 +139,17 @@ class FreshBatches(Batches):
         trained = np.resize(trained, self.batch_size)
         return task.augment(generator, task.rewrite(generator, digits[trained], lengths[trained]))
 
+    def _practice_neighbourhoods(self, generator: np.random.Generator) -> NeighbourhoodBatch:
+        counts = np.array([len(part.tokens) for part in self._neighbourhoods])
+        part = self._neighbourhoods[generator.choice(len(counts), p=counts / counts.sum())]
+        return part.take(generator.integers(len(part.tokens), size=self.batch_size * PRACTISED_NEIGHBOURHOODS))
+
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        practice = self._practice and not self._practises_tokens and index % PRACTICE_EVERY == 0
+        due = index % PRACTICE_EVERY == 0
+        if self._neighbourhoods and due:
+            return self._practice_neighbourhoods(generator), generator
+        practice = self._practice and not self._practises_tokens and due
         if practice and (examples := self._practice_batch(generator)) is not None:
             return examples, generator
         ((task, _),) = self.task.choose_tasks(generator, 1)

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch
 from longhand.data.formatting import Examples
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
@@ -16,7 +18,8 @@ from longhand.modeling.coupling import (
     shift_position_ids,
     spread_position_ids,
 )
-from longhand.modeling.vocabulary import PAD
+from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.vocabulary import BOS, PAD
 
 IGNORED = -100
 """Label of a token that is not supervised."""
@@ -46,12 +49,15 @@ class CouplingCollator:
         """The collator that gives the ids that a model of this configuration derives by itself."""
         return cls(config.coupling, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
 
-    def __call__(self, examples: Examples, generator: np.random.Generator | None = None) -> dict[str, Any]:
+    def __call__(
+        self, examples: Examples | NeighbourhoodBatch, generator: np.random.Generator | None = None
+    ) -> dict[str, Any]:
         """A batch for `CoupledGPTForCausalLM.forward`.
 
         `input_ids` and `labels` are (count, columns). Labels are the response with its end token, and -100 for tokens that
         are not supervised. `position_ids` is (1 or count, levels, columns), one row if all examples have the same ids.
         `logits_to_keep` counts the columns from the first `=` on. If there is padding, there is an `attention_mask`.
+        Neighbourhoods are rows as `neighbourhood_inputs` makes them; the token that is right next follows.
 
         Args:
             generator: source of a random `position_sampling`.
@@ -59,6 +65,8 @@ class CouplingCollator:
         Raises:
             ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones.
         """
+        if isinstance(examples, NeighbourhoodBatch):
+            return _labelled_neighbourhoods(examples, COUPLING_RULES[self.coupling].levels)
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
         rule = COUPLING_RULES[self.coupling]
@@ -81,6 +89,47 @@ class CouplingCollator:
             "logits_to_keep": columns - int(examples.query_lengths.min()) + 1,
         }
         return batch if examples.same_layout else batch | {"attention_mask": (input_ids != PAD).long()}
+
+
+def neighbourhood_inputs(batch: NeighbourhoodBatch, levels: int) -> dict[str, Any]:
+    """Every neighbourhood as a row of its own: `$`, the keys, the token. Every column sees `$`, the last one also the keys.
+
+    Args:
+        levels: position ids of a token, which are all 0, since `neighbours` says what is seen.
+
+    Returns:
+        `input_ids` (count, columns), `position_ids` (1, levels, columns), `neighbours` and `logits_to_keep`.
+    """
+    count, slots = batch.keys.shape
+    columns = slots + 2
+    input_ids = np.concatenate([np.full((count, 1), BOS), batch.keys, batch.tokens[:, None]], axis=1)
+    seen = np.full((count, columns, slots + 1), -1)
+    seen[:, :, 0] = 0
+    seen[:, -1, 1:] = np.where(batch.keys == PAD, -1, np.arange(1, slots + 1))
+    related = np.where(seen < 0, NOT_RELATED, np.concatenate([[batch.beginning], batch.relations])).astype(np.int32)
+    return {
+        "input_ids": torch.from_numpy(input_ids).long(),
+        "position_ids": torch.zeros((1, levels, columns), dtype=torch.long),
+        "neighbours": Neighbours(torch.from_numpy(seen), torch.from_numpy(related)),
+        "logits_to_keep": 1,
+    }
+
+
+def _labelled_neighbourhoods(batch: NeighbourhoodBatch, levels: int) -> dict[str, Any]:
+    """`neighbourhood_inputs` with one column more, the token that is right next, as the one label of each row.
+
+    `neighbours` is a plain tuple: Trainer cannot move named ones.
+    """
+    inputs = neighbourhood_inputs(batch, levels)
+    right = torch.from_numpy(batch.right).long().unsqueeze(1)
+    like_first = (torch.cat([part, part[:, :1]], dim=1) for part in inputs["neighbours"])
+    return {
+        "input_ids": torch.cat([inputs["input_ids"], right], dim=1),
+        "labels": torch.cat([torch.full_like(inputs["input_ids"], IGNORED), right], dim=1),
+        "position_ids": nn.functional.pad(inputs["position_ids"], (0, 1)),
+        "neighbours": tuple(like_first),
+        "logits_to_keep": 2,
+    }
 
 
 def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -335,6 +335,9 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
+        if self.training and input_ids is not None and position_ids is not None and neighbours is None:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
         inputs = self._resolve_inputs(
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
@@ -343,7 +346,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding)
             inputs.pair_map = pair_map[:, inputs.queries]
         elif neighbours is not None:
-            inputs.neighbours = neighbours.select(inputs.queries)
+            inputs.neighbours = Neighbours(*neighbours).select(inputs.queries)
         else:
             self._derive_relations(inputs, all_pairs=every_token or every_pair)
 
@@ -374,9 +377,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         if position_ids is None and input_ids is not None and not past_length:
             check_query_padding(input_ids, attention_mask)
             check_prompts(self.config, input_ids)
-        elif self.training and input_ids is not None:
-            # One row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1])
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         # A traced graph cannot hold a number of rows that depends on values.
         every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
@@ -592,7 +592,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
         tokens, unless attentions or hidden states are requested. If ids must be derived, prompts are checked against
-        `config.prompt_format`, in some ten microseconds a row; if ids are given, the first row is, in training.
+        `config.prompt_format`, in some ten microseconds a row; if ids are given, the first row is, in training, unless
+        `neighbours` are given too.
 
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not

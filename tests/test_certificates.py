@@ -363,7 +363,7 @@ def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong
     model = untrained(task, num_attention_heads=13, head_dim=2)
     check = check_neighbourhoods(model, task, thorough=True)
     relations = COUPLING_RULES[task.coupling].relations
-    assert check.problems is None and check.failing == []
+    assert check.problems is None and sum(len(weak.tokens) for weak in check.failing) >= check.wrong
     assert check.predictions == covering(model, task).count == task.covering(relations, 1).count
     assert 0 < check.wrong < check.predictions and len(check.failures) == 10
     assert re.match(r"'=' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)

@@ -70,7 +70,7 @@ def test_every_claim_has_a_verdict_and_a_reason(claim):
     assert judgement.found or judgement.verdict in (NOT_RUN, UNFITTED)
     if judgement.verdict == UNFITTED:
         assert claim.tried or "ried" in (STUDIES_FOLDER / f"{claim.study}.yaml").read_text(), "say what was tried"
-    if claim.abstract and judgement.verdict != NOT_RUN and claim.study:
+    if claim.abstract and judgement.verdict not in (NOT_RUN, UNFITTED) and claim.study:
         assert int(judgement.seeds) >= 3, "headline rows have three seeds"
 
 
@@ -138,6 +138,11 @@ def test_missing_rows_and_seeds_are_not_run_yet(judged):
     for headline in ({"seeds": 3}, {"abstract": True}):
         judgement = judged(results(seeds=2), FARTHER, **headline)
         assert (judgement.verdict, judgement.why, judgement.seeds) == (NOT_RUN, "2 of 3 seeds are run.", "2")
+
+
+def test_a_method_that_does_not_fit_needs_no_more_seeds(judged):
+    judgement = judged(results(near=(0.9, 0.0, 0.0), seeds=1), FARTHER, abstract=True, tried="four rates")
+    assert judgement.verdict == UNFITTED and judgement.why.startswith("1 of 3 seeds are run. `near` does not fit")
 
 
 def test_a_claim_without_its_study_is_not_run_yet():

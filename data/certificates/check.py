@@ -15,16 +15,16 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.certificates import decoder_rounding, encoder_rounding
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, Problems
+from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, NeighbourhoodBatch, Problems
 from longhand.data.certificates.settling import CasePredictions, CaseRounding, CoveringStates, case_predictions
-from longhand.data.collator import IGNORED, CouplingCollator
+from longhand.data.collator import IGNORED, CouplingCollator, neighbourhood_inputs
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
 from longhand.modeling.pair_maps import NOT_RELATED, Neighbours, Window
 from longhand.modeling.prompt_formats import read_format
-from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD, TOKENS, UNKNOWN, decode
+from longhand.modeling.vocabulary import ALL_TOKENS, PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
@@ -36,6 +36,9 @@ FAILURES_SHOWN = 10
 
 CLOSE = 4.0
 """Single tokens with a lead below it are practised, and with them all others: else what is learned is forgotten again."""
+
+WEAK = 1.0
+"""Neighbourhoods with a lead below it are practised."""
 
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""
@@ -74,7 +77,8 @@ class Check:
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
         failing: what is practised: the problems with a wrong prediction, for each batch that has any. If single tokens are
-            meant, it is all of them, and as many again with a lead below `CLOSE`.
+            meant, it is all of them, and as many again with a lead below `CLOSE`. If neighbourhoods are listed, it is
+            those with a lead below `WEAK`.
         failures: the first wrong predictions as text.
         neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
@@ -87,7 +91,7 @@ class Check:
     predictions: int = 0
     wrong: int = 0
     margin: float = math.inf
-    failing: list[Problems] = field(default_factory=list)
+    failing: list[Problems | NeighbourhoodBatch] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     neighbourhoods: int | None = None
     bound: float | None = None
@@ -126,6 +130,8 @@ class Check:
         self.wrong += int(mistakes.sum())
         self.margin = min(self.margin, margins.nan_to_num(-torch.inf).min().item())
         rows = mistakes.any(1).cpu()
+        if batch.neighbourhoods is not None and len(weak := np.flatnonzero(~(margins >= WEAK).all(1).cpu())):
+            self.failing.append(batch.neighbourhoods.take(weak))
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
             if batch.problems.tokens is not None:
@@ -271,12 +277,14 @@ class Predictions(NamedTuple):
         inputs: of the model's forward pass, in the form that computes each neighbourhood once.
         right: (count, predictions) tokens that are right next, `IGNORED` if nothing is predicted.
         problems: if the predictions are made in problems.
+        neighbourhoods: if they are listed.
         describe: from a row and a place among its predictions to the problem and the prefix, as text.
     """
 
     inputs: dict[str, Any]
     right: torch.Tensor
     problems: Problems | None
+    neighbourhoods: NeighbourhoodBatch | None
     describe: Callable[[int, int], tuple[str, str | None]]
 
     def logits(self, model: CoupledGPTForCausalLM) -> torch.Tensor:
@@ -306,27 +314,17 @@ def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predic
             tokens, query = examples.tokens[row], int(examples.query_lengths[row])
             return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
 
-        yield Predictions(inputs, right, Problems(task, digits, lengths), describe)
+        yield Predictions(inputs, right, Problems(task, digits, lengths), None, describe)
 
 
 def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:
     """The predictions in neighbourhoods, each one a sequence of its own: `$`, the keys, the token."""
     window, device = model.model.position_encoding.window, model.device
-    for batch in batches:
-        count, slots = batch.keys.shape
-        columns = slots + 2
-        input_ids = np.concatenate([np.full((count, 1), BOS), batch.keys, batch.tokens[:, None]], axis=1)
-        # Every column sees `$`, and the last one also the keys.
-        seen = np.full((count, columns, slots + 1), -1)
-        seen[:, :, 0] = 0
-        seen[:, -1, 1:] = np.where(batch.keys == PAD, -1, np.arange(1, slots + 1))
-        related = np.where(seen < 0, NOT_RELATED, np.concatenate([[len(window)], batch.relations])).astype(np.int32)
-        inputs = {
-            "input_ids": torch.from_numpy(input_ids).long().to(device),
-            "position_ids": torch.zeros((1, model.config.position_levels or 1, columns), dtype=torch.long, device=device),
-            "neighbours": Neighbours(torch.from_numpy(seen).to(device), torch.from_numpy(related).to(device)),
-            "logits_to_keep": 1,
-        }
+    for listed in batches:
+        batch = listed._replace(beginning=len(window))
+        inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
+        neighbours = Neighbours(*(part.to(device) for part in inputs["neighbours"]))
+        inputs = to_device(inputs, device) | {"neighbours": neighbours}
 
         def describe(row: int, place: int, batch=batch):
             slots = zip(batch.keys[row], batch.relations, strict=True)
@@ -334,7 +332,7 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
             return f"{ALL_TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
-        yield Predictions(inputs, right, None, describe)
+        yield Predictions(inputs, right, None, batch, describe)
 
 
 def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:

@@ -62,18 +62,36 @@ class NeighbourhoodBatch(NamedTuple):
         keys: (count, slots), the tokens that it sees; `PAD` if there is none.
         relations: (slots,), the relation of each slot, a place in the coupling rule's list.
         right: (count,), the token that is right next.
+        beginning: the relation of `$`, the place behind the last of a window; known once there is a model.
     """
 
     tokens: np.ndarray
     keys: np.ndarray
     relations: np.ndarray
     right: np.ndarray
+    beginning: int = -1
+
+    def take(self, rows: np.ndarray | slice) -> "NeighbourhoodBatch":
+        """Some of the neighbourhoods."""
+        return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows])
 
     def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
         """The same neighbourhoods in parts of at most `size`."""
         for first in range(0, len(self.tokens), size):
-            rows = slice(first, first + size)
-            yield NeighbourhoodBatch(self.tokens[rows], self.keys[rows], self.relations, self.right[rows])
+            yield self.take(slice(first, first + size))
+
+
+def join_neighbourhoods(batches: Iterable[NeighbourhoodBatch]) -> list[NeighbourhoodBatch]:
+    """The same neighbourhoods, all of the same relations in one batch."""
+    groups: dict[bytes, list[NeighbourhoodBatch]] = {}
+    for batch in batches:
+        groups.setdefault(batch.relations.tobytes(), []).append(batch)
+    joined = []
+    for own in groups.values():
+        columns = zip(*((batch.tokens, batch.keys, batch.right) for batch in own), strict=True)
+        tokens, keys, right = map(np.concatenate, columns)
+        joined.append(own[0]._replace(tokens=tokens, keys=keys, right=right))
+    return joined
 
 
 @dataclass(frozen=True)

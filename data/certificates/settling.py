@@ -118,6 +118,7 @@ class CasePredictions:
     rows: slice
     device: torch.device
     names = STATES
+    neighbourhoods = None
 
     @property
     def cases(self) -> Cases:

@@ -1,0 +1,88 @@
+"""Neighbourhoods that a check finds weak are practised as they are."""
+
+import numpy as np
+import pytest
+import torch
+from certificate_subjects import untrained
+
+from longhand.data import CouplingCollator, Division, FreshBatches
+from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
+from longhand.data.certificates import check_neighbourhoods
+from longhand.data.certificates.check import WEAK, neighbourhood_predictions
+from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch, join_neighbourhoods
+
+TASK = Division()
+COLLATOR = CouplingCollator(TASK.coupling, 20)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return untrained(TASK, num_attention_heads=8, head_dim=2)
+
+
+@pytest.fixture(scope="module")
+def weak(model):
+    return check_neighbourhoods(model, TASK).failing
+
+
+def batches(weak, **options):
+    drawn = FreshBatches(TASK, 1, 4, 0, collator=COLLATOR, batch_size=8, num_batches=40, **options)
+    drawn.practise(weak)
+    return drawn
+
+
+def test_a_check_hands_out_the_neighbourhoods_with_a_small_lead(model, weak):
+    listed = list(TASK.covering(model.model.position_encoding.window, 1).batches)
+    leads = []
+    for predicted in neighbourhood_predictions(model, listed):
+        logits = predicted.logits(model)[:, 0]
+        right = predicted.right
+        leads.append(logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1))
+    expected = np.concatenate([part.tokens for part in listed])[(torch.cat(leads) < WEAK).numpy()]
+    assert np.array_equal(np.concatenate([part.tokens for part in weak]), expected)
+
+
+def test_a_practised_neighbourhood_has_the_loss_of_its_prediction(model, weak):
+    (part,) = join_neighbourhoods(weak)
+    part = part.take(np.arange(0, len(part.tokens), 50))
+    (predicted,) = neighbourhood_predictions(model, [part])
+    expected = torch.nn.functional.cross_entropy(predicted.logits(model)[:, 0], predicted.right[:, 0])
+    model.train()
+    try:
+        loss = model(**COLLATOR(part)).loss
+        loss.backward()
+    finally:
+        model.eval()
+    torch.testing.assert_close(loss, expected)
+    assert all(weights.grad.isfinite().all() for weights in model.parameters())
+    model.zero_grad()
+
+
+def test_one_batch_in_so_many_is_of_weak_neighbourhoods_alone(weak):
+    known = {(token, *keys) for part in weak for token, keys in zip(part.tokens, part.keys.tolist(), strict=True)}
+    usual, practised = batches([]), batches(weak)
+    for index in range(40):
+        batch = practised.global_batch(index)[0]
+        assert isinstance(batch, NeighbourhoodBatch) == (index % PRACTICE_EVERY == 0)
+        if isinstance(batch, NeighbourhoodBatch):
+            assert len(batch.tokens) == 8 * PRACTISED_NEIGHBOURHOODS
+            assert {(token, *keys) for token, keys in zip(batch.tokens, batch.keys.tolist(), strict=True)} <= known
+        else:
+            assert np.array_equal(batch.tokens, usual.global_batch(index)[0].tokens)
+
+
+def test_processes_share_a_practised_batch(weak):
+    (whole,) = [batches(weak)[0]]
+    first, second = (batches(weak, processes=2, process=process)[0] for process in (0, 1))
+    for name in ("input_ids", "labels"):
+        assert torch.equal(torch.stack([first[name], second[name]], dim=1).flatten(0, 1), whole[name])
+    for place in (0, 1):
+        assert torch.equal(first["neighbours"][place], whole["neighbours"][place][0::2])
+
+
+def test_neighbourhoods_of_other_relations_stay_apart():
+    first = NeighbourhoodBatch(np.array([1, 2]), np.array([[3], [4]]), np.array([0]), np.array([5, 6]), 7)
+    other = first._replace(relations=np.array([1]))
+    joined = join_neighbourhoods([first, other, first.take(np.array([1]))])
+    assert [part.tokens.tolist() for part in joined] == [[1, 2, 2], [1, 2]]
+    assert [part.right.tolist() for part in joined] == [[5, 6, 6], [5, 6]] and joined[0].beginning == 7
