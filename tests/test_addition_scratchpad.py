@@ -299,7 +299,7 @@ def listed_neighbourhoods(task: AdditionScratchpad) -> dict[int, int]:
     covering = task.covering(RULE.relations, 1)
     found = [
         pair
-        for token, keys, relations, right in covering.batches
+        for token, keys, relations, right, _ in covering.batches
         for pair in zip(code(token, keys, relations).tolist(), right.tolist(), strict=True)
     ]
     assert len(dict(found)) == len(found) == covering.count

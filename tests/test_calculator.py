@@ -102,7 +102,7 @@ def test_a_token_sees_what_it_sees_by_its_own_rule_and_that_is_listed(name):
     """Every neighbourhood of random problems under the calculator's window is in the covering set of the operation."""
     part, own, model = PARTS[name], COUPLING_RULES[name], untrained(TASK)
     listed = set()
-    for tokens, keys, relations, right in covering(model, part).batches:
+    for tokens, keys, relations, right, _ in covering(model, part).batches:
         for token, row, following in zip(tokens.tolist(), keys.tolist(), right.tolist(), strict=True):
             seen = sorted(pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD)
             listed.add((token, tuple(seen), following))

@@ -196,7 +196,7 @@ def as_codes(tokens, keys, right):
 def listed_neighbourhoods(task):
     covering = task.covering(RULE.relations, 2)
     batches = list(covering.batches)
-    assert all(relations.tolist() == list(range(len(RULE.relations))) for _, _, relations, _ in batches)
+    assert all(relations.tolist() == list(range(len(RULE.relations))) for _, _, relations, *_ in batches)
     codes = as_codes(*(np.concatenate([batch[part] for batch in batches]) for part in (0, 1, 3)))
     assert len(codes) == covering.count == sum(len(tokens) for tokens, *_ in batches)
     return codes

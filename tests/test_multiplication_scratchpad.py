@@ -166,7 +166,7 @@ def as_bytes(tokens, keys, right):
 def listed_neighbourhoods(task):
     covering = task.covering(RULE.relations, 1)
     found = set()
-    for tokens, keys, relations, right in covering.batches:
+    for tokens, keys, relations, right, _ in covering.batches:
         assert relations.tolist() == list(range(len(RULE.relations)))
         assert tokens.shape == right.shape == keys.shape[:1]
         found |= as_bytes(tokens, keys, right)
