@@ -159,11 +159,14 @@ def study_table(
 def certificate_cells(rows: list[Row]) -> TableLine:
     """Return what the certificates of a variant's runs say; a variant without them cannot be certified."""
     if not rows:
-        return {"certified": "cannot be", "predictions checked": "", "smallest margin": ""}
+        return {"certified": "cannot be", "predictions checked": "", "smallest margin": "", "lead / bound": ""}
+    ratios = [row["ratio"] for row in rows if row.get("ratio")]
     return {
         "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}",
         "predictions checked": f"{max(row['predictions'] for row in rows):,}",
         "smallest margin": f"{min(row['margin'] for row in rows):.2f}",
+        # Where a prediction is wrong nothing is bounded.
+        "lead / bound": f"{min(ratios):,.0f}" if len(ratios) == len(rows) else "",
     }
 
 
