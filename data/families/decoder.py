@@ -214,8 +214,9 @@ class Decoder(Family):
         """The response to a question, by greedy decoding, in parallel if it is long."""
         self.check_generation(task)
         self.check_greedy(task, model)
-        check_characters("".join(question.split()), model.config.vocab_size)
-        inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
+        prompt = task.prompt(question)
+        check_characters(prompt, model.config.vocab_size)
+        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         options = {"do_sample": False, "streamer": streamer}
         if inputs["input_ids"].shape[1] > LONG_PROMPT:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}

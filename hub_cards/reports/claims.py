@@ -30,7 +30,7 @@ from longhand.hub_cards.reports.predicates import (
 )
 from longhand.hub_cards.reports.tables import render_table
 from longhand.hub_cards.runs.recipes import read_recipe
-from longhand.hub_cards.runs.results import RESULTS_FILE, Row, by_class, last_rows, read_results
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, by_class, group_variants, last_rows, read_results
 from longhand.hub_cards.runs.studies import STUDY_RESULTS, Study, list_studies, load_study
 
 PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
@@ -193,11 +193,11 @@ def describe_setting(claim: Claim, evidence: Evidence) -> tuple[str, str, list[s
     """Return where a claim's rows come from, with the paper's sizes in brackets; the seeds; and which sizes are smaller."""
     if (study := evidence.study) is None:
         return f"`{claim.rows}`", "", []
-    runs = [evidence.runs(variant) for variant in named_variants(claim, study)]
+    runs = group_variants(evidence.rows)
     ours = our_scale(claim, evidence, study)
     best = ", best checkpoints" if any(str(row.get("model")).endswith("/best") for row in evidence.rows) else ""
     setting = f"[`{study.name}`](studies/{study.name}.yaml): {describe_scale(ours, claim.paper)}{best}"
-    seeds = min(len({row["model"] for row in own}) for own in runs)
+    seeds = min(len({row["model"] for row in runs.get(variant, ())}) for variant in named_variants(claim, study))
     return setting, str(seeds), [SCALE[name] for name, size in claim.paper.items() if ours[name] < size]
 
 
