@@ -18,9 +18,10 @@ def eager_attention_forward(
 
     The softmax is computed in float32 or better.
     """
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    scores = torch.matmul(query * scaling, key.transpose(2, 3))
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores.add_(attention_mask)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    if dropout:
+        weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights

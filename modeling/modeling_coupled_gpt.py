@@ -1,6 +1,6 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from .input_checks import (
     check_unpacked,
 )
 from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
+from .norms import NORMS, scaled_to_length
 from .packing import distinct_rows
 from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
@@ -38,12 +39,6 @@ from .windowed_cache import WindowedCache
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
-
-NORMS: dict[str, Callable[..., nn.Module]] = {
-    "rms": nn.RMSNorm,
-    "layer": nn.LayerNorm,
-    "none": lambda size, eps: nn.Identity(),
-}
 
 
 def kept_tokens(logits_to_keep: int | Tensor) -> Tokens:
@@ -135,8 +130,8 @@ class CoupledGPTAttention(nn.Module):
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.config.qk_norm:
-            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
-            key = nn.functional.normalize(key, dim=-1)
+            query = scaled_to_length(query, self.qk_norm_factor.unsqueeze(1) / self.scaling)
+            key = scaled_to_length(key, 1.0)
         return query, key, value
 
     def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:

@@ -125,7 +125,10 @@ class PairwiseBertAttention(nn.Module):
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        # On a processor, torch's own attention has no kernel with a gradient for the bias; what it composes takes longer.
+        learns_bias = bias is not None and bias.requires_grad and bias.is_cpu
+        implementation = "eager" if learns_bias else self.config._attn_implementation
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         output, weights = attention(
             self, query, key, value, bias, scaling=self.scaling, dropout=dropout, is_causal=False, **kwargs
@@ -379,8 +382,10 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             (related,) = pair_maps.values()
             if hidden is not None:
                 related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
-            if not recorded:
-                return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours_of(related)}
+            neighbours = neighbours_of(related)
+            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered.
+            if not recorded and neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]:
+                return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours}
             mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
