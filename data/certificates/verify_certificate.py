@@ -18,8 +18,7 @@ Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the c
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Not known here, and refused by name: products in a grid, networks of several layers, and settings that no recipe of a
-certified model has. Of the certificate, the fields proof, weights, problems, predictions and failures are the package's own
+Not known here, and refused by name: networks of several layers, and settings that no recipe of a certified model has. Of the certificate, the fields proof, weights, problems, predictions and failures are the package's own
 account.
 """
 
@@ -179,7 +178,7 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
         own = {
             "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
             "pair_maps": [task.coupling], "share_over_heads": is_flag, "num_loops": 1, "settle_tolerance": None,
-            "max_multiplier_length": is_size if task.coupling == "coupled" else 1, "label_states": True, "sink": True,
+            "max_multiplier_length": 1 if task.coupling == "uniform" else is_size, "label_states": True, "sink": True,
             "id2label": {str(place): label for place, label in enumerate(LABELS)},
             "label2id": {label: place for place, label in enumerate(LABELS)},
         }  # fmt: skip
@@ -751,6 +750,43 @@ def text_of_label(times: bool, k: int, top: bool) -> Text:
     return text + [(("own", place), own) for place in range(top and not times, 2 - times)] + [("label", ())]
 
 
+def labels_in_grid(task: "Task") -> Iterator[Case]:
+    """Labels of an encoder in the grid of a product A * B of any two numbers, here 12 * 34, in passes as above.
+
+        0  1  2 *          .  .  . .      the digits of A, with a 0 on top, head the columns
+       -_ -_ -_ 4         00 04 08 .      the digits of B, ones first, head the rows; a cell has the labels C, read at `-`,
+       -_ -_ -_ 3         00 04 10 .      and S, read at `_`. The text is all rows, one behind the other
+
+    Right are the digits with 10 C + S = a b + s + c: the heads a and b of the cell, the S of the cell up and to the left, and
+    the C of the cell on the right. Both tokens of a cell see themselves and these four. Right next is the label if s and c
+    are known, or not there, else `?`. A cell of column i and row j, from the ones, comes after the two that it sees, whose i
+    + 2j is smaller by 1, and the last row and the ones column end with the product (PROOF.md, Lemma 12a).
+
+    In the first row there is no s; nor in the column of the 0 on top, to the left of which there is no cell. In the ones
+    column there is no c. In the first row c is at most b - 1, or 0, since 9b + b - 1 = 10b - 1, and in others at most b,
+    since 9b + 9 + b = 10b + 9.
+    """
+    flags = (False, True)
+    # Relations are differences of these places.
+    text: Text = [(name, (place,)) for place, name in enumerate(("sink", "c", "s", "b", "a", "own"))] + [("label", ())]
+    for first_row, ones, top, read in product(flags, flags, flags, "-_"):
+        a, b, s, c, *known, known_s, known_c = grid(
+            DIGITS[:1] if top else DIGITS, DIGITS, DIGITS[: 1 if first_row or top else 10], DIGITS[: 1 if ones else 10],
+            *(flags, flags, flags),
+        )  # fmt: skip
+        decided = (known_s | first_row | top) & (known_c | ones)
+        legal = (c <= np.maximum(b - first_row, 0)) & (decided | ~known[0])
+        label = np.divmod(a * b + s + c, 10)["-_".index(read)]
+        cells: Cells = {"sink": np.array(SINK), "a": a, "b": b, "label": np.where(decided, label, UNKNOWN)}
+        cells["own"] = labelled(TOKENS.index(read), known[0], label)
+        cells |= {"s": labelled(TOKENS.index("_"), known_s, s), "c": labelled(TOKENS.index("-"), known_c, c)}
+        missing = {"s"} if first_row or top else set()
+        missing |= {"c"} if ones else set()
+        cells = {cell: values[legal] if values.ndim else values for cell, values in cells.items() if cell not in missing}
+        if not (ones and top):
+            yield [part for part in text if part[0] not in missing], "own", cells
+
+
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
 
 KEY, QUERY, NEITHER = "only the key", "only the query", "neither"
@@ -889,6 +925,10 @@ TASKS = {
         labels, ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)), rf"[0-9]\*_{{0,}}{NUMBER}", "", "uniform",
         "a first number of multiplier_length digits and a second number of every length",
         ENCODER | {"multiplier_length": 1, "spill": True}, [-1, 0], same_widths=False, tokens=47, encoder=True,
+    ),
+    "encoder_multiplication_grid": Task(
+        labels_in_grid, tuple((place,) for place in range(5)), r"0[0-9]+\*(?:(?:-_)+[0-9])+", "", "grid",
+        "two numbers of every length", relation_range=[-100, 100], same_widths=False, tokens=47, encoder=True,
     ),
 }  # fmt: skip
 """The tasks that are known here."""
