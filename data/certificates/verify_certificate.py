@@ -226,8 +226,9 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
         shapes[f"{attention}relations.0"] = (len(task.window) + 1, tables, hidden // heads)
         shapes["model.embed_states"] = (len(LABELS), hidden)
     else:
-        norms = (f"{LAYER}{norm}_norms.{place}" for norm in ("attention", "mlp") for place in ("input", "output"))
-        shapes |= {f"{mlp}gate_proj": (units, hidden)} | dict.fromkeys(("model.norm", *norms), (hidden,))
+        for norm, place in product(("attention", "mlp"), ("input", "output")):
+            shapes[f"{LAYER}{norm}_norms.{place}"] = (hidden,)
+        shapes |= {f"{mlp}gate_proj": (units, hidden), "model.norm": (hidden,)}
         shapes |= {} if config["tie_word_embeddings"] else {"lm_head": (tokens, hidden)}
         # The window's, one for keys without ids, and for a range two that do not occur here.
         relations = len(task.window) + (3 if task.relation_range else 1)
