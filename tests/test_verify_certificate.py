@@ -354,6 +354,8 @@ def test_a_damaged_checkpoint_is_refused_by_both_even_if_its_certificate_names_t
 CONFIGS_OF_GRIDS = [
     *({"num_attention_heads": 3}, {"layer_norm_eps": 1e3}, {"hidden_act": "relu"}, {"share_over_heads": False}),
     *({"pair_maps": ["coupled"]}, {"label_states": False}, {"sink": False}, {"vocab_size": 48}),
+    {"id2label": dict(enumerate("0123456798_?"))},
+    {"prompt_format": asdict(SUMS.prompt_format)},
 ]
 DAMAGES_OF_GRIDS = [
     *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(14)),
