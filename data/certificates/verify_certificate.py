@@ -310,17 +310,18 @@ def digits_below_top(length: int) -> list[list[np.ndarray]]:
     return [[DIGITS[int(0 < k == length - 1) :]] for k in range(length)]
 
 
-def by_columns(contents: list[list[np.ndarray]], states: list[Any], step: Callable) -> Iterator[tuple[int, Cells]]:
+def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -1) -> Iterator[tuple[int, Cells]]:
     """All contents of the columns k and k + 1 of a problem that is solved column by column, for every k from -1 on.
 
     What the columns before leave behind, the state, such as a carry, is all of them that matters to the next ones. It is
     paired with every content of two columns, since columns before may have any content. All states that there are come out
-    of few columns already, as each task below says; the loop adds column after column all the same.
+    of few columns already, as each task below says.
 
     Args:
         contents: of each column, as one array for each of its parts. Columns beside them are zeros.
         states: before the first column, one array for each part.
         step: from k, a state and a content to the cells of column k and the state behind it.
+        steady: a column that must leave behind no other states than the one before it; so any number of such columns does.
 
     Yields:
         k, and the cells. Column -1 is where the response begins.
@@ -334,7 +335,8 @@ def by_columns(contents: list[list[np.ndarray]], states: list[Any], step: Callab
         case, other = every(range(len(state)), range(len(above[0])))
         following, _ = step(k + 1, *(part[case] for part in behind), *(part[other] for part in above))
         yield k, {cell: values[case] for cell, values in cells.items()} | following
-        states = list(np.unique(behind, axis=1))
+        before, states = states, list(np.unique(behind, axis=1))
+        require(k != steady or np.array_equal(before, states), "columns leave behind ever more states")
 
 
 def add_up(name: Any, terms: Any, contents: Any, out: Any = (0,), fixed: Any = ()) -> Iterator[tuple[Any, Cells]]:
@@ -566,8 +568,8 @@ def products(task: "Task") -> Iterator[Case]:
         0 0 0 0 4 1 2 3 3 3 3 3 3 0      digits of B; the response
 
     Column k of the product adds up a_k b_0 + a_(k-1) b_1 and a carry. So the digits k and k + 1 follow from B, a_(k+1), a_k,
-    and what the columns below k leave behind: a_(k-1), a_(k-2), which are seen too, and the carry. Four columns leave all
-    that there is, and the fewer the less, since the lowest digits may be 0. Then come A's top digit and columns above A.
+    and what the columns below k leave behind: a_(k-1), a_(k-2), which are seen too, and the carry. It is all that there is
+    from the fifth column of seven on, as `steady` shows. Then come A's top digit and the columns above A.
     """
 
     def step(k, ones, tens, two_below, one_below, carry, own):
@@ -583,7 +585,7 @@ def products(task: "Task") -> Iterator[Case]:
         contents = digits_below_top(length) + [[ZERO]] * count
         for multiplier in range(10**count):
             start = [np.array([part]) for part in (multiplier % 10, multiplier // 10, 0, 0, 0)]
-            for k, cells in by_columns(contents, start, step):
+            for k, cells in by_columns(contents, start, step, steady=4 if length == 7 else -1):
                 yield text, ("C", k), cells | {("C", -1): EQUALS}
 
 
