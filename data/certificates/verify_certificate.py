@@ -18,8 +18,8 @@ Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the c
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Not known here, and refused by name: networks of several layers, and settings that no recipe of a certified model has. Of the
-certificate, the fields proof, weights, problems, predictions and failures are the package's own account.
+Networks of several layers, and settings that no recipe of a certified model has, are not known here and refused by name. The
+fields proof, weights, problems, predictions and failures of the certificate are the package's own account.
 """
 
 import fnmatch
@@ -311,7 +311,7 @@ def digits_below_top(length: int) -> list[list[np.ndarray]]:
 
 
 def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -1) -> Iterator[tuple[int, Cells]]:
-    """All contents of the columns k and k + 1 of a problem that is solved column by column, for every k from -1 on.
+    """Each k from -1 on, where a response begins, with all contents of the columns k and k + 1 of a problem.
 
     What the columns before leave behind, the state, such as a carry, is all of them that matters to the next ones. It is
     paired with every content of two columns, since columns before may have any content. All states that there are come out
@@ -322,9 +322,6 @@ def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -
         states: before the first column, one array for each part.
         step: from k, a state and a content to the cells of column k and the state behind it.
         steady: a column that must leave behind no other states than the one before it; so any number of such columns does.
-
-    Yields:
-        k, and the cells. Column -1 is where the response begins.
     """
     nothing = [ZERO] * len(contents[0])
     for k in range(-1, width := len(contents)):
@@ -340,17 +337,15 @@ def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -
 
 
 def add_up(name: Any, terms: Any, contents: Any, out: Any = (0,), fixed: Any = ()) -> Iterator[tuple[Any, Cells]]:
-    """All contents of the digits k and k + 1 of a sum, and of the columns that they come from; see `by_columns`.
+    """Each digit k of a sum by its name, with all contents of the columns k and k + 1; see `by_columns`.
 
-    Digit k is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on.
+    Digit k is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on. Beyond the
+    top stands the last carry.
 
     Args:
         terms: of a column, each as a name, a factor, and how many columns the number is shifted. Contents are their digits.
         out: what may be carried out of the top.
         fixed: cells of any digits that all columns share; a factor may be one of them.
-
-    Yields:
-        The name of digit k, and the cells; beyond the top stands the last carry.
     """
 
     def step(k, carry, *parts):
@@ -972,11 +967,11 @@ class Value:
     Attributes:
         exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
         sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
+            Their errors move each number by `spread` at most, and the whole by `length`.
+        defect, common: what is added to errors, to each number by itself, and a vector times an unknown number of -1 to 1.
     """
 
     def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: Any, common: Any = 0.0, length: Any = np.inf):
-        """Args: what errors of sources move it at most, each number (spread) and the whole (length); what is added to them,
-        each number's own (defect) and a vector times an unknown number between -1 and 1 (common)."""
         self.exact, self.sources = exact, sources
         self.defect, self.common = defect + TINY, common + np.zeros_like(exact)
         every = self.defect + np.abs(self.common)
@@ -1261,11 +1256,7 @@ PROCESSORS = (
 
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Task, dict[str, Any], dict[str, np.ndarray]]:
-    """The files, the certificate, the task, config.json and the weights of a folder.
-
-    Raises:
-        Refused: something is not known here, or not as the certificate says.
-    """
+    """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
     require(folder.is_dir(), f"there is no folder {folder}")
     require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
     certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
@@ -1280,12 +1271,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
 
 
 def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Leads and bounds in some neighbourhoods after the other.
-
-    Args:
-        ratio, bound: what each is to show of the ratio of a lead and its bound, and of the bound. Where it does not, more
-            effort is made.
-    """
+    """Leads and bounds, some neighbourhoods at a time; with more effort where bounds do not show `ratio` and `bound`."""
     width, units = network.linear["down_proj"].weight.shape
     most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
     for first in range(0, len(rows), most):
