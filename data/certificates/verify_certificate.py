@@ -991,7 +991,8 @@ class Value:
 class Arithmetic:
     """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], eps: float):
+        self.weights, self.eps = weights, eps
         self.made: list[Value] = []
         self.proved = np.ones(1, bool)
 
@@ -1026,8 +1027,12 @@ class Arithmetic:
         sources = ((source, lambda slopes: slopes) for source in (x, y))
         return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
 
-    def norm(self, x: Value, weight: np.ndarray, eps: float, bias: np.ndarray | None = None) -> Value:
-        """Lemma 6: x divided by the root of its mean square plus eps, times a weight; with a bias, Lemma 7."""
+    def norm(self, x: Value, name: str) -> Value:
+        """Lemma 6: x divided by the root of its mean square plus eps, times the weight of this name, or x itself if there is
+        none. With a bias, Lemma 7."""
+        if (weight := self.weights.get(name)) is None:
+            return x
+        bias = self.weights.get(f"{name}.bias")
         width, square, end = x.exact.shape[1], np.zeros(1), np.zeros(1)
         if bias is not None:  # x less its mean
             size = np.abs(x.exact) + x.radius
@@ -1035,7 +1040,7 @@ class Arithmetic:
             spread, end = x.radius + x.radius.mean(-1, keepdims=True), 4 * UNIT * (size + mean)
             defect = UNIT * (size + mean) + gamma(width + 3) * mean
             x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
-        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + eps)
+        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
         share, square = scale * x.length[:, None] * width**-0.5, square * scale**2
         self.require((share <= SMALL) & (square <= SMALL) & (scale <= 1e11))
         direction, factor, size = x.exact * scale, np.abs(scale * weight), np.abs(x.exact)
@@ -1144,7 +1149,7 @@ class Network:
     """The transformer: one layer of attention and an MLP, with those norms around them that have weights."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
-        self.weights, self.eps = weights, float(config.get("norm_eps") or config["layer_norm_eps"])
+        self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.linear = linear = {
@@ -1158,9 +1163,9 @@ class Network:
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
         self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
         # What is read of a token depends on it alone, and on its label. The last row is the sink.
-        arithmetic = Arithmetic()
+        arithmetic = Arithmetic(weights, self.eps)
         own = self.embed(arithmetic)
-        normed = self.norm(arithmetic, own, "attention_norms.input")
+        normed = arithmetic.norm(own, "attention_norms.input")
         # With the scale "zero" there are no queries and keys, and scores are biases alone.
         none = Linear(np.zeros_like(weights["self_attn.v_proj"]), np.zeros(1), 0.0)
         projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
@@ -1178,7 +1183,7 @@ class Network:
         place = np.arange(SINK)
         tokens, labels = tokens[place % len(TOKENS)], np.pad(labels, ((1, 0), (0, 0)))[place // len(TOKENS)]
         total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
-        return self.norm(arithmetic, total, "model.embedding_norm")
+        return arithmetic.norm(total, "model.embedding_norm")
 
     def relation_bias(self) -> tuple[np.ndarray, np.ndarray]:
         """What relations add to scores, (tokens, relations, heads), and its radius; in an encoder by Lemma 13."""
@@ -1193,15 +1198,6 @@ class Network:
         size = scores(np.abs(query) + radius, np.abs(vectors))
         return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
 
-    def norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
-        """The norm of this name; x itself if there is none."""
-        weight = self.weights.get(name)
-        return x if weight is None else arithmetic.norm(x, weight, self.eps, self.weights.get(f"{name}.bias"))
-
-    def add(self, arithmetic: Arithmetic, x: Value, output: Value, norm: str) -> Value:
-        """The sum, with norms of the output and of the sum if there are some."""
-        return self.norm(arithmetic, arithmetic.add(x, self.norm(arithmetic, output, f"{norm}s.output")), norm)
-
     def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
 
@@ -1210,7 +1206,7 @@ class Network:
         """
         own, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
-        arithmetic = Arithmetic()
+        arithmetic = Arithmetic(self.weights, self.eps)
         arithmetic.proved &= self.proved
         query, key, value = (
             arithmetic.given(exact[place], radius[place])
@@ -1220,9 +1216,12 @@ class Network:
         finish = arithmetic.tighten if effort == 2 else lambda value: value
         read = arithmetic.attention(query, key, value, seen, bias)
         output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
-        state = self.add(arithmetic, arithmetic.given(*(part[own] for part in self.own)), output, "attention_norm")
-        output = finish(arithmetic.mlp(self.norm(arithmetic, state, "mlp_norms.input"), *self.mlp))
-        last = self.norm(arithmetic, self.add(arithmetic, state, output, "mlp_norm"), "model.norm")
+        normed = arithmetic.norm(output, "attention_norms.output")
+        total = arithmetic.add(arithmetic.given(*(part[own] for part in self.own)), normed)
+        state = arithmetic.norm(total, "attention_norm")
+        output = finish(arithmetic.mlp(arithmetic.norm(state, "mlp_norms.input"), *self.mlp))
+        total = arithmetic.add(state, arithmetic.norm(output, "mlp_norms.output"))
+        last = arithmetic.norm(arithmetic.norm(total, "mlp_norm"), "model.norm")
         logits, each, place = arithmetic.product(last, self.head), np.eye(len(self.head.weight)), right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
         if effort:
