@@ -89,10 +89,10 @@ class PairwiseBertConfig(TaskConfig):
             self.pair_maps = ["relative"]
         if self.relation_range is None:
             self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
-        if not {"num_labels", "id2label"} & set(kwargs):
+        if self.id2label is None and "num_labels" not in kwargs:
             labels = STATES if self.label_states else LABELS
-            kwargs["id2label"] = dict(enumerate(labels))
-            kwargs["label2id"] = {label: index for index, label in enumerate(labels)}
+            self.id2label = dict(enumerate(labels))
+            self.label2id = {label: index for index, label in enumerate(labels)}
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = {
             "AutoConfig": "configuration_pairwise_bert.PairwiseBertConfig",

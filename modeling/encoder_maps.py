@@ -195,10 +195,10 @@ def grid_keys(input_ids: Tensor, indices: Tensor) -> Tensor:
     return keys * is_cell.unsqueeze(-1)
 
 
-def grid_relations(input_ids: Tensor, indices: Tensor) -> Tensor:
-    """Return the relations (rows, tokens, tokens) int32 of `grid_keys`, `NOT_RELATED` for all other pairs."""
+def grid_relations(keys: Tensor, indices: Tensor) -> Tensor:
+    """Return the relations (rows, tokens, tokens) int32 of what `grid_keys` found, `NOT_RELATED` for all other pairs."""
     relations = torch.full((*indices.shape, indices.shape[1]), NOT_RELATED, dtype=torch.int32, device=indices.device)
-    for relation, key in enumerate(grid_keys(input_ids, indices).unbind(-1)):
+    for relation, key in enumerate(keys.unbind(-1)):
         is_key = (key.unsqueeze(2) == indices.unsqueeze(1)) & (key > 0).unsqueeze(2)
         relations = relations.masked_fill(is_key, relation)
     return relations
@@ -253,10 +253,11 @@ def derive_pair_map(
     """
     rule = PAIR_MAP_RULES[name]
     operator = (input_ids == PLUS) | (input_ids == TIMES)
-    if (indices == indices[:1]).all() and (operator == operator[:1]).all():
-        input_ids, indices = input_ids[:1], indices[:1]
+    rows = 1 if (indices == indices[:1]).all() and (operator == operator[:1]).all() else len(input_ids)
     if rule.ids is None:
-        return grid_relations(input_ids, indices)
+        # One layout makes no row a grid: each is checked.
+        return grid_relations(grid_keys(input_ids, indices)[:rows], indices[:rows])
+    input_ids, indices = input_ids[:rows], indices[:rows]
     relations = relative_relations(rule.ids(input_ids, indices), relation_range, windowed)
     if not rule.uniform:
         return relations

@@ -470,7 +470,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
         Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
-        the first row of any batch is.
+        the first row of any batch is, and with `label_states` every row.
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
@@ -483,6 +483,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             if not self.training or labels is None:
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
+            check_prompts(self.config, input_ids)
             states = draw_states(labels, self.model.find_answers(input_ids))
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
         elif states is not None and self.config.label_states and self.training and not (labels is None or input_ids is None):
@@ -515,7 +516,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone."""
         input_ids = self.model.check_text(input_ids, attention_mask)
         self.model.check_states(states, input_ids.shape)
-        check_prompts(self.config, input_ids[:1])
+        check_prompts(self.config, input_ids)
         places, _, keys, relations = self.model.find_answers(input_ids)
         kept = labels.flatten()[places] != IGNORED
         cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
@@ -29,7 +29,7 @@ class PromptFormat:
 
     Attributes:
         pattern: regular expression of a whole prompt, without `$` and up to the first `=`.
-        example: a legal prompt.
+        example: a legal prompt, for messages alone: formats that differ in it are equal.
         response: regular expression of the beginnings of a response, which may follow a prompt; None for an encoder, whose
             prompt is its whole input.
         equal_widths: whether all numbers of a prompt, or rows of a board, have one width.
@@ -42,7 +42,7 @@ class PromptFormat:
     """
 
     pattern: str
-    example: str
+    example: str = field(compare=False)
     response: str | None = None
     equal_widths: bool = False
     larger_first: bool = False

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import asdict
 from itertools import product
 
 import numpy as np
@@ -141,6 +142,22 @@ def test_what_is_not_a_grid_is_refused(text):
     tokens = torch.tensor([[ENCODER_TOKENS.index(character) for character in text]])
     with pytest.raises(ValueError, match=r"row 0 of input_ids (is not a grid such as 012|must have one)"):
         find_answers(GRID, tokens, (), 0)
+
+
+def test_every_row_of_a_batch_must_be_a_grid_of_the_model_s_format():
+    """Also if all rows have the layout of the first one, which is a grid."""
+    texts = ["012*-_-_-_4-_-_-_3", "012*-_-_-_4-_-__-3"]
+    input_ids = torch.tensor([[ENCODER_TOKENS.index(character) for character in text] for text in texts])
+    with pytest.raises(ValueError, match="row 1 of input_ids is not a grid"):
+        derive_pair_map(GRID, input_ids, virtual_indices(input_ids), (0, 0), True, 1)
+    states = torch.where(torch.isin(input_ids, torch.tensor([MINUS, FIELD_PAD])), NOT_KNOWN, NO_STATE)
+    model = build(task=TASK.describe(), prompt_format=asdict(TASK.prompt_format)).train()
+    # A grid whose first number lacks the 0 above it.
+    input_ids[1] = input_ids[0]
+    input_ids[1, 0] = 1
+    for given in ({}, {"states": states}):
+        with pytest.raises(ValueError, match=r"row 1 of input_ids, .* it is not of the form"):
+            model(input_ids, labels=torch.where(states == NO_STATE, -100, 0), **given)
 
 
 def test_a_question_whose_grid_is_too_large_is_refused():

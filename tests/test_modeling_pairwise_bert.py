@@ -276,6 +276,13 @@ def test_loss_is_the_cross_entropy_of_supervised_tokens():
     assert_close(model(input_ids, return_dict=False)[0], outputs.logits)
 
 
+def test_names_of_labels_are_kept(tmp_path):
+    names = dict(enumerate("zyxwvutsrqponml"))
+    PairwiseBertConfig(id2label=names).save_pretrained(tmp_path)
+    config = PairwiseBertConfig.from_pretrained(tmp_path)
+    assert config.id2label == names and config.num_labels == 15
+
+
 @pytest.mark.parametrize("loader", [PairwiseBertForTokenClassification, AutoModelForTokenClassification])
 @every_encoder
 def test_saved_and_loaded_model_has_the_same_weights_and_logits(name, loader, tmp_path):

@@ -23,6 +23,7 @@ from longhand.data.families.encoder import ENCODER, collate_labels
 from longhand.data.metrics import preprocess_logits
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
+from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.publishing.cards import render_model_card
@@ -33,9 +34,9 @@ from longhand.modeling.exportable import ExportablePairwiseBert
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import FIELD_PAD, NOT_KNOWN, PAD_LABEL, PLUS, STATES, TIMES
 
-SUMS, PRODUCTS = EncoderAddition(), EncoderMultiplication(spill=True)
+SUMS, PRODUCTS, GRIDS = EncoderAddition(), EncoderMultiplication(spill=True), EncoderMultiplicationGrid()
 BOTH = pytest.mark.parametrize("task", [SUMS, PRODUCTS], ids=["sums", "products"])
-MAPS = {SUMS: ("coupled", (0, 1), 1), PRODUCTS: ("uniform", (-1, 0), 1)}
+MAPS = {SUMS: ("coupled", (0, 1), 1), PRODUCTS: ("uniform", (-1, 0), 1), GRIDS: ("grid", (-100, 100), 3)}
 
 
 def build(task: EncoderTask = SUMS, **options) -> PairwiseBertForTokenClassification:

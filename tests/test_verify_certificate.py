@@ -15,7 +15,7 @@ import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
 from safetensors.torch import load_file, save_file
 from test_rounding import LARGE, make_model, permuted
-from test_settling import BOTH, MAPS, build, lively
+from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, build, lively
 
 from longhand import eval as evaluation
 from longhand import train
@@ -58,6 +58,7 @@ from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
 from longhand.hub_cards.publishing.zoo import unpack
 from longhand.hub_cards.runs.certificates import VERIFIER, hash_files
+from longhand.hub_cards.runs.zoo import list_zoo
 from longhand.modeling.neighbourhoods import Neighbourhoods
 from longhand.modeling.pair_maps import Neighbours
 from longhand.modeling.vocabulary import BOS
@@ -81,6 +82,7 @@ FORMATS = [
     pytest.param(MultiplicationScratchpad(), marks=pytest.mark.slow),
     pytest.param(Calculator(), marks=pytest.mark.slow),
 ]
+every_encoder = pytest.mark.parametrize("task", [SUMS, PRODUCTS, GRIDS], ids=["sums", "products", "grids"])
 every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: f"{task.name} {task.describe()}"[:60])
 
 
@@ -133,7 +135,7 @@ def rows_of_cases(covered: CoveredCases) -> np.ndarray:
     return torch.cat(rows, dim=1).numpy()
 
 
-@BOTH
+@every_encoder
 def test_both_list_the_same_cases_of_encoders_that_settle(task):
     rows, theirs = list_neighbourhoods(find_task(task.describe())), rows_of_cases(find_cases(task, *MAPS[task]))
     mine = as_set(rows[:, 0], rows[:, 1], rows[:, 2:])
@@ -165,7 +167,7 @@ def test_both_find_the_same_leads(task, options):
 
 
 @torch.inference_mode()
-@BOTH
+@every_encoder
 def test_both_find_the_same_leads_of_encoders_that_settle(task):
     model, covered = lively(task, torch.float32), find_cases(task, *MAPS[task])
     some = np.random.default_rng(0).permutation(len(covered.targets))[:300]
@@ -182,7 +184,7 @@ def test_both_find_the_same_leads_of_encoders_that_settle(task):
     # With the largest effort, both bounds are the same.
     hard = (expected < 10 * bound).numpy() & others
     assert hard.any()
-    np.testing.assert_allclose(bounds[hard], bound.numpy()[hard], rtol=0.02)
+    np.testing.assert_allclose(bounds[hard], bound.numpy()[hard], rtol=0.05)
 
 
 @torch.inference_mode()
@@ -206,33 +208,44 @@ def test_no_order_of_summation_moves_a_lead_beyond_its_bound():
     assert largest > 1e-4
 
 
-@pytest.fixture(scope="module")
-def calculator(tmp_path_factory) -> Path:
-    return unpack("calculator", tmp_path_factory.mktemp("zoo"))
+LONG = (
+    *("calculator", "encoder-multiplication-1-settling", "encoder-multiplication-grid", "multiplication-1"),
+    "three-summands",
+)
+"""Checkpoints of the zoo that take long to verify: `.ci/run` verifies them too, and here some leads of each are found."""
 
 
-def test_the_calculator_is_read_and_some_of_its_leads_are_clear(calculator):
-    _, certificate, task, config, weights = read_checkpoint(calculator)
+@pytest.mark.parametrize("name", LONG)
+def test_a_large_checkpoint_of_the_zoo_is_known_and_some_of_its_leads_are_clear(name, tmp_path):
+    _, certificate, task, config, weights = read_checkpoint(unpack(name, tmp_path))
     assert certificate["limits"] == task.limits
     rows = list_neighbourhoods(task)
     assert len(rows) == certificate["neighbourhoods"]
     some = rows[np.random.default_rng(0).permutation(len(rows))[:200]]
-    for leads, bounds in bound_leads(Network(weights, config), some, certificate["ratio"], certificate["bound"]):
-        assert (leads >= certificate["ratio"] * bounds).all() and (bounds <= certificate["bound"]).all()
-    weights["mlp.up_proj"] = weights["mlp.up_proj"][::-1].copy()
+    # The package's own bounds may be a little less.
+    ratio, bound = 0.99 * certificate["ratio"], 1.01 * certificate["bound"]
+    for leads, bounds in bound_leads(Network(weights, config), some, ratio, bound):
+        assert (leads >= ratio * bounds).all() and (bounds <= bound).all()
+    weights["up_proj"] = weights["up_proj"][::-1].copy()
     assert Network(weights, config).leads_and_bounds(some, effort=0)[0].min() < 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in list_zoo() if name not in LONG])
+def test_a_checkpoint_of_the_zoo_is_verified_with_numpy_alone(name, tmp_path):
+    verified_alone(unpack(name, tmp_path))
 
 
 @pytest.mark.slow
 def test_the_parts_of_the_calculator_do_not_see_each_other():
     """Its neighbourhoods are those of its parts, whose relations follow one another; `$` has the last relation."""
     task, mine, before = find_task(Calculator().describe()), set(), 0
-    every, last = list_neighbourhoods(task), task.relations
+    every, last = list_neighbourhoods(task), len(task.window) + 1
     for member in Calculator().parts:
         part = find_task(member.describe())
         rows = list_neighbourhoods(part).astype(int)
         relations, tokens = rows[:, 2:] // RELATED, rows[:, 2:] % RELATED
-        relations = np.where(relations == part.relations, last, relations + before)
+        relations = np.where(relations == len(part.window) + 1, last, relations + before)
         mine |= as_set(rows[:, 0], rows[:, 1], np.where(rows[:, 2:] > 0, RELATED * relations + tokens, 0))
         before += len(part.window)
     assert mine == as_set(every[:, 0], every[:, 1], every[:, 2:])
@@ -261,19 +274,22 @@ def run_alone(folder) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-I", "-c", script], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("job", ["main_job", "copier"])
-def test_a_certified_run_is_verified_by_the_file_beside_it_with_numpy_alone(job, request):
-    folder = request.getfixturevalue(job)
-    done = run_alone(folder)
-    certificate = json.loads((folder / "certificate.json").read_text())
+def verified_alone(folder: Path) -> None:
+    """Run the command on the card, and compare what it prints with the certificate."""
+    assert f"`python {VERIFIER.name} .`" in render_model_card(folder)
+    assert (folder / VERIFIER.name).read_bytes() == VERIFIER.read_bytes()
+    done, certificate = run_alone(folder), json.loads((folder / "certificate.json").read_text())
     assert done.returncode == 0 and done.stderr == ""
     assert f"VERIFIED. {certificate['statement']}" in done.stdout
     assert f"neighbourhoods  {certificate['neighbourhoods']:,}" in done.stdout
     for name, digest in certificate["files"].items():
         assert f"{digest}  {name}" in done.stdout
     assert VERIFIER.name not in certificate["files"]
-    assert f"`python {VERIFIER.name} .`" in (folder / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_certified_run_is_verified_by_the_file_beside_it_with_numpy_alone(copier):
+    verified_alone(copier)
 
 
 def forge(folder: Path) -> None:
@@ -338,6 +354,35 @@ def test_a_damaged_checkpoint_is_refused_by_both_even_if_its_certificate_names_t
     refused_by_both(copy)
 
 
+CONFIGS_OF_GRIDS = [
+    *({"num_attention_heads": 3}, {"layer_norm_eps": 1e3}, {"hidden_act": "relu"}, {"share_over_heads": False}),
+    *({"pair_maps": ["coupled"]}, {"label_states": False}, {"sink": False}, {"vocab_size": 48}),
+    {"id2label": dict(enumerate("0123456798_?"))},
+    {"prompt_format": asdict(SUMS.prompt_format)},
+]
+DAMAGES_OF_GRIDS = [
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(10)),
+    lambda folder: drop_tensor(folder, 3),
+    *(in_file("config.json", **changes) for changes in CONFIGS_OF_GRIDS),
+    swap_digits,
+    in_file("tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"}),
+]
+
+
+@pytest.fixture(scope="module")
+def grids(tmp_path_factory) -> Path:
+    return unpack("encoder-multiplication-grid", tmp_path_factory.mktemp("zoo"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(len(DAMAGES_OF_GRIDS)))
+def test_damaged_products_in_a_grid_are_refused_by_both(place, grids, tmp_path):
+    folder = Path(shutil.copytree(grids, tmp_path / "grids"))
+    DAMAGES_OF_GRIDS[place](folder)
+    forge(folder)
+    refused_by_both(folder)
+
+
 @torch.no_grad()
 @pytest.mark.slow
 def test_weights_that_only_some_orders_get_right_are_refused_by_both(copy):
@@ -353,7 +398,7 @@ def test_weights_that_only_some_orders_get_right_are_refused_by_both(copy):
         model.save_pretrained(copy)
         forge(copy)
         if size:
-            assert "the smallest ratio of a lead and its bound is" in refused_by_both(copy)
+            assert "a ratio of a lead and its bound is" in refused_by_both(copy)
         else:
             change_json(copy / "certificate.json", margin=certify(model, Copy()).margin)
             verify(copy)
@@ -370,15 +415,18 @@ REFUSALS = {
     "margin": (in_file("certificate.json", margin=99.0), "margin 99 says more than is found here, "),
     "ratio": (in_file("certificate.json", ratio=1e5), "ratio 100000 says more than is found here, "),
     "bound": (in_file("certificate.json", bound=1e-6), "bound 1e-06 says more than is found here, "),
-    "no bound": (in_file("certificate.json", bound=None), "bound None is no number above 0"),
-    "nan": (in_file("certificate.json", ratio=math.nan), "ratio nan is no number above 0"),
-    "limits": (in_file("certificate.json", limits={}), "limits {} is none for which"),
-    "not certified": (in_file("certificate.json", certified=False), "certified is not true"),
+    "no bound": (in_file("certificate.json", bound=None), "certificate.json: bound None is none for which"),
+    "nan": (in_file("certificate.json", ratio=math.nan), "certificate.json: ratio nan is none for which"),
+    "limits": (in_file("certificate.json", limits={}), "certificate.json: limits: position_ids is missing"),
+    "not certified": (in_file("certificate.json", certified=False), "certificate.json: certified False is none for which"),
     "another task": (
         in_file("certificate.json", task={"task": "sort", "separate_eos": False}),
         "the task 'sort' is not known",
     ),
-    "files": (in_file("certificate.json", files=["config.json"]), "files names no files"),
+    "files": (
+        in_file("certificate.json", files=["config.json"]),
+        "certificate.json: files .* is none for which",
+    ),
     "key twice": (lambda folder: double_key(folder / "config.json"), "config.json: a key stands twice"),
 }
 FORGED = {
@@ -426,6 +474,7 @@ ENCODERS = {
     "as it is": (lambda folder: None, "another token leads the right one"),
     "labels": (in_file("config.json", id2label=dict(enumerate("0123456798_?"))), "config.json: id2label"),
     "keys": (in_file("config.json", relation_range=[0, 2]), "relation_range"),
+    "map": (in_file("config.json", pair_maps=["relative"]), "pair_maps"),
     "no sink": (in_file("config.json", sink=False), "sink False"),
     "loops": (in_file("config.json", num_loops=2), "num_loops 2"),
     "unknown key": (in_file("config.json", sparse=True), "sparse True is not known"),
@@ -441,7 +490,7 @@ ENCODERS = {
 }
 
 
-@BOTH
+@every_encoder
 @pytest.mark.parametrize(("change", "expected"), ENCODERS.values(), ids=ENCODERS)
 def test_of_an_encoder_that_settles_too_all_is_read_and_what_is_not_known_is_refused(change, expected, task, tmp_path):
     model = build(task)
@@ -451,7 +500,7 @@ def test_of_an_encoder_that_settles_too_all_is_read_and_what_is_not_known_is_ref
     stated = {"certified": True, "task": task.describe(), "margin": 1.0, "bound": 0.1, "ratio": 10.0}
     (tmp_path / "certificate.json").write_text(json.dumps(stated))
     forge(tmp_path)
-    assert read_checkpoint(tmp_path).task.encoder
+    read_checkpoint(tmp_path)
     change(tmp_path)
     forge(tmp_path)
     with pytest.raises(Refused, match=expected), pytest.MonkeyPatch.context() as patch:

@@ -152,15 +152,11 @@ def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[Covering]:
     """`covering` of every part of a task.
 
     Raises:
-        CannotCertify: as `covering`; or a decoder accepts other prompts than the task writes, about which nothing is proved.
+        CannotCertify: as `covering`; or the model accepts other prompts than the task writes, about which nothing is proved.
     """
-    if model.can_generate() and model.config.prompt_format is not None:
-        stated = read_format(model.config.prompt_format)
-        # A part of a task may be certified by itself.
-        legal = task.prompt_format in (stated, *getattr(stated, "formats", ()))
-    else:
-        legal = True
-    if not legal:
+    stated = model.config.prompt_format and read_format(model.config.prompt_format)
+    # A part of a task may be certified by itself.
+    if stated is not None and task.prompt_format not in (stated, *getattr(stated, "formats", ())):
         raise CannotCertify(f"no certificate: prompt_format of the model's config is not that of the task {task.name!r}")
     return [covering(model, part) for part in task.parts]
 

@@ -18,9 +18,8 @@ Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the c
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Not known here, and refused by name: products in a grid, networks of several layers, and settings that no recipe of a
-certified model has. Of the certificate, the fields proof, weights, problems, predictions and failures are the package's own
-account.
+Networks of several layers, and settings that no recipe of a certified model has, are not known here and refused by name. The
+fields proof, weights, problems, predictions and failures of the certificate are the package's own account.
 """
 
 import fnmatch
@@ -35,11 +34,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# A token's id is its place. `$` begins every sequence, and ends it unless the task has an end token of its own.
 TOKENS = [*"0123456789+-*=>M_$", "<eos>", "<pad>", "<unk>", "/"]
-"""A token's id is its place; only division has `/`. `$` begins every sequence, and ends it unless the task has an end
-token of its own."""
-
 BEGIN, SEPARATE_END, PADDING = map(TOKENS.index, ("$", "<eos>", "<pad>"))
+PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK = map(TOKENS.index, "+-*=>M_")
 
 
 class Refused(Exception):
@@ -54,23 +52,21 @@ def require(holds: Any, message: str) -> None:
 
 # ---- 1. Which files? --------------------------------------------------------------------------------------------------
 
+# Files that are read here; files that no library reads to answer; and all that a library might read.
 READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_args.bin")
 LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja")
-"""Files that are read here; files that no library reads to answer; and all that a library might read."""
+
+LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
+LAYER = "model.layers.0."
 
 
-def read_certificate(folder: Path) -> dict[str, Any]:
-    require(folder.is_dir(), f"there is no folder {folder}")
-    require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
-    certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
-    require(certificate.get("certified") is True, "certificate.json: certified is not true")
-    return certificate
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def read_files(folder: Path, named: Any, task: "Task") -> dict[str, bytes]:
+def read_files(folder: Path, named: dict[str, str], task: "Task") -> dict[str, bytes]:
     """The files that decide an answer, which are those that the certificate names with their SHA-256."""
-    require(isinstance(named, dict), "certificate.json: files names no files")
     read = set(READ) - {"generation_config.json" if task.encoder else ""}
     found = {file.relative_to(folder).as_posix() for pattern in LOADED for file in folder.glob(pattern)} - {*IDLE}
     for name in sorted(found | named.keys() | read):
@@ -81,10 +77,6 @@ def read_files(folder: Path, named: Any, task: "Task") -> dict[str, bytes]:
     for name, content in contents.items():
         require(sha256(content) == named[name], f"{name} has not the SHA-256 that certificate.json names, {named[name]}")
     return contents
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def read_json(name: str, content: bytes) -> dict[str, Any]:
@@ -102,36 +94,39 @@ def read_json(name: str, content: bytes) -> dict[str, Any]:
     return value
 
 
-def compare(name: str, found: dict[str, Any], expected: dict[str, Any], ignored: tuple[str, ...] = ()) -> None:
-    """Refuse a key that is not known, and a value other than the expected one, or of those for which a function is true."""
-    for key, value in found.items():
-        require(key in expected or key in ignored, f"{name}: {key} {value!r} is not known here")
-    for key, wanted in expected.items():
-        require(key in found, f"{name}: {key} is missing")
-        # As text, because True == 1 and 1 == 1.0.
-        same = wanted(found[key]) if callable(wanted) else one_of(wanted)(found[key])
-        require(same, f"{name}: {key} {found[key]!r} is none for which something is known here")
+def compare(name: str, found: Any, expected: Any, ignored: tuple[str, ...] = ()) -> None:
+    """Refuse what is not as expected, and keys that are not known. A function is expected to be true of what it is given."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key, value in found.items():
+            require(key in expected or key in ignored, f"{name}: {key} {value!r} is not known here")
+        for key, wanted in expected.items():
+            require(key in found, f"{name}: {key} is missing")
+            compare(f"{name}: {key}", found[key], wanted)
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for place, wanted in enumerate(expected):
+            compare(name, found[place], wanted)
+    else:
+        same = expected if callable(expected) else one_of(expected)
+        require(same(found), f"{name} {found!r} is none for which something is known here")
 
 
 def one_of(*legal: Any) -> Callable[[Any], bool]:
-    """Whether a value is one of some, for `compare`."""
-    known = [json.dumps(value, sort_keys=True) for value in legal]
-    return lambda value: json.dumps(value, sort_keys=True) in known
+    """Whether a value is one of some. True is not 1, and 1 is not 1.0."""
+    return lambda value: any(type(value) is type(known) and value == known for known in legal)
 
 
-def is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+def between(low: float, high: float, *types: type) -> Callable[[Any], bool]:
+    """Whether a value is a number of some types between two others."""
+    return lambda value: type(value) in types and low < value < high
 
 
-def is_small(value: Any) -> bool:
-    return type(value) is float and 0 < value < 1
-
-
-def is_size(value: Any) -> bool:
-    return type(value) is int and 0 < value <= MOST_TERMS
+def is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 is_flag = one_of(False, True)
+is_number, is_positive = (between(low, math.inf, int, float) for low in (-math.inf, 0))
+is_small, is_size = between(0, 1, float), between(0, MOST_TERMS + 1, int)
 
 
 def check_tokenizer(files: dict[str, bytes], task: "Task") -> None:
@@ -170,95 +165,76 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
         "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
         "norm_placement": "sandwich", "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
         "tie_word_embeddings": is_flag, "attention_scale": one_of("sqrt", "zero"), "qk_norm": False,
-        "position_encoding": "pairwise", "coupling": task.coupling,
-        "position_levels": len(task.window[0]), "randomized_positions": False,
-        "wrap_position_ids": False,
+        "position_encoding": "pairwise", "coupling": task.coupling, "position_levels": len(task.window[0]),
+        "randomized_positions": False, "wrap_position_ids": False,
     }  # fmt: skip
     if task.encoder:
         module, name, head = ("pairwise_bert", "PairwiseBert", "TokenClassification")
         own = {
             "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
             "pair_maps": [task.coupling], "share_over_heads": is_flag, "num_loops": 1, "settle_tolerance": None,
-            "max_multiplier_length": is_size if task.coupling == "coupled" else 1, "label_states": True, "sink": True,
+            "max_multiplier_length": 1 if task.coupling == "uniform" else is_size, "label_states": True, "sink": True,
             "id2label": {str(place): label for place, label in enumerate(LABELS)},
             "label2id": {label: place for place, label in enumerate(LABELS)},
         }  # fmt: skip
+    places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
+    places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
+    # What the software does without: where its classes are, and which queries and beginnings of responses it refuses.
+    may_miss = {"auto_map": places, "prompt_format": task.prompt_format}
+    own |= {key: wanted for key, wanted in may_miss.items() if config.get(key) is not None}
     # Training may vary the width of fields, and how problems are drawn.
-    varied = {name: value for name, value in described.items() if name in ("field_width", "varied_field", "sampling")}
+    varied = {key: value for key, value in described.items() if key in ("field_width", "varied_field", "sampling")}
     compare("config.json", config, {
-        **own, "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32", "vocab_size": task.tokens,
-        "pad_token_id": PADDING, "hidden_size": is_size, "num_attention_heads": is_size, "intermediate_size": is_size,
-        "num_hidden_layers": 1, "windowed": True, "relation_range": task.relation_range,
-        "task": lambda stated: isinstance(stated, dict) and stated | varied == described,
+        **own, "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32",
+        "vocab_size": len(task.vocabulary), "pad_token_id": PADDING, "hidden_size": is_size, "num_attention_heads": is_size,
+        "intermediate_size": is_size, "num_hidden_layers": 1, "windowed": True, "relation_range": task.relation_range,
+        "task": lambda stated: is_object(stated) and stated | varied == described,
     }, ignored=(
         # Of initial weights, of training, and of position encodings that are not used here.
         *("init", "log_length_init", "qk_norm_init", "relation_init", "position_init", "max_position_ids", "rotary_base"),
         *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance", "initializer_range"),
         *("hidden_dropout_prob", "attention_probs_dropout_prob", "settle_weight", "max_position_embeddings"),
-        # Of software. The next lines read the last two, which may be missing.
+        # Of software; the last two are null here.
         *("transformers_version", "use_cache", "auto_map", "prompt_format"),
     ))  # fmt: skip
-    places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
-    places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
-    compare("config.json, auto_map", config.get("auto_map", places), places)
-    if config.get("prompt_format") is not None:
-        check_formats(config["prompt_format"], task)
     if not task.encoder:
-        check_generation(files, task)
+        compare("generation_config.json", read_json("generation_config.json", files["generation_config.json"]), {
+            "eos_token_id": task.end, "bos_token_id": BEGIN, "pad_token_id": PADDING, "do_sample": False,
+        }, ignored=(
+            # What is computed besides, and how.
+            *("use_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
+            *("output_logits", "transformers_version", "_from_model_config"),
+        ))  # fmt: skip
     return config
 
 
-def check_formats(stated: Any, task: "Task") -> None:
-    """What the software refuses: no query of the task, and no beginning of its response."""
-    parts, formats = task.parts or (task,), [stated]
-    if task.parts:
-        compare("config.json, prompt_format", stated, {"formats": lambda formats: len(formats) == len(parts)})
-        formats = stated["formats"]
-    for part, own in zip(parts, formats, strict=True):
-        compare("config.json, prompt_format", own, part.prompt_format)
-
-
-def check_generation(files: dict[str, bytes], task: "Task") -> None:
-    """Greedy decoding until the end token."""
-    compare("generation_config.json", read_json("generation_config.json", files["generation_config.json"]), {
-        "eos_token_id": task.end, "bos_token_id": BEGIN, "pad_token_id": PADDING, "do_sample": False,
-    }, ignored=(
-        # What is computed besides, and how.
-        *("use_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
-        *("output_logits", "transformers_version", "_from_model_config"),
-    ))  # fmt: skip
-
-
-LAYER = "model.layers.0."
-
-
-def shapes_of_decoder(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
+def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
+    """The shapes of all tensors by their names in the file."""
     hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    width, table = heads * config["head_dim"], (config["vocab_size"], hidden)
-    shapes = {"model.embed_tokens.weight": table, "model.norm.weight": (hidden,)}
-    shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": table}
-    content = config["attention_scale"] == "sqrt"
-    shapes |= {f"{LAYER}self_attn.{name}_proj.weight": (width, hidden) for name in ("qkv" if content else "v")}
-    shapes |= {f"{LAYER}self_attn.o_proj.weight": (hidden, width)}
-    shapes |= {f"{LAYER}mlp.{name}_proj.weight": (units, hidden) for name in ("up", "gate")}
-    shapes |= {f"{LAYER}mlp.down_proj.weight": (hidden, units)}
-    places = product(("attention_norms", "mlp_norms"), ("input", "output"))
-    shapes |= {f"{LAYER}{norms}.{place}.weight": (hidden,) for norms, place in places}
-    return shapes | {"model.position_encoding.relation_bias": (1, task.relations, heads)}
-
-
-def shapes_of_encoder(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
-    hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    shapes: dict[str, tuple[int, ...]]
-    require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
-    shapes = {f"{LAYER}self_attn.{name}_proj": (hidden, hidden) for name in "qkvo"}
-    shapes |= {f"{LAYER}up_proj": (units, hidden), f"{LAYER}down_proj": (hidden, units), "classifier": (len(LABELS), hidden)}
-    shapes |= {name: (hidden,) for name in ("model.embedding_norm", f"{LAYER}attention_norm", f"{LAYER}mlp_norm")}
-    weights = {f"{name}.weight": shape for name, shape in shapes.items()}
-    weights |= {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
-    weights |= {"model.embed_tokens.weight": (task.tokens, hidden), "model.embed_states.weight": (len(LABELS), hidden)}
-    tables = 1 if config["share_over_heads"] else heads
-    return weights | {f"{LAYER}self_attn.relations.0.weight": (len(task.window) + 1, tables, hidden // heads)}
+    tokens, attention, mlp = len(task.vocabulary), f"{LAYER}self_attn.", LAYER if task.encoder else f"{LAYER}mlp."
+    width = hidden if task.encoder else heads * config["head_dim"]
+    content = "" if config.get("attention_scale") == "zero" else "qk"
+    shapes: dict[str, tuple[int, ...]] = {f"{mlp}up_proj": (units, hidden), f"{mlp}down_proj": (hidden, units)}
+    shapes |= {f"{attention}{name}_proj": (width, hidden) for name in content + "v"}
+    shapes[f"{attention}o_proj"] = (hidden, width)
+    if task.encoder:
+        require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
+        norms = ("model.embedding_norm", f"{LAYER}attention_norm", f"{LAYER}mlp_norm")
+        shapes |= {"classifier": (len(LABELS), hidden)} | dict.fromkeys(norms, (hidden,))
+        others = {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
+        tables = 1 if config["share_over_heads"] else heads
+        shapes[f"{attention}relations.0"] = (len(task.window) + 1, tables, hidden // heads)
+        shapes["model.embed_states"] = (len(LABELS), hidden)
+    else:
+        for norm, place in product(("attention", "mlp"), ("input", "output")):
+            shapes[f"{LAYER}{norm}_norms.{place}"] = (hidden,)
+        shapes |= {f"{mlp}gate_proj": (units, hidden), "model.norm": (hidden,)}
+        shapes |= {} if config["tie_word_embeddings"] else {"lm_head": (tokens, hidden)}
+        # The window's, one for keys without ids, and for a range two that do not occur here.
+        relations = len(task.window) + (3 if task.relation_range else 1)
+        others = {"model.position_encoding.relation_bias": (1, relations, heads)}
+    shapes["model.embed_tokens"] = (tokens, hidden)
+    return {f"{name}.weight": shape for name, shape in shapes.items()} | others
 
 
 def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[str, np.ndarray]:
@@ -267,7 +243,7 @@ def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[s
     require(0 < size <= len(content) - 8, "model.safetensors: the header is longer than the file")
     header, data = read_json("model.safetensors", content[8 : 8 + size]), content[8 + size :]
     header.pop("__metadata__", None)
-    shapes = shapes_of_encoder(config, task) if task.encoder else shapes_of_decoder(config, task)
+    shapes = shapes_of_weights(config, task)
     require(max(map(max, shapes.values())) <= MOST_TERMS, "config.json: a sum would have too many terms")
     weights, end = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -285,84 +261,103 @@ def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[s
 
 
 def rename(name: str) -> str:
-    """A weight's name in part 4, the same for a decoder and an encoder."""
-    names = {"attention_norm.": "attention_norms.sum.", "mlp_norm.": "mlp_norms.sum.", "classifier": "lm_head"}
-    names |= {f"{LAYER}{place}_proj": f"mlp.{place}_proj" for place in ("up", "down")}
-    for theirs, own in names.items():
-        name = name.replace(theirs, own)
-    return name.removeprefix(LAYER).removesuffix(".weight")
+    """A weight's name in part 4."""
+    return name.removeprefix(LAYER).removeprefix("mlp.").removesuffix(".weight")
 
 
 # ---- 2. Which problems? -----------------------------------------------------------------------------------------------
 # A text is a list of (what stands there, its position ids). What stands there is a token, or the name of a digit, such as
 # ("A", 0), the ones of the number A. Digits that matter to each other share an id; 0 means no id. Ids depend on the sizes
 # of a problem alone. In the drawings a problem's text stands above its ids.
+#
+# A task lists cases: a text without its begin and end, one of its tokens, and contents of its cells, at least of that one,
+# of those that it sees, and of the next one. Contents are tokens, in arrays with all that go together, or one for all.
 
 Text = list[tuple[Any, tuple[int, ...]]]
 Cells = dict[Any, Any]
-"""From names to the tokens that stand there, (cases,), or one for all."""
-
 Case = tuple[Text, Any, Cells]
-"""A text, one of its tokens, and all contents of the cells that the token sees, of its own cell and of the next one."""
 
-Column = Callable[[int], tuple[Cells, Any]]
-"""From k to the cells of column k of a sum in all their contents, and what each adds up to."""
-
+# For an encoder, a text is what a token sees and the token itself. It begins with the sink, a key of zeros, and ends with
+# the right label. A label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more.
 EMPTY, UNKNOWN, LABELS = 10, 11, [*"0123456789_?"]
-"""Labels of encoders: a label's number is its place."""
-
 SINK = len(TOKENS) * (1 + len(LABELS))
-"""A key of zeros. Smaller numbers are an encoder's tokens: place in `TOKENS` and, with a label, 22 (1 + label) more."""
 
-SIZES = (1, 2, 3, 4)
-DIGITS = np.arange(10)
-NOTHING: tuple[Cells, np.ndarray] = ({}, np.zeros(1, int))
+SIZES, DIGITS, ZERO, FLAGS = (1, 2, 3, 4), np.arange(10), np.zeros(1, int), (False, True)
 
 
-def grid(*ranges: Any) -> list[np.ndarray]:
+def every(*ranges: Any) -> list[np.ndarray]:
     """Every combination of the values of some ranges, as one flat array for each range."""
     return [axis.ravel() for axis in np.meshgrid(*map(np.asarray, ranges), indexing="ij")]
 
 
-def row_of_digits(name: Any, width: int, column: Column, *out: int) -> Iterator[tuple[Any, Cells]]:
-    """All contents of the columns k and k + 1 of a sum with `width` digits, for every k from -1, where the sum begins.
+def down(width: int) -> np.ndarray:
+    """The digits k of a number, of significance 10^k, written ones last."""
+    return np.arange(width)[::-1]
 
-    Digit k of a sum is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on.
-    So the digits k and k + 1 follow from both columns and one carry. A carry is paired with every content of the two
-    columns, since columns below may have any content. All carries that there are come out of one column already, as each
-    task below says; the loop adds column after column all the same.
+
+def up(width: int) -> np.ndarray:
+    """The digits of a number written ones first, behind the token that begins it, which counts as digit -1."""
+    return np.arange(-1, width)
+
+
+def write(name: Any, places: np.ndarray, *ids: Any) -> Text:
+    """The text of a number: its cells are (name, k) for digit k."""
+    return [((name, place), tuple(own)) for place, *own in np.stack(np.broadcast_arrays(places, *ids), axis=-1).tolist()]
+
+
+def digits_below_top(length: int) -> list[list[np.ndarray]]:
+    """The contents of the columns of a number, ones first, without a 0 at its top but for 0 itself; see `by_columns`."""
+    return [[DIGITS[int(0 < k == length - 1) :]] for k in range(length)]
+
+
+def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -1) -> Iterator[tuple[int, Cells]]:
+    """Each k from -1 on, where a response begins, with all contents of the columns k and k + 1 of a problem.
+
+    What the columns before leave behind, the state, such as a carry, is all of them that matters to the next ones. It is
+    paired with every content of two columns, since columns before may have any content. All states that there are come out
+    of few columns already, as each task below says.
 
     Args:
-        column: see `Column`.
-        out: what may be carried out of the top; 0 if nothing is given.
-
-    Yields:
-        The name of digit k, and the cells; digit -1 is the token before the ones, here `=`. Digit `width` is the last carry.
+        contents: of each column, as one array for each of its parts. Columns beside them are zeros.
+        states: before the first column, one array for each part.
+        step: from k, a state and a content to the cells of column k and the state behind it.
+        steady: a column that must leave behind no other states than the one before it; so any number of such columns does.
     """
-    inside = {k: column(k) for k in range(width)}
-    carries = np.zeros(1, int)
-    for k in range(-1, width):
-        (cells, total), (above, total_above) = inside.get(k, NOTHING), inside.get(k + 1, NOTHING)
-        one, other, carry = grid(range(len(total)), range(len(total_above)), carries)
-        digit = total[one] + carry
-        following = total_above[other] + digit // 10
-        found = {cell: values[one] for cell, values in cells.items()}
-        found |= {cell: values[other] for cell, values in above.items()}
-        found |= {(*name, k): digit % 10 if k >= 0 else np.full_like(digit, TOKENS.index("="))}
-        found |= {(*name, k + 1): following % 10}
-        legal = np.isin(following if k + 1 == width else following // 10, out or 0) | (k + 2 < width)
-        yield (*name, k), {cell: values[legal] for cell, values in found.items()}
-        carries = np.unique(digit // 10)
+    nothing = [ZERO] * len(contents[0])
+    for k in range(-1, width := len(contents)):
+        column = contents[k] if k >= 0 else nothing
+        above = contents[k + 1] if k + 1 < width else nothing
+        state, own = every(range(len(states[0])), range(len(column[0])))
+        cells, behind = step(k, *(part[state] for part in states), *(part[own] for part in column))
+        case, other = every(range(len(state)), range(len(above[0])))
+        following, _ = step(k + 1, *(part[case] for part in behind), *(part[other] for part in above))
+        yield k, {cell: values[case] for cell, values in cells.items()} | following
+        before, states = states, list(np.unique(behind, axis=1))
+        require(k != steady or np.array_equal(before, states), "columns leave behind ever more states")
 
 
-def operand(name: Any, width: int, ids: Callable[..., tuple[int, ...]]) -> Text:
-    """The text of a number, ones last: its cells are (name, ..., k) for digit k, of significance 10^k."""
-    return [((*name, k), ids(k)) for k in reversed(range(width))]
+def add_up(name: Any, terms: Any, contents: Any, out: Any = (0,), fixed: Any = ()) -> Iterator[tuple[Any, Cells]]:
+    """Each digit k of a sum by its name, with all contents of the columns k and k + 1; see `by_columns`.
 
+    Digit k is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on. Beyond the
+    top stands the last carry.
 
-def response(name: Any, width: int, ids: Callable[..., tuple[int, ...]]) -> Text:
-    """The text of a number, ones first, behind the token that begins it, which counts as its digit -1."""
-    return [((*name, k), ids(k)) for k in range(-1, width)]
+    Args:
+        terms: of a column, each as a name, a factor, and how many columns the number is shifted. Contents are their digits.
+        out: what may be carried out of the top.
+        fixed: cells of any digits that all columns share; a factor may be one of them.
+    """
+
+    def step(k, carry, *parts):
+        known, digits = dict(zip(fixed, parts, strict=False)), parts[len(fixed) :]
+        total = carry + sum(known.get(factor, factor) * digit for (_, factor, _), digit in zip(terms, digits, strict=True))
+        cells = known | {(term, k - shift): digit for (term, _, shift), digit in zip(terms, digits, strict=True)}
+        return cells | {(name, k): total % 10, (name, k, "carry"): total // 10}, [total // 10, *known.values()]
+
+    for k, cells in by_columns(contents, every(ZERO, *[DIGITS] * len(fixed)), step):
+        last = cells.get((name, len(contents) - 1, "carry"))
+        legal = slice(None) if last is None else np.isin(last, out)
+        yield (name, k), {cell: values[legal] for cell, values in cells.items()}
 
 
 def sums(task: "Task") -> Iterator[Case]:
@@ -384,78 +379,59 @@ def sums(task: "Task") -> Iterator[Case]:
     their order does not matter, and one order is listed. The carry is 0 to n - 1; all come out of the ones (n nines and a
     carry of n - 1 make 10 n - 1). Columns differ only in whether they are the ones, a top or beside them: four suffice.
     """
-    padded = task.same_widths
-    rows = combinations_with_replacement(range(10), task.operands) if padded else product(range(10), repeat=task.operands)
+    padded, count = task.same_widths, task.operands
+    rows = combinations_with_replacement(range(10), count) if padded else product(range(10), repeat=count)
     choices = np.array(list(rows))
     for length, shorter, width in product(SIZES, SIZES, (*SIZES, SIZES[-1] + 1)):
         if not shorter <= length <= width <= length + 1 or (padded and (shorter, length) != (width - 1, width - 1)):
             continue
-        sizes = np.array([length, *[shorter] * (task.operands - 1)])
-        written = [width] * task.operands if task.name == "multi_operand_addition" else sizes
-        text: Text = [("$", (0,))]
-        for place in range(task.operands):
-            text += [*operand((place,), written[place], lambda k, length=length: (length + 1 - k,)), ("+", (length + 2,))]
-        text = [*text[:-1], *response(("sum",), width, lambda k, length=length: (length + 1 - k,)), ("end", (0,))]
-
-        def column(k, sizes=sizes, written=written):
+        sizes = np.array([length, *[shorter] * (count - 1)])
+        text: Text = []
+        for number, size in enumerate(sizes):
+            places = down(width if task.name == "multi_operand_addition" else size)
+            text += [*write(number, places, length + 1 - places), ("+", (length + 2,))]
+        text[-1:] = write("sum", up(width), length + 1 - up(width))
+        contents = []
+        for k in range(width):
             top = (k == sizes - 1) & (k > 0) & (not padded)
-            digits = choices[((choices > 0) & (k < sizes) | (choices == 0) & ~top).all(axis=1)]
-            return {(place, k): digits[:, place] for place in range(task.operands) if k < written[place]}, digits.sum(1)
-
-        for what, cells in row_of_digits(("sum",), width, column):
-            carried = cells.get(("sum", length)) if width > length and not padded else None
-            if carried is not None:
-                cells = {cell: values[carried > 0] for cell, values in cells.items()}
-            yield text, what, cells
+            contents.append([*choices[((choices > 0) & (k < sizes) | (choices == 0) & ~top).all(axis=1)].T])
+        for what, cells in add_up("sum", [(number, 1, 0) for number in range(count)], contents):
+            if width > length and not padded and ("sum", length) in cells:
+                cells = {cell: values[cells["sum", length] > 0] for cell, values in cells.items()}
+            yield text, what, cells | {("sum", -1): EQUALS}
 
 
 def differences(task: "Task") -> Iterator[Case]:
-    """Differences A - B of two numbers of L digits with A >= B, ones first.
+    """Differences A - B of two numbers of L digits, ones first, with A >= B.
 
         $ 6 5 3 - 0 4 9 = 4 0 6 $      significance
         0 1 2 3 4 1 2 3 4 3 2 1 0
         0 1 1 1 1 2 2 2 3 3 3 3 0      A, B and the response, told apart because their order matters
 
-    A borrow is a carry of -1, from the ones or from any column; A >= B says that the top passes on none.
-    """
-    first, second = grid(range(10), range(10))
-    for length in SIZES:
-        text: Text = [("$", (0, 0)), *operand(("A",), length, lambda k, length=length: (length - k, 1))]
-        text += [("-", (length + 1, 1)), *operand(("B",), length, lambda k, length=length: (length - k, 2))]
-        text += [*response(("rest",), length, lambda k, length=length: (length - k, 3)), ("end", (0, 0))]
-        for what, cells in row_of_digits(("rest",), length, lambda k: ({("A", k): first, ("B", k): second}, first - second)):
-            yield text, what, cells
+    A borrow is a carry of -1, from the ones or from any column; A >= B says that the top passes on none. Signed differences
+    are those of any two numbers, of which one has no 0 at its top, except in 0-0, as if a borrow out of the top were free.
 
-
-def signed_differences(task: "Task") -> Iterator[Case]:
-    """Differences A - B of any two numbers of L digits, as if a borrow out of the top were free.
-
-        $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $      significance
+        $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $
         0 1 2 3 4 1 2 3 4 3 2 1 4 3 2 1 0
         0 1 1 1 1 2 2 2 3 3 3 3 5 5 5 5 0      as above; 5 in a second row, which sees the first one as that one sees A
 
-    If the top borrows, `-` and a second row follow: 0 less the first row, which is not 0, so that the top borrows again. One
-    of the numbers has no 0 at its top, except in 0-0.
+    If the top borrows, `-` and a second row follow: 0 less the first row, which is not 0, so that the top borrows again.
     """
-    first, second = grid(range(10), range(10))
+    signed = task.name == "signed_subtraction"
     for length in SIZES:
-        text: Text = [("$", (0, 0)), *operand(("A",), length, lambda k, length=length: (length - k, 1))]
-        text += [("-", (length + 1, 1)), *operand(("B",), length, lambda k, length=length: (length - k, 2))]
-        for name, row in (("rest", 3), ("missing", 5)):
-            text += response((name,), length, lambda k, length=length, row=row: (length - k, row))
-        text += [("end", (0, 0))]
-
-        def column(k, length=length):
-            legal = slice(k + 1 == length > 1, None)
-            return {("A", k): first[legal], ("B", k): second[legal]}, (first - second)[legal]
-
-        minus, equals = TOKENS.index("-"), TOKENS.index("=")
-        for what, cells in row_of_digits(("rest",), length, column, 0, -1):
-            if ("rest", length) in cells:
-                cells["missing", -1] = np.where(cells["rest", length], minus, task.end)
-            yield text, what, cells
-        for what, cells in row_of_digits(("missing",), length, lambda k: ({("rest", k): DIGITS}, -DIGITS), -1):
-            yield text, what, cells | {("rest", -1): equals, ("missing", -1): minus}
+        k, row = down(length), up(length)
+        text = [*write("A", k, length - k, 1), ("-", (length + 1, 1)), *write("B", k, length - k, 2)]
+        text += write("rest", row, length - row, 3)
+        text += write("missing", row, length - row, 5) if signed else []
+        # The first pair is 0 and 0.
+        pairs = [[part[int(signed and 0 < k == length - 1) :] for part in every(DIGITS, DIGITS)] for k in range(length)]
+        begins = {("rest", -1): EQUALS, ("missing", -1): MINUS}
+        for what, cells in add_up("rest", [("A", 1, 0), ("B", -1, 0)], pairs, (0, -1) if signed else (0,)):
+            top = cells.get(("rest", length), 0)
+            yield text, what, cells | begins | {("missing", -1): np.where(top, MINUS, task.end)}
+        if signed:
+            for what, cells in add_up("missing", [("rest", -1, 0)], [[DIGITS]] * length, (-1,)):
+                yield text, what, cells | begins
 
 
 def joined(task: "Task") -> Iterator[Case]:
@@ -463,7 +439,7 @@ def joined(task: "Task") -> Iterator[Case]:
     before, levels = 0, len(task.window[0])
     for part in task.parts:
         after = levels - before - len(part.window[0])
-        for text, what, cells in part.cases(task):
+        for text, what, cells in part.cases(part._replace(end=task.end)):
             yield [(name, (0,) * before + ids + (0,) * after) for name, ids in text], what, cells
         before = levels - after
 
@@ -477,19 +453,15 @@ def strings(task: "Task") -> Iterator[Case]:
     A token of the response sees the symbol that comes next, if there is one. This and the token itself tell what is right
     next, in a string of any length. Every such pair stands in a string of two symbols; all of up to three are listed.
     """
+    backwards, parity = task.name == "reverse", task.name == "parity"
     for length in SIZES[:3]:
-        symbols = grid(*[range(2 if task.name == "parity" else 10)] * length)
-        backwards = task.name == "reverse"
-        answer = symbols[::-1] if backwards else symbols
-        if task.name == "parity":
-            answer = [np.sum(symbols[: place + 1], axis=0) % 2 for place in range(length)]
-        text: Text = [("$", (0,)), *((("A", place), (place + 2 - backwards,)) for place in range(length))]
-        response = ["=", *(("B", place) for place in range(length))]
-        text += [(what, (length + 1 - place if backwards else place + 1,)) for place, what in enumerate(response)]
-        text += [("end", (0,))]
+        place, row = np.arange(length), up(length)
+        text = write("A", place, place + 2 - backwards) + write("B", row, length - row if backwards else row + 2)
+        symbols = np.array(every(*[range(2 if parity else 10)] * length))
+        answer = symbols[::-1] if backwards else symbols.cumsum(axis=0) % 2 if parity else symbols
         cells = {(name, place): part for name, parts in (("A", symbols), ("B", answer)) for place, part in enumerate(parts)}
-        for what in response:
-            yield text, what, cells
+        for k in row.tolist():
+            yield text, ("B", k), cells | {("B", -1): EQUALS}
 
 
 def boards(task: "Task") -> Iterator[Case]:
@@ -505,31 +477,18 @@ def boards(task: "Task") -> Iterator[Case]:
     the board around them, hold everything, in every position relative to the borders: two columns at either end of a row.
     """
     for height, width in product(SIZES, SIZES):
-        size = height * width
-        cell_ids = [(place % width + 1, place // width + 1) for place in range(size + 1)]
-        text: Text = [("$", (0, 0, 0))]
-        for row in range(height):
-            text += [(("board", place), (*cell_ids[place], 0)) for place in range(row * width, (row + 1) * width)]
-            text += [(">" if row + 1 < height else "=", (0, 0, 2))]
-        response = ["=", *(("answer", place) for place in range(size))]
-        text[-1:] = [(what, (*cell_ids[place], 1)) for place, what in enumerate(response)]
-        text += [("end", (0, 0, 0))]
-
-        def around(place: int, width=width, size=size) -> list[int]:
-            return [
-                other
-                for other in range(size)
-                if max(abs(other // width - place // width), abs(other % width - place % width)) <= 1
-            ]
-
-        for place in range(size + 1):
-            matter = sorted({*around(place), *(around(place - 1) if place else ())})
-            mines = dict(zip(matter, grid(*[(0, 1)] * len(matter)), strict=True))
-            cells = {("board", other): np.where(mine, TOKENS.index("M"), TOKENS.index("_")) for other, mine in mines.items()}
-            for own in range(max(place - 1, 0), min(place + 1, size)):
-                count = sum(mines[other] for other in around(own))
-                cells["answer", own] = np.where(mines[own], TOKENS.index("M"), count)
-            yield text, response[place], cells
+        size, row = height * width, np.arange(width)
+        text: Text = []
+        for above in range(height):
+            text += [*write("board", above * width + row, row + 1, above + 1, 0), (">", (0, 0, 2))]
+        text[-1:] = write("answer", up(size), (up(size) + 1) % width + 1, (up(size) + 1) // width + 1, 1)
+        mines = np.array(every(*[(0, 1)] * size)).reshape(height, width, -1)
+        padded = np.pad(mines, ((1, 1), (1, 1), (0, 0)))
+        count = sum(padded[y : y + height, x : x + width] for y, x in product(range(3), range(3)))
+        found = {"board": np.where(mines, MINE, BLANK), "answer": np.where(mines, MINE, count)}
+        cells: Cells = {(name, k): part for name, parts in found.items() for k, part in enumerate(parts.reshape(size, -1))}
+        for k in range(-1, size):
+            yield text, ("answer", k), cells | {("answer", -1): EQUALS}
 
 
 def running_sums(task: "Task") -> Iterator[Case]:
@@ -544,21 +503,18 @@ def running_sums(task: "Task") -> Iterator[Case]:
     higher ones, the last row, and as columns the ones, the top and the others: three numbers and four columns suffice.
     """
     for operands, width in product((2, 3), SIZES[1:]):
-        text: Text = [("$", (0, 0))]
+        k, ids = down(width), width + 1 - up(width)
+        text: Text = []
         for row in range(1, operands + 1):
-            text += [*operand(("A", row), width, lambda k, width=width, row=row: (width + 1 - k, row)), ("+", (1, row))]
-        text.pop()
+            text += [*write(("A", row), k, width + 1 - k, row), ("+", (1, row))]
+        text[-1:] = write(("sum", 0), up(width), np.where(up(width) < 0, 1, ids), np.minimum(up(width) + 1, 1))
+        for row in range(1, operands + 1):
+            text += write(("sum", row), up(width), ids, row + 1)
+        begins = {(("sum", row), -1): NEXT if row else EQUALS for row in range(operands + 1)}
         for row in range(operands + 1):
-            text += response(("sum", row), width, lambda k, width=width, row=row: (width + 1 - k, row + 1))
-        text = [(what, (1, 0) if what == ("sum", 0, -1) else ids) for what, ids in text] + [("end", (0, 0))]
-        for row in range(operands + 1):
-
-            def column(k, row=row, width=width):
-                before, added = grid(range(10 if row > 1 else 1), range(10 if row and k + 1 < width else 1))
-                return {("sum", row - 1, k): before, ("A", row, k): added}, before + added
-
-            begins = {("sum", other, -1): TOKENS.index(">" if other else "=") for other in range(operands + 1)}
-            for what, cells in row_of_digits(("sum", row), width, column):
+            before = DIGITS if row > 1 else ZERO
+            contents = [every(before, DIGITS if row and k + 1 < width else ZERO) for k in range(width)]
+            for what, cells in add_up(("sum", row), [(("sum", row - 1), 1, 0), (("A", row), 1, 0)], contents):
                 yield text, what, cells | begins
 
 
@@ -577,41 +533,26 @@ def partial_products(task: "Task") -> Iterator[Case]:
     product. A has four columns in all: the ones, two that any carry enters and any digit follows, and the top.
     """
     for first, second in product(SIZES, SIZES):
-        width = first + second
-        text: Text = [("$", (0, 0, 0)), *operand(("A",), first, lambda k, first=first: (first + 1 - k, 0, 0))]
-        text += [("*", (0, 0, 1)), *operand(("B",), second, lambda k: (0, k + 1, 0))]
+        k, part, total, width = down(first), up(first + 1), up(first + second), first + second
+        text = [*write("A", k, first + 1 - k, 0, 0), ("*", (0, 0, 1))]
+        text += write("B", down(second), 0, down(second) + 1, 0)
         for row in range(second):
-            part = response(("part", row), first + 1, lambda k, row=row, first=first: (first + 1 - k, row + 1))
-            text += [(what, (*ids, width + 1 - what[-1] - row if what[-1] >= 0 else 0)) for what, ids in part]
+            in_product = np.where(part < 0, 0, width + 1 - part - row)
+            text += write(("part", row), part, first + 1 - part, row + 1, in_product)
         for row in range(second):
-            text += response(("sum", row), width, lambda k, row=row, width=width: (0, row + 1, width + 1 - k))
-        text += [("end", (0, 0, 0))]
+            text += write(("sum", row), total, 0, row + 1, width + 1 - total)
+        begins = {(("part", row), -1): PLUS if row else EQUALS for row in range(second)}
+        begins |= {(("sum", row), -1): NEXT if row else EQUALS for row in range(second)}
         for row in range(second):
-            begins = {("part", other, -1): TOKENS.index("+" if other else "=") for other in range(second)}
-            begins |= {("sum", other, -1): TOKENS.index(">" if other else "=") for other in range(second)}
-            for what, cells in rows_of_product(row, first, width):
+            digits = [("B", row), ("B", row + 1)]
+            contents = [*digits_below_top(first), [ZERO]]
+            for what, cells in add_up(("part", row), [("A", digits[0], 0)], contents, fixed=digits):
                 yield text, what, cells | begins
-
-
-def rows_of_product(row: int, first: int, width: int) -> Iterator[tuple[Any, Cells]]:
-    """A partial product, for each digit of B in its row and in the next one, and a running sum; see `row_of_digits`."""
-    for digit in range(10):
-
-        def multiplied(k, digit=digit):
-            digits = np.arange(k == first - 1 > 0, 10) if k < first else np.zeros(1, int)
-            return {("A", k): digits}, digits * digit
-
-        for what, cells in row_of_digits(("part", row), first + 1, multiplied):
-            case, next_digit = grid(range(len(cells[what])), range(10))
-            known = {("B", row): digit, ("B", row + 1): next_digit}
-            yield what, {cell: values[case] for cell, values in cells.items()} | known
-
-    def added(k):
-        inside, top = row <= k <= row + first, k == row + first
-        above, part = grid(range(10 if row and k < first + row else 1), range(9 if top else 10 if inside else 1))
-        return {("sum", row - 1, k): above, ("part", row, k - row): part}, above + part
-
-    yield from row_of_digits(("sum", row), width, added)
+            before = [DIGITS] * (row and first + row) + [ZERO] * width
+            added = [ZERO] * row + [DIGITS] * first + [DIGITS[:9]] + [ZERO] * second
+            contents = [every(before[k], added[k]) for k in range(width)]
+            for what, cells in add_up(("sum", row), [(("sum", row - 1), 1, 0), (("part", row), 1, row)], contents):
+                yield text, what, cells | begins
 
 
 def products(task: "Task") -> Iterator[Case]:
@@ -622,39 +563,25 @@ def products(task: "Task") -> Iterator[Case]:
         0 0 0 0 4 1 2 3 3 3 3 3 3 0      digits of B; the response
 
     Column k of the product adds up a_k b_0 + a_(k-1) b_1 and a carry. So the digits k and k + 1 follow from B, a_(k+1), a_k,
-    and what the columns below k leave behind: a_(k-1), a_(k-2), which are seen too, and the carry. `free` holds all such
-    triples for columns of any digits; it adds column after column until there is no new triple. From two columns on more
-    columns lose none, since the lowest digits may be 0. Then come A's top digit and the columns above A.
+    and what the columns below k leave behind: a_(k-1), a_(k-2), which are seen too, and the carry. It is all that there is
+    from the fifth column of seven on, as `steady` shows. Then come A's top digit and the columns above A.
     """
-    places = task.operands
-    for length in (1, 2, 3, 4, 5):
-        width = length + places
-        text: Text = [("$", (0, 0)), *operand(("A",), length, lambda k, width=width: (width - k, 0)), ("*", (0, places + 2))]
-        text += operand(("B",), places, lambda k: (0, places - k))
-        text += [*response(("C",), width, lambda k, width=width: (width - k, places + 1)), ("end", (0, 0))]
-        digits = {k: range(10) for k in range(length)} | {length - 1: range(length > 1, 10)}
-        for multiplier in range(10**places):
-            tens, ones = divmod(multiplier, 10)
 
-            def left_behind(before, digits, ones=ones, tens=tens):
-                return {(a, b, (a * ones + b * tens + c) // 10) for b, _, c in before for a in digits}
+    def step(k, ones, tens, two_below, one_below, carry, own):
+        total = own * ones + one_below * tens + carry
+        cells = {("A", k - 2): two_below, ("A", k - 1): one_below, ("A", k): own, ("C", k): total % 10}
+        return cells | {("B", 0): ones, ("B", 1): tens}, [ones, tens, one_below, own, total // 10]
 
-            free = [{(0, 0, 0)}]
-            while len(free) < 4 or free[-1] != free[-2]:
-                free.append(left_behind(free[-1], range(10)))
-            for k in range(-1, width):
-                below = max(min(k, length - 1), 0)
-                states = free[below if below < 2 else -1]
-                for column in range(below, k):
-                    states = left_behind(states, digits.get(column, range(1)))
-                state, own, following = grid(range(len(states)), *(digits.get(j, range(1)) for j in (k, k + 1)))
-                one_below, two_below, carry = np.array(sorted(states))[state].T
-                total = own * ones + one_below * tens + carry
-                cells: Cells = {("B", 0): np.full_like(own, ones), ("B", 1): np.full_like(own, tens)}
-                cells |= {("A", k - 2): two_below, ("A", k - 1): one_below, ("A", k): own, ("A", k + 1): following}
-                cells["C", k] = total % 10 if k >= 0 else np.full_like(own, TOKENS.index("="))
-                cells["C", k + 1] = (following * ones + own * tens + total // 10) % 10
-                yield text, ("C", k), cells
+    count = task.operands
+    for length in (*SIZES, 7):
+        width, places = length + count, down(length)
+        text = [*write("A", places, width - places, 0), ("*", (0, count + 2))]
+        text += write("B", down(count), 0, count - down(count)) + write("C", up(width), width - up(width), count + 1)
+        contents = digits_below_top(length) + [[ZERO]] * count
+        for multiplier in range(10**count):
+            start = [np.array([part]) for part in (multiplier % 10, multiplier // 10, 0, 0, 0)]
+            for k, cells in by_columns(contents, start, step, steady=4 if length == 7 else -1):
+                yield text, ("C", k), cells | {("C", -1): EQUALS}
 
 
 def quotients(task: "Task") -> Iterator[Case]:
@@ -668,24 +595,17 @@ def quotients(task: "Task") -> Iterator[Case]:
     remains. What can remain above is found column by column. One column leaves all remainders there are, since a_0 may be
     any digit but 0, and v remains 0: the top, the ones and one column between them suffice.
     """
+
+    def step(k, divisor, rest, own):
+        quotient, rest = np.divmod(10 * rest + own, divisor)
+        return {"v": divisor, ("A", k): own, ("quotient", k): quotient, ("rest", k): rest}, [divisor, rest]
+
     for length in SIZES[:3]:
-        response = ["=", *(("rest", k) for k in range(length)), ">", *(("quotient", k) for k in range(length))]
-        width = length + 1
-        text: Text = [("$", (0, 0)), *((("A", k), (k + 2, 0)) for k in range(length)), ("/", (length + 2, 0)), ("v", (0, 1))]
-        text += [(what, (place % width + 1, place // width + 2)) for place, what in enumerate(response)]
-        text += [("end", (0, 0))]
-        digits = {0: range(length > 1, 10)} | {k: range(10) for k in range(1, length)}
-        for divisor in range(1, 10):
-            rest = np.zeros(1, int)
-            for k in range(-1, length):
-                above, own, following = grid(rest, *(digits.get(j, range(1)) for j in (k, k + 1)))
-                cells: Cells = {"v": divisor, ("A", k + 1): following}
-                for j, digit in ((k, own), (k + 1, following)):
-                    cells["quotient", j], above = np.divmod(10 * above + digit, divisor)
-                    cells["rest", j] = above
-                for what in (response[k + 1], response[k + 1 + width]):
-                    yield text, what, cells
-                rest = np.unique(cells["rest", k])
+        text = [*write("A", np.arange(length), np.arange(length) + 2, 0), ("/", (length + 2, 0)), ("v", (0, 1))]
+        text += write("rest", up(length), up(length) + 2, 2) + write("quotient", up(length), up(length) + 2, 3)
+        for k, cells in by_columns(digits_below_top(length)[::-1], [DIGITS[1:], 0 * DIGITS[1:]], step):
+            for name in ("rest", "quotient"):
+                yield text, (name, k), cells | {("rest", -1): EQUALS, ("quotient", -1): NEXT}
 
 
 def labels(task: "Task") -> Iterator[Case]:
@@ -705,13 +625,13 @@ def labels(task: "Task") -> Iterator[Case]:
     higher one. A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the
     carry, or `_` for 0; zero times a number is `__0`. Columns differ in whether they are the ones, the next, or higher ones.
     """
-    times, flags = task.name == "encoder_multiplication", (False, True)
-    operator, empty, count = TOKENS.index("*" if times else "+"), TOKENS.index("_"), 2 - times
+    times = task.name == "encoder_multiplication"
+    operator, count, digit_or_blank = TIMES if times else PLUS, 2 - times, [*DIGITS, BLANK]
     for k, top in ((0, False), (1, False), (1, True), (2, False), (2, True)):
-        contents = [0], DIGITS, [*DIGITS, empty], [*DIGITS, empty]
-        factor, carry, known, known_under, *digits = grid(
-            *(DIGITS if times else [1], range(9 if k > 1 else 1), flags, flags[: k + 1]),
-            *([[empty] if top else contents[k + 1]] * count + [contents[k]] * count),
+        contents = [0], DIGITS, digit_or_blank, digit_or_blank
+        factor, carry, known, known_under, *digits = every(
+            *(DIGITS if times else [1], range(9 if k > 1 else 1), FLAGS, FLAGS[: k + 1]),
+            *([[BLANK] if top else contents[k + 1]] * count + [contents[k]] * count),
         )
         column, below = digits[:count], digits[count:]
         most = np.maximum(factor - 1, 0) if times else 1
@@ -720,14 +640,17 @@ def labels(task: "Task") -> Iterator[Case]:
         decided = (k == 0) | known_under | (total // 10 == (total + most) // 10)
         legal = (carry <= most) & (decided | ~known)
         for digit, lower in zip(column, below, strict=True):
-            legal &= np.where(digit == empty, (lower > 0) | (k < 2), lower < 10)
+            legal &= np.where(digit == BLANK, (lower > 0) | (k < 2), lower < 10)
         cells: Cells = {("own", place): part for place, part in enumerate(column)} | {"m": factor}
         cells |= {("under", place): part for place, part in enumerate(below)}
         cells["own", count - 1] = labelled(operator if top else column[-1], known, label)
         cells["under", count - 1] = labelled(below[-1], known_under, label_under)
-        cells["label"] = np.where(decided, label, UNKNOWN)
-        cells = {cell: values[legal] for cell, values in cells.items()} | {"sink": np.array(SINK)}
-        yield text_of_label(times, k, top), ("own", count - 1), cells
+        cells["end"] = np.where(decided, label, UNKNOWN)
+        # At the top, the first number of a sum has no token.
+        own, under = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
+        text: Text = [*[("m", (0, 1))] * times, *write("under", np.arange(count * (k > 0)), *under)]
+        text += write("own", np.arange(top and not times, count), *own)
+        yield text, ("own", count - 1), {cell: values[legal] for cell, values in cells.items()} | {"begin": SINK}
 
 
 def add_column(factor: np.ndarray, column: list[np.ndarray], carry: np.ndarray, lowest: bool) -> tuple[np.ndarray, ...]:
@@ -743,12 +666,37 @@ def labelled(token: Any, known: np.ndarray, label: np.ndarray) -> np.ndarray:
     return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
 
 
-def text_of_label(times: bool, k: int, top: bool) -> Text:
-    """What a token in column k sees, the token itself, and its label. At the top, the first number of a sum has no token."""
-    own, under = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
-    text: Text = [("sink", (0,) * len(own)), *[("m", (0, 1))] * times]
-    text += [(("under", place), under) for place in range(2 - times)] * (k > 0)
-    return text + [(("own", place), own) for place in range(top and not times, 2 - times)] + [("label", ())]
+def labels_in_grid(task: "Task") -> Iterator[Case]:
+    """Labels of an encoder in the grid of a product A * B of any two numbers, here 12 * 34, in passes as above.
+
+         0  1  2  *          .  .  .  .      the digits of A, with a 0 on top, head the columns
+        -_ -_ -_  4         00 04 08  .      the digits of B, ones first, head the rows
+        -_ -_ -_  3         00 04 10  .      a cell has the labels C, read at `-`, and S, read at `_`
+
+    Right are the digits with 10 C + S = a b + s + c: the heads a and b of the cell, the S of the cell up and to the left,
+    and the C of the cell on the right. A token of a cell sees itself and these four. Right next is the label if s and c are
+    known, or not there, else `?`. A cell of column i and row j, from the ones, comes after the two that it sees, whose
+    i + 2j is smaller by 1, and the last row and the ones column end with the product (PROOF.md, Lemma 12a).
+
+    In the first row there is no s; nor in the column of the 0 on top, to the left of which there is no cell. In the ones
+    column there is no c. In the first row c is at most b - 1, or 0, since 9b + b - 1 = 10b - 1, and in others at most b,
+    since 9b + 9 + b = 10b + 9.
+    """
+    # Relations are differences of these places.
+    seen: Text = [(name, (place,)) for place, name in enumerate(("c", "s", "b", "a", "own"), 1)]
+    for first_row, (ones, top) in product(FLAGS, ((True, False), (False, False), (False, True))):
+        no_s = first_row or top
+        a, b, s, c, known, known_s, known_c, is_sum = every(
+            *(ZERO if top else DIGITS, DIGITS, ZERO if no_s else DIGITS, ZERO if ones else DIGITS), *[FLAGS] * 4
+        )
+        decided = (known_s | no_s) & (known_c | ones)
+        legal = (c <= np.maximum(b - first_row, 0)) & (decided | ~known)
+        label = np.where(is_sum, (a * b + s + c) % 10, (a * b + s + c) // 10)
+        cells: Cells = {"own": labelled(np.where(is_sum, BLANK, MINUS), known, label), "a": a, "b": b}
+        cells |= {"s": labelled(BLANK, known_s, s), "c": labelled(MINUS, known_c, c)}
+        cells["end"] = np.where(decided, label, UNKNOWN)
+        text = [part for part in seen if part[0] not in ("s" * no_s, "c" * ones)]
+        yield text, "own", {cell: values[legal] for cell, values in cells.items()} | {"begin": SINK}
 
 
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
@@ -769,7 +717,6 @@ class Task(NamedTuple):
         options: fields of the task's description, and which values are known.
         relation_range: the window, if the configuration gives it as the smallest and the largest difference.
         same_widths, larger_first: what the software checks of a query besides.
-        tokens: how many of the tokens its vocabulary has.
         parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
     """
@@ -784,7 +731,6 @@ class Task(NamedTuple):
     relation_range: list[int] | None = None
     same_widths: bool = True
     larger_first: bool = False
-    tokens: int = len(TOKENS) - 1
     parts: tuple["Task", ...] = ()
     encoder: bool = False
     name: str = ""
@@ -794,16 +740,15 @@ class Task(NamedTuple):
     @property
     def vocabulary(self) -> list[str]:
         """An encoder knows letters, for text, in place of `/`."""
-        return [*TOKENS[:-1], *map(chr, range(97, 123))] if self.encoder else TOKENS[: self.tokens]
-
-    @property
-    def relations(self) -> int:
-        """Numbers of relations: the window's, one for keys without ids, and for a range two that do not occur here."""
-        return len(self.window) + (3 if self.relation_range else 1)
+        if self.encoder:
+            return [*TOKENS[:-1], *map(chr, range(97, 123))]
+        return TOKENS if "/" in self.pattern else TOKENS[:-1]
 
     @property
     def prompt_format(self) -> dict[str, Any]:
-        """Of a task without parts, see `check_formats`."""
+        """What the software refuses: no query of the task, and no beginning of its response."""
+        if self.parts:
+            return {"formats": [part.prompt_format for part in self.parts]}
         pattern = self.pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
         checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
         answer = None if self.encoder else self.answer
@@ -812,26 +757,19 @@ class Task(NamedTuple):
 
     @property
     def limits(self) -> dict[str, int]:
-        """The largest sizes that the software takes."""
+        """The largest sizes that the software takes; it numbers keys by all ids in 63 bits, and ids and labels in 31."""
         if self.encoder:
             return {"tokens": 2**31 - 1}
-        return {"position_ids": self.largest_id, "tokens": MOST_TOKENS}
-
-    @property
-    def largest_id(self) -> int:
-        """The largest position id: the software numbers keys by all ids in 63 bits, and ids in 31."""
         entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
         levels = max(sum(entry != NEITHER for entry in relation) for relation in self.window)
-        root = int(2 ** (63 / levels) + 1e-6)
-        return min(2**31 - 1, root - max(0, *entries) + min(0, *entries) - 1)
+        largest_id = int(2 ** (63 / levels) + 1e-6) - max(0, *entries) + min(0, *entries) - 1
+        return {"position_ids": min(2**31 - 1, largest_id), "tokens": MOST_TOKENS}
 
 
-MOST_TOKENS = math.isqrt(2**63)
-"""Tokens of a problem: the software numbers pairs of tokens in 63 bits."""
-
+MOST_TOKENS = math.isqrt(2**63)  # of a problem: the software numbers pairs of tokens in 63 bits
 NUMBER, NUMBER_ONES_FIRST = "(?:0|[1-9][0-9]*)", "(?:0|[0-9]*[1-9])"
 ZEROS = ((rf"0{{{count}}}[0-9]+", f"{{{10 ** (count - 1)},{10**count - 1}}}") for count in range(1, 7))
-NEXT_COLUMN = ((0,), (1,))
+NEXT_COLUMN, DIFFERENCE = ((0,), (1,)), ((0, 2), (0, 1), (1, 2), (1, 1))
 SCRATCHPAD = (
     *((0, QUERY, QUERY), (1, QUERY, QUERY), (QUERY, 0, QUERY), (QUERY, -1, QUERY), (1, QUERY, NEITHER), (QUERY, 0, NEITHER)),
     *((NEITHER, 1, 0), (NEITHER, 1, 1), (KEY, 0, 0), (KEY, 0, 1), (KEY, -1, QUERY), (NEITHER, QUERY, 1)),
@@ -847,7 +785,7 @@ TASKS = {
         sums, NEXT_COLUMN, r"0[0-9]+(?:\+0[0-9]+){MORE}=", relation_range=[0, 1], options={"operands": one_of(2, 3, 4)},
     ),
     "subtraction": Task(
-        differences, ((0, 2), (0, 1), (1, 2), (1, 1)), "[0-9]+-[0-9]+=", larger_first=True,
+        differences, DIFFERENCE, "[0-9]+-[0-9]+=", larger_first=True,
         problems="operands of every length, the first not smaller than the second",
     ),
     "copy": Task(strings, ((-1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False),
@@ -875,66 +813,69 @@ TASKS = {
     ),
     "division": Task(
         quotients, ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)), f"{NUMBER}/[1-9]=", "[0-9]*(?:>[0-9]*)?",
-        problems="a dividend of every length and every divisor of one digit", same_widths=False, tokens=len(TOKENS),
+        problems="a dividend of every length and every divisor of one digit", same_widths=False,
     ),
     "signed_subtraction": Task(
-        signed_differences, ((0, 2), (0, 1), (1, 2), (1, 1)), "[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=",
-        "[0-9]*(?:-[0-9]*)?",
+        differences, DIFFERENCE, "[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=", "[0-9]*(?:-[0-9]*)?",
     ),
     "encoder_addition": Task(
         labels, NEXT_COLUMN, rf"_{{0,}}{NUMBER}\+_{{0,}}{NUMBER}", "", "coupled", options=ENCODER, relation_range=[0, 1],
-        tokens=47, encoder=True,
+        encoder=True,
     ),
     "encoder_multiplication": Task(
         labels, ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)), rf"[0-9]\*_{{0,}}{NUMBER}", "", "uniform",
         "a first number of multiplier_length digits and a second number of every length",
-        ENCODER | {"multiplier_length": 1, "spill": True}, [-1, 0], same_widths=False, tokens=47, encoder=True,
+        ENCODER | {"multiplier_length": 1, "spill": True}, [-1, 0], same_widths=False, encoder=True,
+    ),
+    "encoder_multiplication_grid": Task(
+        labels_in_grid, tuple((place,) for place in range(5)), r"0[0-9]+\*(?:(?:-_)+[0-9])+", "", "grid",
+        "two numbers of every length", relation_range=[-100, 100], same_widths=False, encoder=True,
     ),
 }  # fmt: skip
-"""The tasks that are known here."""
 
 
 def join(*names: str, **options: Any) -> Task:
     """The task made of others. A relation is one of a part, and neither token has an id at the levels of the others."""
-    parts = tuple(TASKS[name] for name in names)
+    parts = tuple(TASKS[name]._replace(name=name) for name in names)
     levels = [len(part.window[0]) for part in parts]
     window = [
         (*[NEITHER] * sum(levels[:place]), *relation, *[NEITHER] * sum(levels[place + 1 :]))
         for place, part in enumerate(parts)
         for relation in part.window
     ]
-    problems = "; ".join(f"{name}: {part.problems}" for name, part in zip(names, parts, strict=True))
+    problems = "; ".join(f"{part.name}: {part.problems}" for part in parts)
     return Task(joined, tuple(window), "", problems=problems, options=options, parts=parts)
 
 
-TASKS["calculator"] = join(
-    *("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad"), max_operands=is_number
-)
+CALCULATOR = ("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad")
+TASKS["calculator"] = join(*CALCULATOR, max_operands=is_number)
 
 
 def find_task(described: Any) -> Task:
     """The task of a description; each of its fields must be known."""
-    name = str(described.get("task")) if isinstance(described, dict) else ""
+    name = str(described.get("task"))
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
     ends = {} if task.encoder else {"separate_eos": is_flag}
     compare("certificate.json, task", described, {"task": name, **ends, **task.options})
-    end = SEPARATE_END if described.get("separate_eos") else BEGIN
     ones_first = described.get("order") == "all_reversed"
-    rule = "addition_all_reversed" if ones_first else task.coupling or name
     if described.get("zero_padding") is False:
         number = NUMBER_ONES_FIRST if ones_first else NUMBER
         task = task._replace(pattern=rf"{number}\+{number}=", same_widths=False)
-    operands = described.get("operands", described.get("multiplier_length", 2))
-    return task._replace(name=name, end=end, coupling=rule, operands=operands)
+    return task._replace(
+        name=name,
+        end=SEPARATE_END if described.get("separate_eos") else BEGIN,
+        coupling="addition_all_reversed" if ones_first else task.coupling or name,
+        operands=described.get("operands", described.get("multiplier_length", 2)),
+    )
 
 
 def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
     """The relation of a token with some ids to a key, None if it does not see it. Everything sees a key without ids, `$`."""
     if not any(key):
         return len(window)
-    pair = [q - k if q and k else QUERY if q else KEY if k else NEITHER for q, k in zip(query, key, strict=True)]
-    return window.index(tuple(pair)) if tuple(pair) in window else None
+    pair = tuple(q - k if q and k else QUERY if q else KEY if k else NEITHER for q, k in zip(query, key, strict=True))
+    return window.index(pair) if pair in window else None
 
 
 MOST_KEYS, RELATED = 16, 512
@@ -946,10 +887,12 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
     A key is `RELATED` (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
     """
     tables = []
-    for text, what, cells in task.cases(task):
+    no_ids = (0,) * len(task.window[0])
+    for inside, what, cells in task.cases(task):
+        text = [("begin", no_ids), *inside, ("end", no_ids)]
         names = [name for name, _ in text]
         place = names.index(what)
-        known = {name: TOKENS.index(name) for name in names if name in TOKENS} | {"end": task.end} | cells
+        known = {name: TOKENS.index(name) for name in names if name in TOKENS} | {"begin": BEGIN, "end": task.end} | cells
         relations = [(name, relate(text[place][1], ids, task.window)) for name, ids in text[: place + 1]]
         keys = [RELATED * (relation + 1) + known[name] for name, relation in relations if relation is not None]
         require(len(keys) <= MOST_KEYS, "a token sees more keys than are provided for")
@@ -974,22 +917,40 @@ def distinct(table: np.ndarray) -> np.ndarray:
 # the end is at most the sum over all values of |derivative of the end by the value| times its defect (Lemma 3), in whatever
 # order a processor adds. Less work, and often enough, is to follow the length to the end (Lemma 3a).
 
-UNIT = 2.0**-24
-"""Largest relative error of one rounding to nearest in float32."""
-
-FUNCTION = 8
-"""Largest relative error of exp, tanh, a root or a quotient, in units."""
-
-LARGEST, MOST_TERMS, TINY, SMALL = 2.0**40, 2**13, 2.0**-60, 1 / 16
-"""Largest number; most terms of a sum; more than underflow adds; largest relative error for which the lemmas hold."""
-
-STEEPEST, BENT = 1.13, 0.6
-"""Of the activation: largest derivative, and half of the largest second derivative, or more (Lemma 8)."""
+UNIT = 2.0**-24  # the largest relative error of one rounding to nearest in float32
+FUNCTION = 8  # that of exp, tanh, a root or a quotient, in units
+TINY, SMALL = 2.0**-60, 1 / 16  # more than underflow adds; the largest relative error for which the lemmas hold
+STEEPEST, BENT = 1.13, 0.6  # of an activation: the largest derivative, and half of the largest second one, or more (Lemma 8)
 
 
 def gamma(roundings: Any) -> Any:
     """Largest relative error of a number after so many roundings."""
     return roundings * UNIT / (1 - roundings * UNIT)
+
+
+def size_of(x: np.ndarray) -> np.ndarray:
+    """Euclidean lengths, (inputs,)."""
+    return np.sqrt((x**2).sum(axis=tuple(range(1, x.ndim))))
+
+
+def less_mean(x: np.ndarray) -> np.ndarray:
+    return x - x.mean(-1, keepdims=True)
+
+
+def gelu_tanh(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The activation and its derivative."""
+    factor = math.sqrt(2 / math.pi)
+    tanh = np.tanh(factor * (u + 0.044715 * u**3))
+    return u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
+
+
+def gelu(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As above, by the normal distribution."""
+    share = (1 + np.vectorize(math.erf, otypes=[float])(u / math.sqrt(2))) / 2
+    return u * share, share + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+
+
+ACTIVATIONS = {"gelu_pytorch_tanh": gelu_tanh, "gelu": gelu}
 
 
 class Linear(NamedTuple):
@@ -1000,26 +961,17 @@ class Linear(NamedTuple):
     norm: float
 
 
-class Mlp(NamedTuple):
-    """An MLP: its activation, its matrices, and Lemma 8a's products of their rows and columns."""
-
-    activate: Callable
-    up: Linear
-    gate: Linear | None
-    down: Linear
-    products: np.ndarray
-
-
 class Value:
     """A value of many inputs, made of earlier values.
 
     Attributes:
         exact, radius: (inputs, width). length: (inputs,), a bound of the error's Euclidean length.
         sources: pairs of a value that it was made of and a function from derivatives by this value to those by the source.
+            Their errors move each number by `spread` at most, and the whole by `length`.
+        defect, common: what is added to errors, to each number by itself, and a vector times an unknown number of -1 to 1.
     """
 
     def __init__(self, exact: np.ndarray, spread: Any, defect: Any, *sources: Any, common: Any = 0.0, length: Any = np.inf):
-        """Args: see `Arithmetic.make`."""
         self.exact, self.sources = exact, sources
         self.defect, self.common = defect + TINY, common + np.zeros_like(exact)
         every = self.defect + np.abs(self.common)
@@ -1039,7 +991,8 @@ class Value:
 class Arithmetic:
     """The operations of the network. Attributes: every value in the order of computation, and whether lemmas hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], eps: float):
+        self.weights, self.eps = weights, eps
         self.made: list[Value] = []
         self.proved = np.ones(1, bool)
 
@@ -1048,12 +1001,7 @@ class Arithmetic:
         self.proved = self.proved & condition.reshape(len(condition), -1).all(1)
 
     def make(self, *parts: Any, **more: Any) -> Value:
-        """Keep a value: its numbers, what errors of its sources move them at most, its defect, and its sources.
-
-        Args:
-            common: a further defect, which is this vector times an unknown number between -1 and 1.
-            length: how far errors of its sources move it at most, as a Euclidean length.
-        """
+        """Keep a value, see `Value`."""
         self.made.append(value := Value(*parts, **more))
         self.require(np.abs(value.exact) + value.radius <= LARGEST)
         return value
@@ -1062,16 +1010,16 @@ class Arithmetic:
         """Lemma 10: a value whose errors are bounded, wherever they come from."""
         return self.make(exact, 0, radius + np.zeros_like(exact))
 
-    def total(self, x: Value, linear: "Linear") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def total(self, x: Value, linear: Linear) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lemma 4: products with a weight plus a bias, what errors of x make of them, and the defect."""
         exact, spread = x.exact @ linear.weight.T + linear.bias, x.length[:, None] * size_of(linear.weight)
         size = (np.abs(x.exact) + x.radius) @ np.abs(linear.weight).T + np.abs(linear.bias)
         self.require(size <= LARGEST)
         return exact, spread, gamma(x.exact.shape[1] + 6) * (size + np.abs(exact) + spread) / 2 + TINY
 
-    def product(self, x: Value, linear: "Linear") -> Value:
-        back = (x, lambda slopes: slopes @ linear.weight)
-        return self.make(*self.total(x, linear), back, length=linear.norm * x.length)
+    def product(self, x: Value, linear: Linear, length: Any = np.inf) -> Value:
+        length = np.minimum(length, linear.norm * x.length)
+        return self.make(*self.total(x, linear), (x, lambda slopes: slopes @ linear.weight), length=length)
 
     def add(self, x: Value, y: Value) -> Value:
         """Lemma 5."""
@@ -1079,64 +1027,57 @@ class Arithmetic:
         sources = ((source, lambda slopes: slopes) for source in (x, y))
         return self.make(exact, spread, UNIT * (np.abs(exact) + spread), *sources, length=x.length + y.length)
 
-    def center(self, x: Value) -> tuple[Value, np.ndarray, np.ndarray]:
-        """Lemma 7: x less its mean. Further, for the norm that follows, the errors of its mean square and of its end."""
-        width, size = x.exact.shape[1], np.abs(x.exact) + x.radius
-        mean = size.mean(-1, keepdims=True)
-        centred, spread = less_mean(x.exact), x.radius + x.radius.mean(-1, keepdims=True)
-        defect = UNIT * (size + mean) + gamma(width + 3) * mean
-        square = gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
-        return self.make(centred, spread, defect, (x, less_mean), length=x.length), square, 4 * UNIT * (size + mean)
-
-    def norm(self, x: Value, weight: np.ndarray, eps: float, bias: np.ndarray | None = None) -> Value:
-        """Lemma 6: x divided by the root of its mean square plus eps, times a weight; with a bias, Lemma 7."""
-        square = end = np.zeros(1)
-        if bias is not None:
-            x, square, end = self.center(x)
-        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + eps)
-        share, square = scale * x.length[:, None] * x.exact.shape[1] ** -0.5, square * scale**2
+    def norm(self, x: Value, name: str) -> Value:
+        """Lemma 6: x divided by the root of its mean square plus eps, times the weight of this name, or x itself if there is
+        none. With a bias, Lemma 7."""
+        if (weight := self.weights.get(name)) is None:
+            return x
+        bias = self.weights.get(f"{name}.bias")
+        width, square, end = x.exact.shape[1], np.zeros(1), np.zeros(1)
+        if bias is not None:  # x less its mean
+            size = np.abs(x.exact) + x.radius
+            mean, square = size.mean(-1, keepdims=True), gamma(6 * width + 24) * (size**2).mean(-1, keepdims=True)
+            spread, end = x.radius + x.radius.mean(-1, keepdims=True), 4 * UNIT * (size + mean)
+            defect = UNIT * (size + mean) + gamma(width + 3) * mean
+            x = self.make(less_mean(x.exact), spread, defect, (x, less_mean), length=x.length)
+        scale = 1 / np.sqrt((x.exact**2).mean(-1, keepdims=True) + self.eps)
+        share, square = scale * x.length[:, None] * width**-0.5, square * scale**2
         self.require((share <= SMALL) & (square <= SMALL) & (scale <= 1e11))
         direction, factor, size = x.exact * scale, np.abs(scale * weight), np.abs(x.exact)
         exact, spread = direction * weight, factor * (x.radius + share * size)
         bent = factor * share * (3 * share * size + 1.5 * x.radius)
-        common = gamma(x.exact.shape[1] / 2 + 2 * FUNCTION + 8) + square
+        common = gamma(width / 2 + 2 * FUNCTION + 8) + square
         defect = bent + common * (spread + bent) + gamma(FUNCTION + 3) * (np.abs(exact) + spread + bent) + factor * end
-        if bias is not None:
-            defect += 2 * UNIT * np.abs(bias)
+        shift = np.zeros(1) if bias is None else bias
 
         def back(slopes: np.ndarray) -> np.ndarray:
             slopes, along = slopes * (scale * weight)[:, None], direction[:, None]
             return slopes - (slopes * along).mean(-1, keepdims=True) * along
 
-        exact, common, length = exact + (0 if bias is None else bias), exact * common, factor.max(1) * x.length
-        return self.make(exact, spread, defect, (x, back), common=common, length=length)
+        length, defect = factor.max(1) * x.length, defect + 2 * UNIT * np.abs(shift)
+        return self.make(exact + shift, spread, defect, (x, back), common=exact * common, length=length)
 
-    def mlp(self, x: Value, mlp: "Mlp") -> Value:
-        """Lemma 8a: products of `down` with the hidden units."""
-        hidden, slopes = self.hidden(x, mlp.activate, mlp.up, mlp.gate)
-        steepness = np.sqrt(np.maximum(((slopes @ mlp.products) * slopes).sum(-1), 0))
-        length = np.minimum(mlp.down.norm * hidden.length, steepness * x.length + mlp.down.norm * size_of(hidden.defect))
-        return self.make(*self.total(hidden, mlp.down), (hidden, lambda ends: ends @ mlp.down.weight), length=length)
-
-    def hidden(self, x: Value, activate: Callable, up: "Linear", gate: "Linear | None") -> tuple[Value, np.ndarray]:
-        """Lemma 8: units a(up x) (gate x), or without the last factor; and their derivatives by up x and gate x."""
+    def mlp(self, x: Value, activate: Callable, up: Linear, gate: Linear | None, down: Linear, products: Any) -> Value:
+        """Lemmas 8 and 8a, with its matrix K: `down` times the units a(up x) (gate x), or without the last factor."""
         u, u_spread, u_defect = self.total(x, up)
         active, slope = activate(u)
         radius = u_spread + u_defect
         rounding = 3 * FUNCTION * UNIT * (np.abs(u) + radius)
         spread, defect = np.abs(slope) * u_spread, np.abs(slope) * u_defect + BENT * radius**2 + rounding
         if gate is None:
-            return self.make(active, spread, defect, (x, lambda slopes: (slopes * slope[:, None]) @ up.weight)), slope
-        g, g_spread, g_defect = self.total(x, gate)
-        g_radius, radius = g_spread + g_defect, STEEPEST * radius + rounding
-        spread, defect = np.abs(g) * spread + np.abs(active) * g_spread, np.abs(g) * defect + np.abs(active) * g_defect
-        defect += radius * g_radius + UNIT * (np.abs(active) + radius) * (np.abs(g) + g_radius)
-        slope *= g
-
-        def back(slopes: np.ndarray) -> np.ndarray:
-            return (slopes * slope[:, None]) @ up.weight + (slopes * active[:, None]) @ gate.weight
-
-        return self.make(active * g, spread, defect, (x, back)), np.concatenate([slope, active], axis=1)
+            hidden = self.make(active, spread, defect, (x, lambda ends: (ends * slope[:, None]) @ up.weight))
+            slopes = slope
+        else:
+            g, g_spread, g_defect = self.total(x, gate)
+            g_radius, radius = g_spread + g_defect, STEEPEST * radius + rounding
+            spread, defect = np.abs(g) * spread + np.abs(active) * g_spread, np.abs(g) * defect + np.abs(active) * g_defect
+            defect += radius * g_radius + UNIT * (np.abs(active) + radius) * (np.abs(g) + g_radius)
+            slopes = np.concatenate([slope * g, active], axis=1)
+            inner = np.concatenate([up.weight, gate.weight])
+            back = (x, lambda ends: (np.concatenate([ends, ends], axis=-1) * slopes[:, None]) @ inner)
+            hidden = self.make(active * g, spread, defect, back)
+        steepness = np.sqrt(np.maximum(((slopes @ products) * slopes).sum(-1), 0))
+        return self.product(hidden, down, steepness * x.length + down.norm * size_of(hidden.defect))
 
     def attention(self, query: Value, key: Value, value: Value, seen: np.ndarray, bias: Value) -> Value:
         """Lemma 9: means of given values weighted by the softmax of scores of given queries and keys.
@@ -1204,56 +1145,30 @@ class Arithmetic:
         return value
 
 
-def size_of(x: np.ndarray) -> np.ndarray:
-    """Euclidean lengths, (inputs,)."""
-    return np.sqrt((x**2).sum(axis=tuple(range(1, x.ndim))))
-
-
-def less_mean(x: np.ndarray) -> np.ndarray:
-    return x - x.mean(-1, keepdims=True)
-
-
-def gelu_tanh(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The activation and its derivative."""
-    factor = math.sqrt(2 / math.pi)
-    tanh = np.tanh(factor * (u + 0.044715 * u**3))
-    return u * (1 + tanh) / 2, (1 + tanh + u * (1 - tanh**2) * factor * (1 + 3 * 0.044715 * u**2)) / 2
-
-
-def gelu(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As above, by the normal distribution."""
-    share = (1 + erf(u / math.sqrt(2))) / 2
-    return u * share, share + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-
-
-erf = np.vectorize(math.erf, otypes=[float])
-ACTIVATIONS = {"gelu_pytorch_tanh": gelu_tanh, "gelu": gelu}
-
-
 class Network:
     """The transformer: one layer of attention and an MLP, with those norms around them that have weights."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
-        self.weights, self.eps = weights, float(config.get("norm_eps") or config["layer_norm_eps"])
+        self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
-        self.linear = {
+        self.linear = linear = {
             name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weight, 2)))
             for name, weight in weights.items()
             if weight.ndim == 2
         }
-        up, gate, down = self.linear["mlp.up_proj"], self.linear.get("mlp.gate_proj"), self.linear["mlp.down_proj"]
+        self.head = linear.get("classifier") or linear["lm_head"]
+        up, gate, down = linear["up_proj"], linear.get("gate_proj"), linear["down_proj"]
         inner = np.concatenate([part.weight for part in (up, gate) if part])
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
-        products = (inner @ inner.T) * (behind.T @ behind)
-        self.mlp = Mlp(ACTIVATIONS[config["hidden_act"]], up, gate, down, products)
+        self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
         # What is read of a token depends on it alone, and on its label. The last row is the sink.
-        arithmetic = Arithmetic()
+        arithmetic = Arithmetic(weights, self.eps)
         own = self.embed(arithmetic)
-        normed = self.norm(arithmetic, own, "attention_norms.input")
+        normed = arithmetic.norm(own, "attention_norms.input")
         # With the scale "zero" there are no queries and keys, and scores are biases alone.
         none = Linear(np.zeros_like(weights["self_attn.v_proj"]), np.zeros(1), 0.0)
-        projected = [arithmetic.product(normed, self.linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
+        projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
         tables = [arithmetic.tighten(value) for value in (own, *projected)]
         self.proved = arithmetic.proved.all()
         self.own, *split = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)
@@ -1268,7 +1183,7 @@ class Network:
         place = np.arange(SINK)
         tokens, labels = tokens[place % len(TOKENS)], np.pad(labels, ((1, 0), (0, 0)))[place // len(TOKENS)]
         total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
-        return self.norm(arithmetic, total, "model.embedding_norm")
+        return arithmetic.norm(total, "model.embedding_norm")
 
     def relation_bias(self) -> tuple[np.ndarray, np.ndarray]:
         """What relations add to scores, (tokens, relations, heads), and its radius; in an encoder by Lemma 13."""
@@ -1283,15 +1198,6 @@ class Network:
         size = scores(np.abs(query) + radius, np.abs(vectors))
         return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
 
-    def norm(self, arithmetic: Arithmetic, x: Value, name: str) -> Value:
-        """The norm of this name; x itself if there is none."""
-        weight = self.weights.get(name)
-        return x if weight is None else arithmetic.norm(x, weight, self.eps, self.weights.get(f"{name}.bias"))
-
-    def add(self, arithmetic: Arithmetic, x: Value, output: Value, norms: str) -> Value:
-        total = arithmetic.add(x, self.norm(arithmetic, output, f"{norms}.output"))
-        return self.norm(arithmetic, total, f"{norms}.sum")
-
     def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
 
@@ -1300,42 +1206,40 @@ class Network:
         """
         own, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
-        arithmetic = Arithmetic()
+        arithmetic = Arithmetic(self.weights, self.eps)
         arithmetic.proved &= self.proved
         query, key, value = (
             arithmetic.given(exact[place], radius[place])
             for (exact, radius), place in zip(self.projected, (own, keys, keys), strict=True)
         )
         bias = arithmetic.given(*(part[own[:, None], relations] for part in self.bias))
-        output = arithmetic.product(arithmetic.attention(query, key, value, seen, bias), self.linear["self_attn.o_proj"])
-        if effort == 2:
-            arithmetic.tighten(output)
-        state = self.add(arithmetic, arithmetic.given(*(part[own] for part in self.own)), output, "attention_norms")
-        output = arithmetic.mlp(self.norm(arithmetic, state, "mlp_norms.input"), self.mlp)
-        if effort == 2:
-            arithmetic.tighten(output)
-        last = self.norm(arithmetic, self.add(arithmetic, state, output, "mlp_norms"), "model.norm")
-        logits = arithmetic.product(last, self.linear["lm_head"])
-        every, head, place = np.eye(logits.exact.shape[1]), self.linear["lm_head"].weight, right[:, None].astype(int)
+        finish = arithmetic.tighten if effort == 2 else lambda value: value
+        read = arithmetic.attention(query, key, value, seen, bias)
+        output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
+        normed = arithmetic.norm(output, "attention_norms.output")
+        total = arithmetic.add(arithmetic.given(*(part[own] for part in self.own)), normed)
+        state = arithmetic.norm(total, "attention_norm")
+        output = finish(arithmetic.mlp(arithmetic.norm(state, "mlp_norms.input"), *self.mlp))
+        total = arithmetic.add(state, arithmetic.norm(output, "mlp_norms.output"))
+        last = arithmetic.norm(arithmetic.norm(total, "mlp_norm"), "model.norm")
+        logits, each, place = arithmetic.product(last, self.head), np.eye(len(self.head.weight)), right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
         if effort:
-            bounds = arithmetic.error(logits, every[right][:, None] - every)
+            bounds = arithmetic.error(logits, each[right][:, None] - each)
         else:
-            apart = np.linalg.norm(head[:, None] - head, axis=-1)
+            apart = np.linalg.norm(self.head.weight[:, None] - self.head.weight, axis=-1)
             bounds = apart[right] * last.length[:, None] + logits.defect + np.take_along_axis(logits.defect, place, 1)
         bounds[~arithmetic.proved] = np.inf
-        leads[every[right] == 1] = np.inf
+        leads[each[right] == 1] = np.inf
         return leads, bounds
 
 
 # ---- 5. So? -----------------------------------------------------------------------------------------------------------
 
-ASKED = 10
-"""How many times every lead must exceed its bound."""
+ASKED = 10  # how many times every lead must exceed its bound
+CHUNK = 2**21  # derivatives of ends by hidden units that are held at once
 
-CHUNK = 2**21
-"""Derivatives of ends by hidden units that are held at once."""
-
+# The corollaries in PROOF.md.
 DECODERS = (
     "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
     "float32 writes exactly the right response and its end token"
@@ -1348,38 +1252,27 @@ PROCESSORS = (
     " ({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, "
     "erf, roots and quotients are within 4 units in the last place."
 )
-"""The corollaries in PROOF.md."""
 
 
-class Checkpoint(NamedTuple):
-    """What parts 1 and 2 make of a folder."""
-
-    files: dict[str, bytes]
-    certificate: dict[str, Any]
-    task: Task
-    config: dict[str, Any]
-    weights: dict[str, np.ndarray]
-
-
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Raises Refused for what is not known here, or not as the certificate says."""
-    certificate = read_certificate(folder)
-    task = find_task(certificate.get("task"))
-    files = read_files(folder, certificate.get("files"), task)
+def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Task, dict[str, Any], dict[str, np.ndarray]]:
+    """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
+    require(folder.is_dir(), f"there is no folder {folder}")
+    require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
+    certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
+    stated = {"certified": one_of(True), "task": is_object, "files": is_object}
+    stated |= dict.fromkeys(("margin", "bound", "ratio"), is_positive)
+    compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
+    task = find_task(certificate["task"])
+    files = read_files(folder, certificate["files"], task)
     check_tokenizer(files, task)
     config = check_configuration(files, task, certificate["task"])
-    return Checkpoint(files, certificate, task, config, read_weights(files["model.safetensors"], config, task))
+    return files, certificate, task, config, read_weights(files["model.safetensors"], config, task)
 
 
 def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Leads and bounds in some neighbourhoods after the other.
-
-    Args:
-        ratio, bound: what each is to show of the ratio of a lead and its bound, and of the bound. Where it does not, more
-            effort is made.
-    """
-    units, ends, width = (network.linear[name].weight.shape[0] for name in ("mlp.up_proj", "lm_head", "mlp.down_proj"))
-    most = max(1, CHUNK // (units * max(ends, width)))
+    """Leads and bounds, some neighbourhoods at a time; with more effort where bounds do not show `ratio` and `bound`."""
+    width, units = network.linear["down_proj"].weight.shape
+    most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
     for first in range(0, len(rows), most):
         part = rows[first : first + most]
         leads, bounds = network.leads_and_bounds(part, effort=0)
@@ -1391,12 +1284,6 @@ def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) 
         yield leads, bounds
 
 
-def positive_number(certificate: dict[str, Any], name: str) -> float:
-    value: Any = certificate.get(name)
-    require(is_number(value) and 0 < value < math.inf, f"certificate.json: {name} {value!r} is no number above 0")
-    return value
-
-
 def verify(folder: Path) -> None:
     """Print what was read and found. Raises Refused unless everything holds."""
     files, certificate, task, config, weights = read_checkpoint(folder)
@@ -1405,16 +1292,16 @@ def verify(folder: Path) -> None:
     rows = list_neighbourhoods(task)
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
-    margin, bound, ratio = (positive_number(certificate, name) for name in ("margin", "bound", "ratio"))
+    margin, bound, ratio = (certificate[name] for name in ("margin", "bound", "ratio"))
     lead, largest, smallest = math.inf, 0.0, math.inf
     for leads, bounds in bound_leads(Network(weights, config), rows, max(ASKED, ratio), bound):
         # Of a number and nan, these take nan, which no comparison holds for.
         lead, largest = np.minimum(lead, leads.min()), np.maximum(largest, bounds.max())
         smallest = np.minimum(smallest, (leads / bounds).min())
+        require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
+        require(smallest >= ASKED, f"a ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
     print(f"smallest lead   {lead:.6g}\nlargest bound   {largest:.3g}, of what rounding can move a lead")
     print(f"smallest ratio  {smallest:.4g}, of a lead and its own bound; {ASKED} is asked\n", flush=True)
-    require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
-    require(smallest >= ASKED, f"the smallest ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
     # The software measures leads in float32, and its bounds may be a little less.
     shown = {"margin": lead >= 0.99 * margin, "bound": largest <= 1.01 * bound, "ratio": smallest >= 0.99 * ratio}
     for name, found in {"margin": lead, "bound": largest, "ratio": smallest}.items():
@@ -1434,10 +1321,8 @@ def main() -> None:
     try:
         with np.errstate(all="ignore"):
             verify(Path(sys.argv[1]))
-    except Refused as reason:
-        sys.exit(f"REFUSED: {reason}")
     except Exception as error:
-        sys.exit(f"REFUSED: {type(error).__name__}: {error}")
+        sys.exit(f"REFUSED: {error}" if isinstance(error, Refused) else f"REFUSED: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

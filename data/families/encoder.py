@@ -85,7 +85,7 @@ class Encoder(Family):
                 "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
                 "the cascades of carries; one with label_states has an induction over passes"
             )
-        if (names := list(model.config.id2label.values())) != list(STATES):
+        if (names := model.config.id2label) != dict(enumerate(STATES)):
             raise ValueError(f"the labels of {task.name!r} are {STATES!r}, but id2label names {names}")
         if (rule := model.config.head_maps[0]) != task.settling_map:
             raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")

@@ -68,7 +68,8 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
         raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({listed})")
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
-        model.config.update(task.family.format_options(task))
+        options = task.family.format_options(task)
+        model.config.update({name: value for name, value in options.items() if getattr(model.config, name) is None})
     return model
 
 
