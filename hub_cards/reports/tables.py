@@ -128,6 +128,22 @@ def rivals_table(rows: list[Row]) -> str:
     return fill_table(rows, columns | rates, f"Processor seconds, medians of one run, {rows[0]['hardware']}.")
 
 
+def race_table(rows: list[Row]) -> str:
+    """Return a line for each work: the rates of both sides, their ratio, its aim, and their shares of the matmul peak."""
+    lines = []
+    for row in rows:
+        needed, rates = row["multiply_adds"], (row["longhand"], row["peer"])
+        shares = [f"{rate * needed / row['peak']:.0%}" if needed else "" for rate in rates]
+        line = {"work": row["benchmark"], "longhand": f"{rates[0]:,.1f}", "authors' code": f"{rates[1]:,.1f}"}
+        line |= {"ratio": f"**{row['ratio']:.1f}**", "aim": str(row["aim"])}
+        line |= {"million multiplications": f"{needed / 1e6:,.0f}" if needed else ""}
+        line |= {"at the peak": f"{row['peak'] / needed:,.0f}" if needed else ""}
+        lines.append(line | dict(zip(("longhand's share", "authors' share"), shares, strict=True)))
+    peak = rows[0]["peak"] / 1e9
+    note = f"Sums a second of processor time; medians of one run. The peak: {peak:.0f} billion multiplications a second, of"
+    return render_table(lines, f"{note} square matrices in float32. {rows[0]['hardware']}.")
+
+
 def generation_table(rows: list[Row]) -> str:
     """Return a line for each recipe: examples a second, and their ratio to what is promised."""
     rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]
