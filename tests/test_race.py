@@ -155,9 +155,8 @@ def test_a_checkout_that_fails_is_reported_in_its_last_words(race, tmp_path):
 def test_a_folder_that_is_no_checkout_is_refused(race, tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "config.yaml").touch()
-    with pytest.raises(
-        ArgumentTypeError, match="no checkout .*: it has no src/data/__init__.py, .*, src/training/__init__.py"
-    ):
+    missing = r"no checkout .*: it has no src/data/__init__.py, .*, src/training/__init__.py"
+    with pytest.raises(ArgumentTypeError, match=missing):
         race.peer_folder(str(tmp_path))
     assert race.peer_folder(str(checkout(tmp_path))) == tmp_path.resolve()
 
