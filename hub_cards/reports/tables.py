@@ -129,16 +129,20 @@ def rivals_table(rows: list[Row]) -> str:
 
 
 def race_table(rows: list[Row]) -> str:
-    """Return a line for each work: the rates of both sides, their ratio, its aim, and their shares of the matmul peak."""
+    """Return a line for each work: the rates of both sides, their ratio, its aim, and which shares of the limit they are.
+
+    The limit is the rate of a processor that does nothing but the least multiplications, at the peak of matrix products.
+    """
     lines = []
     for row in rows:
-        needed, rates = row["multiply_adds"], (row["longhand"], row["peer"])
-        shares = [f"{rate * needed / row['peak']:.0%}" if needed else "" for rate in rates]
-        line = {"work": row["benchmark"], "longhand": f"{rates[0]:,.1f}", "authors' code": f"{rates[1]:,.1f}"}
+        needed, sides = row["multiply_adds"], {"longhand": row["longhand"], "authors' code": row["peer"]}
+        line = {"work": row["benchmark"]} | {side: f"{rate:,.{2 if rate < 10 else 0}f}" for side, rate in sides.items()}
         line |= {"ratio": f"**{row['ratio']:.1f}**", "aim": str(row["aim"])}
         line |= {"million multiplications": f"{needed / 1e6:,.0f}" if needed else ""}
-        line |= {"at the peak": f"{row['peak'] / needed:,.0f}" if needed else ""}
-        lines.append(line | dict(zip(("longhand's share", "authors' share"), shares, strict=True)))
+        line |= {"limit": f"{row['peak'] / needed:,.0f}" if needed else ""}
+        shares = sides | {"the aim": row["aim"] * row["peer"]}
+        shares = {f"share: {name}": f"{rate * needed / row['peak']:.1%}" if needed else "" for name, rate in shares.items()}
+        lines.append(line | shares)
     peak = rows[0]["peak"] / 1e9
     note = f"Sums a second of processor time; medians of one run. The peak: {peak:.0f} billion multiplications a second, of"
     return render_table(lines, f"{note} square matrices in float32. {rows[0]['hardware']}.")
