@@ -124,6 +124,7 @@ def test_this_package_runs_alone_without_a_checkout(tmp_path):
     assert {row["benchmark"].split(",")[0] for row in rows} == {"generation", "decoding"}
     assert all(row["longhand"] > 0 and "ratio" not in row for row in rows)
     assert all(row["longhand"] * row["multiply_adds"] < row["peak"] for row in rows)
+    assert len(race_table(rows).splitlines()) == len(rows) + 4
 
 
 @pytest.mark.slow
