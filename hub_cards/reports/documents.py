@@ -50,6 +50,7 @@ def measured_blocks() -> dict[str, str]:
     """Return the tables of what no study trains: speed, cost, faults, constructions, the ceiling, theories of encoders."""
     return {
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
+        "race": tables.race_table(read_rows("", "race.jsonl")),
         "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),

@@ -128,6 +128,29 @@ def rivals_table(rows: list[Row]) -> str:
     return fill_table(rows, columns | rates, f"Processor seconds, medians of one run, {rows[0]['hardware']}.")
 
 
+def race_table(rows: list[Row]) -> str:
+    """Return a line for each work: the rates of both sides, their ratio, its aim, and which shares of the limit they are.
+
+    What was measured without the authors' code has empty cells.
+
+    The limit is the rate of a processor that does nothing but the least multiplications, at the peak of matrix products.
+    """
+    lines = []
+    for row in rows:
+        needed, peer = row["multiply_adds"], row.get("peer", 0)
+        sides = {"longhand": row["longhand"], "authors' code": peer}
+        line = {"work": row["benchmark"]}
+        line |= {side: f"{rate:,.{2 if rate < 10 else 0}f}" if rate else "" for side, rate in sides.items()}
+        line |= {"ratio": f"**{row['ratio']:.1f}**" if peer else "", "aim": str(row["aim"])}
+        line |= {"million multiplications": f"{needed / 1e6:,.0f}" if needed else ""}
+        line |= {"limit": f"{row['peak'] / needed:,.0f}" if needed else ""}
+        shares = {side: rate * needed / row["peak"] for side, rate in (sides | {"the aim": row["aim"] * peer}).items()}
+        lines.append(line | {f"share: {side}": f"{share:.1%}" if share else "" for side, share in shares.items()})
+    peak = rows[0]["peak"] / 1e9
+    note = f"Sums a second of processor time, medians; the sides of a row take turns. The peak: {peak:.0f} billion"
+    return render_table(lines, f"{note} multiplications a second, of square matrices in float32. {rows[0]['hardware']}.")
+
+
 def generation_table(rows: list[Row]) -> str:
     """Return a line for each recipe: examples a second, and their ratio to what is promised."""
     rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]

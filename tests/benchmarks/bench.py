@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -63,34 +63,47 @@ def compare(name: str, ours: Callable[[], int], baseline: Callable[[], int], uni
     return {"benchmark": name, "unit": f"{unit}/s", "longhand": fast, "baseline": slow, "ratio": ratio, "hardware": device}
 
 
-def training(rounds: int) -> dict:
-    """Optimizer steps of 128 sums of 1 to 30 digits, data included. The baseline is compiled."""
-    size, steps = 128, 6
-    model, plain = paper_model().train(), BaselineGPT(max_position=MAX_POSITION)
-    # Fused is the Trainer's default, and so what train.py runs.
-    optimizers = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True), torch.optim.AdamW(plain.parameters(), lr=1e-4)
-    compiled = torch.compile(plain)
+def drawn_batches(size: int) -> Iterator[dict]:
+    """New batches of `size` sums of 1 to 30 digits for training, with position ids from random starts."""
     task = Addition()
     collator = CouplingCollator(task.coupling, MAX_POSITION, "random_start")
     batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
-    drawn = iter(range(10**6))
+    return (batches[index] for index in range(len(batches)))
 
-    def step(optimizer, value):
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
-    def ours():
-        for _ in range(steps * 4):
-            step(optimizers[0], model(**batches[next(drawn)], use_cache=False).loss)
-        return steps * 4 * size
+def training_steps(model: CoupledGPTForCausalLM, size: int) -> Callable[[int], int]:
+    """Returns what takes optimizer steps of `size` new sums of 1 to 30 digits, data included, and counts the sums."""
+    # Fused is the Trainer's default, and so what train.py runs.
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+    batches = drawn_batches(size)
+
+    def work(steps: int) -> int:
+        for _ in range(steps):
+            step(model, optimizer, model(**next(batches), use_cache=False).loss)
+        return steps * size
+
+    return work
+
+
+def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, value: torch.Tensor) -> None:
+    value.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def training(rounds: int) -> dict:
+    """Optimizer steps of 128 sums of 1 to 30 digits, data included. The baseline is compiled."""
+    size, steps = 128, 6
+    ours, plain = training_steps(paper_model(), size), BaselineGPT(max_position=MAX_POSITION)
+    optimizer, compiled = torch.optim.AdamW(plain.parameters(), lr=1e-4), torch.compile(plain)
 
     def baseline():
         for _ in range(steps):
-            step(optimizers[1], loss(compiled, *batch([example(30, MAX_POSITION) for _ in range(size)])))
+            step(plain, optimizer, loss(compiled, *batch([example(30, MAX_POSITION) for _ in range(size)])))
         return steps * size
 
-    return compare("training", ours, baseline, "problems", rounds)
+    return compare("training", lambda: ours(4 * steps), baseline, "problems", rounds)
 
 
 def windowed_training(rounds: int) -> dict:
@@ -117,19 +130,21 @@ def windowed_training(rounds: int) -> dict:
     return compare("windowed training", lambda: train(0, False), lambda: train(1, True), "problems", rounds)
 
 
+@torch.inference_mode()
+def evaluate(model: CoupledGPTForCausalLM, length: int, count: int, size: int) -> int:
+    """Teacher-forced evaluation of `count` sums in batches of `size`, data included; returns `count`."""
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION)
+    batches = EvaluationBatches(task, (length, length), count, 0, "test", size, collator=collator)
+    for index in range(len(batches)):
+        task.family.forward_matches(model, batches[index])
+    return count
+
+
 def evaluation(rounds: int) -> dict:
     """Teacher-forced evaluation of 200-digit sums with the same model, data included."""
     count, length = 20, 200
     model, plain = paper_model().eval(), BaselineGPT(max_position=MAX_POSITION).eval()
-    task = Addition()
-    collator = CouplingCollator(task.coupling, MAX_POSITION)
-
-    @torch.inference_mode()
-    def ours():
-        batches = EvaluationBatches(task, (length, length), 5 * count, 0, "test", count, collator=collator)
-        for index in range(len(batches)):
-            task.family.forward_matches(model, batches[index])
-        return 5 * count
 
     @torch.inference_mode()
     def baseline():
@@ -139,22 +154,17 @@ def evaluation(rounds: int) -> dict:
             ((predicted == labels[:, 1:]) | (labels[:, 1:] == -100)).all(1)
         return 2 * count
 
-    return compare("evaluation", ours, baseline, "problems", rounds)
+    return compare("evaluation", lambda: evaluate(model, length, 5 * count, count), baseline, "problems", rounds)
 
 
 def data(rounds: int) -> dict:
     """Formatted examples of 1 to 30 digits with labels and position ids from random starts, on one core."""
     torch.set_num_threads(1)
     size = 4096
-    task = Addition()
-    collator = CouplingCollator(task.coupling, MAX_POSITION, "random_start")
-    batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
-    drawn = iter(range(10**6))
+    batches = drawn_batches(size)
 
     def ours():
-        for _ in range(100):
-            batches[next(drawn)]
-        return 100 * size
+        return sum(len(next(batches)["input_ids"]) for _ in range(100))
 
     def baseline():
         for _ in range(5):

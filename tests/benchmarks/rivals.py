@@ -135,10 +135,10 @@ def token_seconds(model: PreTrainedModel, prompts: torch.Tensor, tokens: int) ->
     return (time.process_time() - began) / tokens / len(prompts)
 
 
-def in_turn(works: dict[str, Callable[[], float]]) -> dict[str, float]:
+def in_turn(works: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
     """Median over rounds of the seconds that each work returns. They take turns; the first round is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         for name, work in works.items():
             seconds[name].append(work())
     return {name: median(found[1:]) for name, found in seconds.items()}
