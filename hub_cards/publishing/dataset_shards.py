@@ -137,17 +137,15 @@ def _held_files(dataset: GeneratedDataset, repo_id: str, api: HfApi) -> dict[str
             return {}
         sha = str(head.sha)
         hashes = {file.rfilename: file.lfs.sha256 for file in head.siblings or () if file.lfs}
-        listed: dict[str, Any] = {}
+        found = {}
         with TemporaryDirectory() as place:
             api.snapshot_download(repo_id, repo_type="dataset", revision=sha, local_dir=place, allow_patterns="shard-*.json")
             for listing in Path(place).glob("*.json"):
-                listed |= json.loads(listing.read_text())
-        # The branch began with the files of the main branch, which may have these names and hold other rows.
-        return {
-            path: (Size(own["file"], own["rows"]), HeldFile(sha, own["sha256"]))
-            for path, own in listed.items()
-            if hashes.get(path) == own["sha256"]
-        }
+                for path, own in json.loads(listing.read_text()).items():
+                    # The branch began with the files of the main branch, which may have these names and hold other rows.
+                    if hashes.get(path) == own["sha256"]:
+                        found[path] = Size(own["file"], own["rows"]), HeldFile(sha, own["sha256"])
+        return found
 
     return retry(read, repo_id)
 

@@ -32,6 +32,7 @@ def processes_table(rows: list[Row]) -> str:
             "processes": f"{row['processes']}",
             "problems a second": f"{row['problems_per_second']:,.0f}",
             "times one process": f"**{row['problems_per_second'] / alone[row['recipe']]:.2f}**",
+            "problems a core-second": f"{row['problems_per_core_second']:,.0f}",
             "steps": f"{row['steps']}",
             "first and last loss": f"{row['first_loss']:.4f}, {row['last_loss']:.4f}",
             "largest difference of a loss": f"{row['difference']:.0e}" if row["difference"] else "",
@@ -48,7 +49,7 @@ def rows_table(rows: list[Row]) -> str:
     own = [
         {
             **row,
-            "rate": row["rows"] / row["seconds"],
+            "rate": row["rows"] / row["core_seconds"],
             "arrow": row["arrow_bytes"] / 1e6,
             "parquet": row["parquet_bytes"] / 1e6,
         }
@@ -57,8 +58,9 @@ def rows_table(rows: list[Row]) -> str:
         if row["what"] == "rows"
     ]
     columns = {"task": "`{task}`", "rows": "{rows:,}", "processes": "{num_proc}", "seconds": "{seconds:.1f}"}
-    columns |= {"rows a second": "{rate:,.0f}", "Arrow, MB": "{arrow:,.0f}", "as Parquet, MB": "{parquet:,.0f}"}
-    columns |= {"seconds to write it": "{parquet_seconds:.1f}", "peak memory of a process, MB": "{peak:,.0f}"}
+    columns |= {"core-seconds": "{core_seconds:.1f}", "rows a core-second": "{rate:,.0f}"}
+    columns |= {"Arrow, MB": "{arrow:,.0f}", "as Parquet, MB": "{parquet:,.0f}"}
+    columns |= {"core-seconds to write it": "{parquet_core_seconds:.1f}", "peak memory of a process, MB": "{peak:,.0f}"}
     return fill_table(own, columns, f"One thread a process, {own[0]['hardware']}.")
 
 
@@ -76,8 +78,8 @@ def rows_plan(rows: list[Row]) -> str:
     begin = next(row for row in rows if row["what"] == "begin" and row["task"] == "addition")
     opened = next(row for row in rows if row["what"] == "open")
     count, files, shards = opened["rows"], opened["files"], PLANNED_SHARDS
-    seconds, parquet, arrow = ((made[name]) / made["rows"] for name in ("seconds", "parquet_bytes", "arrow_bytes"))
-    writing, share = made["parquet_seconds"] / made["rows"], begin["short"] / DISTINCT_SHARDS / begin["shard_rows"]
+    seconds, parquet, arrow = ((made[name]) / made["rows"] for name in ("core_seconds", "parquet_bytes", "arrow_bytes"))
+    writing, share = made["parquet_core_seconds"] / made["rows"], begin["short"] / DISTINCT_SHARDS / begin["shard_rows"]
     again = (begin["alone"] - begin["next"]) / 2
     batches = count / begin["shard_rows"]
     each = count / shards

@@ -28,13 +28,14 @@ WARMUP = 20
 
 
 class Clock(TrainerCallback):
-    """The time after every step."""
+    """The time after every step, and the processor time of this process."""
 
     def __init__(self):
-        self.times = []
+        self.times, self.used = [], []
 
     def on_step_end(self, *args, **kwargs):
         self.times.append(time.perf_counter())
+        self.used.append(time.process_time())
 
 
 def train(recipe: str) -> None:
@@ -47,12 +48,13 @@ def train(recipe: str) -> None:
         trainer, clock = make_trainer(run), Clock()
         trainer.add_callback(clock)
         trainer.train()
-        trainer.accelerator.wait_for_everyone()
+        used = trainer.accelerator.reduce(torch.tensor(clock.used[-1] - clock.used[WARMUP]), "sum")
     if trainer.is_world_process_zero():
         seconds = clock.times[-1] - clock.times[WARMUP]
         losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-        rate = (STEPS[recipe] - 1 - WARMUP) * run.training.batch_size / seconds
-        print(json.dumps({"processes": run.training.world_size, "problems_per_second": rate, "losses": losses}), flush=True)
+        problems = (STEPS[recipe] - 1 - WARMUP) * run.training.batch_size
+        row = {"processes": run.training.world_size, "problems_per_second": problems / seconds, "losses": losses}
+        print(json.dumps(row | {"problems_per_core_second": problems / float(used)}), flush=True)
 
 
 def measure(recipe: str, processes: int) -> dict:
