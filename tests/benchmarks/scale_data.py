@@ -8,9 +8,10 @@ import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +29,8 @@ from longhand.hub_cards.runs.evaluation import hardware
 ROWS, FEWER, MOST_SECONDS = 1_000_000, 250_000, 40
 """A task whose million rows would take more seconds makes fewer."""
 PROBE, WRITTEN, HUGE = 2**16, 100_000, 10**10
+TIMES = ("seconds", "core_seconds", "parquet_core_seconds", "first", "alone", "next")
+"""What other work on the machine makes longer."""
 TWO_PROCESSES = ("addition", "multiplication_scratchpad", "minesweeper")
 
 
@@ -82,36 +85,39 @@ def open_again(task: str, batches: int = 4, times: int = 250) -> dict:
     return {"what": "open", "task": task, "bytes_per_batch": taken, "rows": HUGE, "files": len(files)}
 
 
-def in_a_process(*words: str) -> dict:
-    done = subprocess.run([sys.executable, __file__, "--one", *words], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1]) | {"hardware": hardware(torch.device("cpu"))}
+def alone(work: Callable[..., dict], *arguments) -> dict:
+    """What work measures in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        row = pool.submit(work, *arguments).result() | {"hardware": hardware(torch.device("cpu"))}
+    print(row, flush=True)
+    return row
+
+
+def fastest(row: dict, earlier: list[dict]) -> dict:
+    """The row with the least of its times and of those that were measured earlier."""
+    same = [one for one in earlier if all(one.get(name) == row.get(name) for name in ("what", "task", "rows", "num_proc"))]
+    return row | {name: min(one.get(name, row[name]) for one in [row, *same]) for name in TIMES if name in row}
+
+
+def measure(task: str) -> list[dict]:
+    slow = alone(build, task, PROBE, 1)["core_seconds"] * ROWS / PROBE > MOST_SECONDS
+    processes = (1, 2) if task in TWO_PROCESSES else (1,)
+    rows = [alone(build, task, FEWER if slow else ROWS, num_proc) for num_proc in processes]
+    rows += [alone(begin, task)] if task in TWO_PROCESSES else []
+    return rows + ([alone(open_again, task)] if task == "addition" else [])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--one", nargs="+", metavar="WORD", help="measure in this process")
     parser.add_argument("--tasks", nargs="+", choices=own_tasks(), default=own_tasks())
-    parser.add_argument("--output", type=Path, help="rows of other tasks in it are kept")
+    parser.add_argument("--output", type=Path, help="rows of other tasks in it are kept, and shorter times")
     options = parser.parse_args()
     torch.set_num_threads(1)
     datasets.disable_progress_bars()
-    if options.one:
-        task, *more = options.one
-        print(json.dumps(open_again(task) if more == ["open"] else build(task, *map(int, more)) if more else begin(task)))
-        sys.exit()
-    kept = options.output.read_text().splitlines() if options.output and options.output.exists() else []
-    rows = [row for row in map(json.loads, kept) if row["task"] not in options.tasks]
     for task in options.tasks:
-        slow = in_a_process(task, str(PROBE), "1")["core_seconds"] * ROWS / PROBE > MOST_SECONDS
-        count = FEWER if slow else ROWS
-        for num_proc in (1, 2) if task in TWO_PROCESSES else (1,):
-            rows.append(in_a_process(task, str(count), str(num_proc)))
-            print(rows[-1], flush=True)
-        if task in TWO_PROCESSES:
-            rows.append(in_a_process(task))
-            print(rows[-1], flush=True)
-        if task == "addition":
-            rows.append(in_a_process(task, "open"))
-            print(rows[-1], flush=True)
+        measured = measure(task)
         if options.output:
+            kept = options.output.read_text().splitlines() if options.output.exists() else []
+            earlier = list(map(json.loads, kept))
+            rows = [row for row in earlier if row["task"] != task] + [fastest(row, earlier) for row in measured]
             options.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
