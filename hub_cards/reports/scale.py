@@ -37,9 +37,8 @@ def processes_table(rows: list[Row]) -> str:
         }
         for row in rows
     ]
-    return render_table(
-        lines, "Differences are relative. {cores} cores, one thread a process, {hardware}.".format(**rows[0])
-    )
+    note = "Fastest of {runs} runs; differences are relative. {cores} cores, {hardware} a process."
+    return render_table(lines, note.format(**rows[0]))
 
 
 def rows_table(rows: list[Row]) -> str:
@@ -59,7 +58,7 @@ def rows_table(rows: list[Row]) -> str:
     columns |= {"core-seconds": "{core_seconds:.1f}", "rows a core-second": "{rate:,.0f}"}
     columns |= {"Arrow, MB": "{arrow:,.0f}", "as Parquet, MB": "{parquet:,.0f}"}
     columns |= {"core-seconds to write it": "{parquet_core_seconds:.1f}", "peak memory of a process, MB": "{peak:,.0f}"}
-    return fill_table(own, columns, f"One thread a process, {own[0]['hardware']}.")
+    return fill_table(own, columns, f"{own[0]['hardware']} a process.")
 
 
 def begin_table(rows: list[Row]) -> str:
