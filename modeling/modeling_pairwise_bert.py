@@ -37,6 +37,12 @@ def hiding_bias(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 2
 
 
+def padding_of(attention_mask: Tensor | None) -> Tensor | None:
+    """Return where padding is, True there, or None if there is none. A traced graph cannot depend on values: it keeps all."""
+    hidden = None if attention_mask is None else ~attention_mask.bool()
+    return None if hidden is None or not (torch.compiler.is_compiling() or hidden.any()) else hidden
+
+
 class RelationVectors(nn.Module):
     """The vectors p that the heads of one rule add to keys in a layer, (relations, 1 or heads, head_dim)."""
 
@@ -289,34 +295,34 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if position_ids is not None and input_ids is not None:
             check_indices(position_ids, input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
-        # A traced graph cannot depend on values, so it keeps every mask.
-        hidden = None if attention_mask is None else ~attention_mask.bool()
-        if hidden is not None and not torch.compiler.is_compiling() and not hidden.any():
-            hidden = None
-        every_token, recorded = (
+        hidden = padding_of(attention_mask)
+        pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
+        every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
-        pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
-        neighbours = None
-        if self.config.windowed and not recorded:
-            (related,) = pair_maps.values()
-            neighbours = neighbours_of(related)
-        first = 0
-        if neighbours is not None and input_ids is not None and not every_token and self._shares_rows():
-            embeddings, first = self._apply_to_distinct(input_ids, neighbours)
-        else:
+        neighbours = None if every_pair else self._neighbours(pair_maps)
+        if input_ids is None or neighbours is None or every_token or not self._shares_rows():
             embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
-            embeddings = self.dropout(self.embedding_norm(embeddings))
+            embeddings, first = self.dropout(self.embedding_norm(embeddings)), 0
+        else:
+            embeddings, first = self._apply_to_distinct(input_ids, neighbours)
         attention = self._attention_arguments(pair_maps, hidden_keys, neighbours, embeddings.dtype)
         return self._loop(embeddings, hidden, first, **attention, **kwargs)
+
+    def _neighbours(self, pair_maps: dict[str, Tensor]) -> Neighbours | None:
+        """Return the keys that each query sees under a window, from maps with the sink; None without a window."""
+        if not self.config.windowed:
+            return None
+        (related,) = pair_maps.values()
+        return neighbours_of(related)
 
     def _shares_rows(self) -> bool:
         """Whether tokens with equal neighbourhoods have equal states, in one pass under a window."""
         config = self.config
         drops = self.training and (config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        alike = config.windowed and config.absolute_positions == "none" and not config.label_states and not drops
+        alike = config.absolute_positions == "none" and not config.label_states and config.num_loops == 1 and not drops
         # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        return alike and config.num_loops == 1 and not self.embed_tokens._forward_hooks and not torch.compiler.is_compiling()
+        return alike and not self.embed_tokens._forward_hooks and not torch.compiler.is_compiling()
 
     def _apply_to_distinct(self, input_ids: Tensor, neighbours: Neighbours) -> tuple[Tensor, int]:
         """Apply layers to distinct neighbourhoods, as long as these are at most half of the tokens.
@@ -434,8 +440,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
             (related,) = pair_maps.values()
-            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered.
-            if neighbours is not None and neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]:
+            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered. A traced
+            # graph cannot choose by values.
+            gathers = neighbours is not None and (
+                torch.compiler.is_compiling() or neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]
+            )
+            if gathers:
                 return {"neighbours": neighbours}
             mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
