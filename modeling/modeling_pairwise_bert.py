@@ -38,7 +38,7 @@ def hiding_bias(dtype: torch.dtype) -> float:
 
 
 def padding_of(attention_mask: Tensor | None) -> Tensor | None:
-    """Return where padding is, True there, or None if there is none. A traced graph cannot depend on values: it keeps all."""
+    """Return where padding is, True there, or None if there is none; a traced graph keeps every mask."""
     hidden = None if attention_mask is None else ~attention_mask.bool()
     return None if hidden is None or not (torch.compiler.is_compiling() or hidden.any()) else hidden
 
