@@ -51,6 +51,7 @@ def measured_blocks() -> dict[str, str]:
     return {
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
         "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
+        "training-time": tables.training_time_table(read_rows("", "training_time.jsonl")),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
