@@ -13,7 +13,7 @@ __all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__ve
 
 
 def __getattr__(name: str):
-    """What Trainer needs, and the zoo, imported when asked for: the first imports `datasets`, which takes long."""
+    """What Trainer needs, and the zoo, imported when asked for."""
     if name not in _ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ON_DEMAND[name]), name)

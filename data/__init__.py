@@ -1,9 +1,10 @@
 """Tasks, their formats, and the arrays and batches made of them."""
 
+from typing import TYPE_CHECKING
+
 from longhand.data.batches import EvaluationBatches as EvaluationBatches
 from longhand.data.batches import FixedBatches as FixedBatches
 from longhand.data.batches import FreshBatches as FreshBatches
-from longhand.data.builder import load_task_dataset as load_task_dataset
 from longhand.data.collator import CouplingCollator as CouplingCollator
 from longhand.data.collator import collate_rows as collate_rows
 from longhand.data.formatting import Examples as Examples
@@ -20,3 +21,15 @@ from longhand.data.tasks.registry import task_from_recipe as task_from_recipe
 from longhand.data.tasks.task import Task as Task
 from longhand.data.tokenization import build_tokenizer as build_tokenizer
 from longhand.data.tokenization import check_characters as check_characters
+
+if TYPE_CHECKING:
+    from longhand.data.builder import load_task_dataset as load_task_dataset
+
+
+def __getattr__(name: str):
+    """The maker of datasets is imported when asked for: it needs the library `datasets`, and few commands do."""
+    if name != "load_task_dataset":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from longhand.data.builder import load_task_dataset
+
+    return load_task_dataset

@@ -18,7 +18,7 @@ from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
 from .input_checks import check_input_ids, check_mask, check_shown, of_values
-from .neighbourhoods import attend_to_columns
+from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
 from .prompt_formats import check_prompts
 from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
@@ -35,6 +35,12 @@ def hiding_bias(dtype: torch.dtype) -> float:
     weight 0.
     """
     return torch.finfo(dtype).min / 2
+
+
+def padding_of(attention_mask: Tensor | None) -> Tensor | None:
+    """Return where padding is, True there, or None if there is none; a traced graph keeps every mask."""
+    hidden = None if attention_mask is None else ~attention_mask.bool()
+    return None if hidden is None or not (torch.compiler.is_compiling() or hidden.any()) else hidden
 
 
 class RelationVectors(nn.Module):
@@ -92,13 +98,14 @@ class PairwiseBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        pair_maps: dict[str, Tensor],
-        attention_mask: Tensor | None,
+        pair_maps: dict[str, Tensor] | None = None,
+        attention_mask: Tensor | None = None,
         neighbours: Neighbours | None = None,
         seen_states: Tensor | None = None,
+        neighbourhoods: Neighbourhoods | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from every token to all keys, or only to its `neighbours`.
+        """Attend from every token to all keys, only to its `neighbours`, or in `neighbourhoods` of rows.
 
         Args:
             hidden_states: (batch, tokens, hidden).
@@ -107,10 +114,14 @@ class PairwiseBertAttention(nn.Module):
             attention_mask: (batch or 1, 1, 1 or tokens, keys), added to scores: `hiding_bias` for hidden keys.
             neighbours: the keys that each query sees; they replace both arguments above.
             seen_states: (batch, other tokens, hidden), if keys are made of other tokens than these.
+            neighbourhoods: the distinct neighbourhoods of rows (rows, hidden), which `hidden_states` then are; the sink is
+                the row after the last.
 
         Returns:
-            Outputs (batch, tokens, hidden), and weights if the attention interface returns them.
+            Outputs (batch, tokens, hidden) or (distinct, hidden), and weights if the attention interface returns them.
         """
+        if neighbourhoods is not None:
+            return self.o_proj(self._attend_to_rows(hidden_states, neighbourhoods).flatten(1)), None
         seen = hidden_states if seen_states is None else seen_states
         query, key, value = (
             projection(states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -119,9 +130,7 @@ class PairwiseBertAttention(nn.Module):
         if self.config.sink:
             key, value = (nn.functional.pad(states, (0, 0, 0, 1)) for states in (key, value))
         if neighbours is not None:
-            (vectors,) = self.relations
-            bias = vectors(query * self.scaling, neighbours.relations)
-            bias = bias.masked_fill((neighbours.relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
+            bias = self._window_bias(query * self.scaling, neighbours.relations)
             columns = neighbours.columns.clamp(min=0)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
@@ -134,6 +143,23 @@ class PairwiseBertAttention(nn.Module):
             self, query, key, value, bias, scaling=self.scaling, dropout=dropout, is_causal=False, **kwargs
         )
         return self.o_proj(output.flatten(2)), weights
+
+    def _attend_to_rows(self, rows: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
+        query, key, value = (
+            projection(rows).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.config.sink:
+            key, value = (nn.functional.pad(states, (0, 0, 0, 0, 0, 1)) for states in (key, value))
+        own = expand_rows(query * self.scaling, neighbourhoods.queries).transpose(0, 1).unsqueeze(0)
+        bias = self._window_bias(own, neighbourhoods.relations.unsqueeze(0)).squeeze(0)
+        return attend_to_rows(query, key, value, neighbourhoods, bias, self.scaling)
+
+    def _window_bias(self, query: Tensor, relations: Tensor) -> Tensor:
+        """Return what is added to the scores of neighbours, (batch, queries, neighbours, heads), as `RelationVectors`."""
+        (vectors,) = self.relations
+        bias = vectors(query, relations)
+        return bias.masked_fill((relations < 0).unsqueeze(1), hiding_bias(bias.dtype)).permute(0, 2, 3, 1)
 
     def _bias(self, query, pair_maps, attention_mask):
         """Return what is added to the scores, (batch, heads, queries, keys): the products with vectors, and the mask."""
@@ -150,7 +176,7 @@ class PairwiseBertAttention(nn.Module):
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
-    """Attention and MLP, each followed by the norm of the residual sum."""
+    """Attention and MLP, each followed by the norm of the residual sum; for forms see `PairwiseBertAttention.forward`."""
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__()
@@ -162,8 +188,10 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
-        attention_output, _ = self.self_attn(hidden_states, **kwargs)
+    def forward(self, hidden_states: Tensor, neighbourhoods: Neighbourhoods | None = None, **kwargs: Any) -> Tensor:
+        attention_output, _ = self.self_attn(hidden_states, neighbourhoods=neighbourhoods, **kwargs)
+        if neighbourhoods is not None:
+            hidden_states = expand_rows(hidden_states, neighbourhoods.queries)
         hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
         output = self.down_proj(self.activation(self.up_proj(hidden_states)))
         return self.mlp_norm(hidden_states + self.dropout(output))
@@ -267,27 +295,64 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if position_ids is not None and input_ids is not None:
             check_indices(position_ids, input_ids)
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
-        # A traced graph cannot depend on values, so it keeps every mask.
-        hidden = None if attention_mask is None else ~attention_mask.bool()
-        if hidden is not None and not torch.compiler.is_compiling() and not hidden.any():
-            hidden = None
-        recorded = kwargs.get("output_attentions", self.config.output_attentions)
-        attention = self._attention_arguments(pair_maps, hidden, recorded, embeddings.dtype)
-        embeddings = self.dropout(self.embedding_norm(self._add_positions(self._add_states(embeddings, states), input_ids)))
-        return self._loop(embeddings, hidden, **attention, **kwargs)
+        hidden = padding_of(attention_mask)
+        pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
+        every_token, every_pair = (
+            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
+        )
+        neighbours = None if every_pair else self._neighbours(pair_maps)
+        if input_ids is None or neighbours is None or every_token or not self._shares_rows():
+            embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
+            embeddings, first = self.dropout(self.embedding_norm(embeddings)), 0
+        else:
+            embeddings, first = self._apply_to_distinct(input_ids, neighbours)
+        attention = self._attention_arguments(pair_maps, hidden_keys, neighbours, embeddings.dtype)
+        return self._loop(embeddings, hidden, first, **attention, **kwargs)
 
-    def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
+    def _neighbours(self, pair_maps: dict[str, Tensor]) -> Neighbours | None:
+        """Return the keys that each query sees under a window, from maps with the sink; None without a window."""
+        if not self.config.windowed:
+            return None
+        (related,) = pair_maps.values()
+        return neighbours_of(related)
+
+    def _shares_rows(self) -> bool:
+        """Whether tokens with equal neighbourhoods have equal states, in one pass under a window."""
+        config = self.config
+        drops = self.training and (config.hidden_dropout_prob or config.attention_probs_dropout_prob)
+        alike = config.absolute_positions == "none" and not config.label_states and config.num_loops == 1 and not drops
+        # A hook, such as that of NEFTune, may change each token's embedding on its own.
+        return alike and not self.embed_tokens._forward_hooks and not torch.compiler.is_compiling()
+
+    def _apply_to_distinct(self, input_ids: Tensor, neighbours: Neighbours) -> tuple[Tensor, int]:
+        """Apply layers to distinct neighbourhoods, as long as these are at most half of the tokens.
+
+        Returns:
+            States (batch, tokens, hidden) and the number of layers that were applied.
+        """
+        tokens, row_index = input_ids.unique(return_inverse=True)
+        state = self.embedding_norm(self.embed_tokens(tokens))
+        for applied, layer in enumerate(self.layers):
+            seen = nn.functional.pad(row_index, (0, 1), value=len(state)) if self.config.sink else row_index
+            neighbourhoods = distinct_neighbourhoods(seen, slice(input_ids.shape[1]), neighbours)
+            if 2 * len(neighbourhoods.queries) > input_ids.numel():
+                return expand_rows(state, row_index), applied
+            state, row_index = layer(state, neighbourhoods=neighbourhoods), neighbourhoods.index
+        return expand_rows(state, row_index), len(self.layers)
+
+    def _loop(self, embeddings: Tensor, hidden: Tensor | None, first: int, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
 
         Args:
             hidden: (batch, tokens), True for padding, whose change does not count.
+            first: the first layer that is applied; the layers before are only left out in a model of one loop.
         """
         state = torch.zeros_like(embeddings)
         most = self._num_loops(embeddings.shape[1])
         tolerance = None if self.training else self.config.settle_tolerance
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
-            for layer in self.layers:
+            for layer in self.layers[first:]:
                 state = layer(state, **kwargs)
             change = state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0)
             if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
@@ -334,7 +399,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             relations = nn.functional.pad(relations, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
         neighbours = Neighbours(columns.unsqueeze(0), relations.unsqueeze(0))
         (layer,) = self.layers
-        return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours, pair_maps={}, attention_mask=None).squeeze(0)
+        return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
     def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
@@ -365,31 +430,37 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
             raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
 
-    def _attention_arguments(self, pair_maps, hidden, recorded, dtype) -> dict[str, Any]:
+    def _attention_arguments(self, pair_maps, hidden, neighbours, dtype) -> dict[str, Any]:
         """Return the arguments of every layer that say which keys a query sees, and in which relation.
 
         Args:
-            pair_maps: the map of each rule by name.
-            hidden: (batch, tokens), True for padding, or None.
-            recorded: whether attention maps are recorded, which need the scores of all pairs under a window too.
+            pair_maps, hidden: of `_with_sink`.
+            neighbours: under a window, unless attention maps are recorded, which need the scores of all pairs.
         """
-        if self.config.sink:
-            last = self.config.sink_relation
-            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
-            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
             (related,) = pair_maps.values()
-            if hidden is not None:
-                related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
-            neighbours = neighbours_of(related)
-            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered.
-            if not recorded and neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]:
-                return {"pair_maps": {}, "attention_mask": None, "neighbours": neighbours}
+            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered. A traced
+            # graph cannot choose by values.
+            gathers = neighbours is not None and (
+                torch.compiler.is_compiling() or neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]
+            )
+            if gathers:
+                return {"neighbours": neighbours}
             mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
         return {"pair_maps": pair_maps, "attention_mask": mask}
+
+    def _with_sink(self, pair_maps, hidden):
+        """Return maps and hidden keys with a column for the sink, if there is one; under a window hide keys in the map."""
+        if self.config.sink:
+            last = self.config.sink_relation
+            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
+            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
+        if self.config.windowed and hidden is not None:
+            pair_maps = {name: related.masked_fill(hidden.unsqueeze(1), NOT_RELATED) for name, related in pair_maps.items()}
+        return pair_maps, hidden
 
     def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return token ids (batch, tokens) as int64; raise ValueError if they are no tokens, or the mask does not fit."""

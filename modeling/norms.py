@@ -28,7 +28,7 @@ class _RMSNormFunction(torch.autograd.Function):
         unit = states * scale
         product = gradient * unit
         along = (product @ weight / len(weight)).unsqueeze(-1)
-        return (gradient * weight).addcmul(unit, along, value=-1) * scale, product.flatten(0, -2).sum(0), None
+        return (gradient * weight).addcmul(unit, along, value=-1) * scale, product.reshape(-1, len(weight)).sum(0), None
 
 
 class RMSNorm(nn.RMSNorm):

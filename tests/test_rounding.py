@@ -1,5 +1,6 @@
 """The bound of rounding: against float32 in other orders of summation, and weights that only some orders get right."""
 
+import json
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,11 +11,12 @@ import torch
 
 import longhand
 from longhand.data import Addition
-from longhand.data.certificates import ROUNDING_FACTOR, certify, settling
+from longhand.data.certificates import ROUNDING_FACTOR, certificate, certify, check, check_thoroughly, settling
 from longhand.data.certificates.certificate import STATEMENT
 from longhand.data.certificates.check import _predictions, _Rounding
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.rounding import ACTIVATIONS, BENT
+from longhand.hub_cards.runs.checkpoints import load_checkpoint
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 LARGE = 2.0**24
@@ -238,3 +240,26 @@ def test_the_statement_of_certificates_is_the_corollary_word_for_word():
     paragraphs = PROOF.read_text().split("\n\n")
     quoted = [text.removeprefix("> ").replace("\n> ", " ") for text in paragraphs if text.startswith("> ")]
     assert quoted == [statement.replace(":,", "") for statement in (STATEMENT, settling.STATEMENT)]
+
+
+@pytest.mark.parametrize("name", ["addition-tiny", "encoder-addition-settling"])
+def test_bounding_ends_at_the_first_ratio_that_is_not_enough(name, monkeypatch):
+    checkpoint = load_checkpoint(str(PROOF.parent / "zoo" / name))
+    model, task = checkpoint.model, checkpoint.task
+    monkeypatch.setattr(check, "BOUNDED_AT_ONCE", 100)
+    stated = json.loads((PROOF.parent / "zoo" / name / "certificate.json").read_text())
+    rounding = check.encoder_rounding.EncoderRounding if model.config.model_type == "pairwise_bert" else DecoderRounding
+    bounded, lead_and_bound = [], rounding.lead_and_bound
+
+    def counted(self, *arguments):
+        bounded.append(1)
+        return lead_and_bound(self, *arguments)
+
+    monkeypatch.setattr(rounding, "lead_and_bound", counted)
+    monkeypatch.setattr(certificate, "_CHECKS", {})
+    early = check_thoroughly(model, task, enough=1e9)
+    assert len(bounded) == 1
+    assert 0.99 * stated["ratio"] <= early.ratio < 1e9
+    assert (early.wrong, early.predictions, early.neighbourhoods) == (0, stated["predictions"], stated["neighbourhoods"])
+    # What ended early is no certificate's.
+    assert not certificate._CHECKS

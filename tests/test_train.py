@@ -394,7 +394,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     check, arguments = trainer.check_neighbourhoods, [*UNTIL_CERTIFIED, "--output_dir"]
     drawn = drawn_batches(monkeypatch)
 
-    def certified_from_step_10(model, task):
+    def certified_from_step_10(model, task, enough):
         return replace(check(model, task), wrong=0, ratio=99.0, failing=[]) if 9 in drawn else check(model, task)
 
     monkeypatch.setattr(trainer, "check_thoroughly", certified_from_step_10)
@@ -424,7 +424,7 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
     monkeypatch.setattr(
         trainer,
         "check_thoroughly",
-        lambda model, task: replace(check(model, task), wrong=wrong, ratio=ratio),
+        lambda model, task, enough: replace(check(model, task), wrong=wrong, ratio=ratio),
     )
     with pytest.raises(SystemExit):
         train.main([*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path / "run")])

@@ -102,7 +102,7 @@ def listed_by_package(task) -> set[bytes]:
         )
         for batch in predictions:
             rounding = _Rounding(model)
-            rounding.add(batch)
+            rounding.add(batch, torch.zeros(batch.right.shape))
             rows = np.concatenate(rounding.rows)
             keys, relations = np.split(rows[:, 2:], 2, axis=1)
             found |= as_set(rows[:, 0], rows[:, 1], np.where(relations >= 0, RELATED * (relations + 1) + keys, 0))

@@ -120,14 +120,18 @@ def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, 
     return _conclude(_CHECKS[key], model, task)
 
 
-def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False) -> Check:
+def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, enough: float = 0.0) -> Check:
     """Check a model as a certificate asks for, and remember the result for `certify`.
+
+    Args:
+        enough: as for `check_neighbourhoods`; a check that ends early is not remembered.
 
     Raises:
         CannotCertify: as `covering`.
     """
-    check = check_neighbourhoods(model, task, thorough=True, progress=progress)
-    _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
+    check = check_neighbourhoods(model, task, thorough=True, progress=progress, enough=enough)
+    if check.ratio is None or check.ratio >= enough:
+        _CHECKS[hash_weights(model), repr(task)] = replace(check, failing=[])
     return check
 
 

@@ -119,8 +119,8 @@ class Check:
             parts=parts,
         )
 
-    def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> None:
-        """Count the predictions of a batch, whose logits are (count, predictions, vocabulary)."""
+    def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> torch.Tensor:
+        """Count the predictions of a batch, whose logits are (count, predictions, vocabulary); return the leads."""
         target = batch.right.clamp(min=0).unsqueeze(-1)
         others = logits.scatter(-1, target, -torch.inf).amax(-1)
         leads = (logits.gather(-1, target).squeeze(-1) - others).double()
@@ -143,6 +143,7 @@ class Check:
         for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
             first = int(mistakes[row].int().argmax())
             self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
+        return leads
 
 
 Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates
@@ -206,28 +207,33 @@ def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int
 
 
 def check_neighbourhoods(
-    model: CoupledGPTForCausalLM, task: "Task", thorough: bool = False, progress: bool = False
+    model: CoupledGPTForCausalLM,
+    task: "Task",
+    thorough: bool = False,
+    progress: bool = False,
+    enough: float = 0.0,
 ) -> Check:
     """Run a model on all covering problems or neighbourhoods of its task.
 
     Args:
         thorough: if nothing is wrong, also count neighbourhoods, and bound rounding in each of them.
         progress: whether to show a progress bar.
+        enough: rounding is bounded until a ratio below this is found; it is then that of the check.
 
     Raises:
         CannotCertify: as `covering`.
     """
     coverings(model, task)
     if len(task.parts) == 1:
-        return _check_part(model, task, thorough, progress)
+        return _check_part(model, task, thorough, progress, enough)
     # A bound takes long: it is computed if no part has a wrong prediction.
-    check = Check.joined({part.name: _check_part(model, part, False, progress) for part in task.parts})
+    check = Check.joined({part.name: _check_part(model, part, False, progress, enough) for part in task.parts})
     if thorough and check.wrong == 0:
-        check = Check.joined({part.name: _check_part(model, part, True, progress) for part in task.parts})
+        check = Check.joined({part.name: _check_part(model, part, True, progress, enough) for part in task.parts})
     return check
 
 
-def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool) -> Check:
+def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
     settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
@@ -239,7 +245,7 @@ def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, prog
     else:
         batches = _predictions(model, task, covered.batches)
     check = Check()
-    rounding: Any = (CaseRounding if settles else _Rounding)(cast(Any, model)) if thorough else None
+    rounding: Any = (CaseRounding if settles else _Rounding)(cast(Any, model), enough) if thorough else None
     total = None if settles else covered.count
     bar = tqdm(total=total, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
     training = model.training
@@ -248,9 +254,9 @@ def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, prog
         with torch.inference_mode(), bar:
             for batch in batches:
                 logits = batch.logits(model)
-                check.add(batch, logits)
+                leads = check.add(batch, logits)
                 if rounding and check.wrong == 0:
-                    rounding.add(batch)
+                    rounding.add(batch, leads)
                 bar.update(len(logits))
             if check.wrong == 0 and rounding:
                 rounding.shows_progress = progress
@@ -346,22 +352,23 @@ def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits:
 
 
 class _Rounding:
-    """The distinct neighbourhoods of a check, and how far rounding can move the leads in them.
+    """The distinct neighbourhoods of a check, and how far rounding can move the leads in them, as long as that is `enough`.
 
     With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it
     comes, else all neighbourhoods together at the end.
     """
 
-    def __init__(self, model: CoupledGPTForCausalLM):
-        self.model, self.network = model, decoder_rounding.DecoderRounding(model)
+    def __init__(self, model: CoupledGPTForCausalLM, enough: float = 0.0):
+        self.model, self.network, self.enough = model, decoder_rounding.DecoderRounding(model), enough
         self.rows: list[np.ndarray] = []
+        self.leads: list[np.ndarray] = []
         self.bound, self.ratio = 0.0, math.inf
         self.shows_progress = False
 
-    def add(self, batch: Predictions) -> None:
-        """Note, or bound, what the predictions of a batch see."""
+    def add(self, batch: Predictions, leads: torch.Tensor) -> None:
+        """Note, or bound, what the predictions of a batch see; `leads` are (count, predictions)."""
         *lower, last = self._neighbourhoods(batch)
-        pairs = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1)
+        pairs, place = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1, return_inverse=True)
         used, right = pairs.unbind()
         last = Neighbourhoods(last.queries[used], last.keys[used], last.relations[used], index=used)
         if lower:
@@ -369,14 +376,21 @@ class _Rounding:
             return
         columns = last.queries.unsqueeze(1), right.unsqueeze(1), last.keys, last.relations
         self.rows.append(torch.cat([part.to(torch.int32) for part in columns], dim=1).cpu().numpy())
+        least = leads.new_full(used.shape, torch.inf).scatter_reduce(0, place, leads[batch.supervised], "amin")
+        self.leads.append(least.cpu().numpy())
 
     def finish(self) -> int | None:
-        """Bound what was noted; return the number of distinct neighbourhoods, None for several layers."""
+        """Bound what was noted, the smallest leads first; return the number of distinct neighbourhoods.
+
+        With several layers it is None.
+        """
         if not self.rows:
             return None
         most = max(rows.shape[1] for rows in self.rows) // 2 - 1
         table = np.concatenate([self._widen(rows, most) for rows in self.rows])
-        rows = torch.from_numpy(np.unique(table, axis=0)).to(self.model.device)
+        table, first = np.unique(table, axis=0, return_index=True)
+        order = np.argsort(np.concatenate(self.leads)[first], kind="stable")
+        rows = torch.from_numpy(table[order]).to(self.model.device)
         with tqdm(total=len(rows), desc="bounding", disable=None if self.shows_progress else True, leave=False) as bar:
             for part in rows.split(BOUNDED_AT_ONCE):
                 queries, right, keys, relations = part[:, 0], part[:, 1], part[:, 2 : most + 2], part[:, most + 2 :]
@@ -385,6 +399,8 @@ class _Rounding:
         return len(rows)
 
     def _bound(self, layers: list[Neighbourhoods], right: torch.Tensor) -> None:
+        if self.ratio < self.enough:
+            return
         tokens = torch.arange(self.model.config.vocab_size, device=self.model.device)
         lead, bound = self.network.lead_and_bound(tokens, layers, right)
         self.bound = max(self.bound, bound.max().item())

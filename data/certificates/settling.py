@@ -154,18 +154,20 @@ class CasePredictions:
 
 
 class CaseRounding:
-    """How far rounding can move the leads in the cases of a check."""
+    """How far rounding can move the leads in the cases of a check, as long as a ratio is `enough`."""
 
-    def __init__(self, model: PairwiseBertForTokenClassification):
-        self.network = EncoderRounding(model)
+    def __init__(self, model: PairwiseBertForTokenClassification, enough: float = 0.0):
+        self.network, self.enough = EncoderRounding(model), enough
         self.bound, self.ratio, self.count = 0.0, math.inf, 0
 
-    def add(self, batch: CasePredictions) -> None:
+    def add(self, batch: CasePredictions, leads: torch.Tensor) -> None:
         """Bound the rounding in a batch."""
+        self.count += len(leads)
+        if self.ratio < self.enough:
+            return
         lead, bound = self.network.lead_and_bound(batch.cases, batch.right.squeeze(1))
         self.bound = max(self.bound, bound.max().item())
         self.ratio = min(self.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
-        self.count += len(lead)
 
     def finish(self) -> int:
         """Return the number of cases."""

@@ -2,23 +2,24 @@
 
 Every picture is as wide as a page shows it, has a solid white background, so that it reads the same on light and dark pages,
 names its lines at their ends, and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
+
+Matplotlib is imported by what draws: most commands draw nothing.
 """
+
+from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from longhand.hub_cards.runs.files import write_atomically
 from longhand.hub_cards.runs.results import (
@@ -30,6 +31,10 @@ from longhand.hub_cards.runs.results import (
     name_parts,
     wilson_interval,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
@@ -59,7 +64,16 @@ HOUSE_STYLE: Any = {
     "legend.fontsize": SMALL,
 }
 
-house_style = rc_context(HOUSE_STYLE)
+
+@contextmanager
+def _house_style() -> Iterator[None]:
+    from matplotlib import rc_context
+
+    with rc_context(HOUSE_STYLE):
+        yield
+
+
+house_style = _house_style()
 """Decorator of a function that draws."""
 
 
@@ -81,6 +95,8 @@ class Line(NamedTuple):
 
 def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, np.ndarray]:
     """A figure of the page's width and its axes (rows, columns); `options` as of `Figure.subplots`."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
@@ -98,6 +114,13 @@ def merge_equal(lines: Iterable[Line]) -> list[Line]:
     for line in lines:
         groups.setdefault((tuple(line.x), tuple(line.y)), []).append(line)
     return [own[0]._replace(label=", ".join(line.label for line in own)) for own in groups.values()]
+
+
+def mark_whole_numbers(axes: Axes, most: int) -> None:
+    """Mark at most `most` places of the horizontal axis, all whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
 
 
 def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
@@ -182,7 +205,7 @@ def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None
     if last < 20 or last < 8 * first:
         margin = 0.03 * (last - first) or 0.5
         axes.set_xlim(first - margin, last + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        mark_whole_numbers(axes, 10)
         return
     axes.set_xscale("log")
     axes.set_xlim(0.93 * first, 1.08 * last)
@@ -370,7 +393,7 @@ def plot_position_maps(maps: list[dict[str, np.ndarray]], low: int, high: int, f
             edges = (-0.5, table.shape[1] - 0.5, low + len(table) - 0.5, low - 0.5)
             axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
             axes.set_title(f"{rule}, layer {layer + 1}")
-            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            mark_whole_numbers(axes, 4)
             every = (high - low) // 10 + 1
             ticks = {difference: str(difference) for difference in range(low, high + 1) if difference % every == 0}
             if len(table) > high - low + 1:

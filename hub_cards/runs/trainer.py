@@ -154,6 +154,10 @@ class UntilCertified(TrainerCallback):
         except CannotCertify as error:
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 
+    def check(self, model: Any) -> Check:
+        """Check a model; what it finds of rounding is whole only if the run may stop."""
+        return check_thoroughly(model, self.task, enough=self.ratio)
+
     def reached(self, check: Check) -> bool:
         """Whether the run may stop: nothing is wrong, and every lead is at least `certified_ratio` times its bound."""
         return check.ratio is not None and check.ratio >= self.ratio
@@ -166,10 +170,11 @@ class UntilCertified(TrainerCallback):
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step % args.eval_steps:
             return
-        check = check_thoroughly(model, self.task)
+        check = self.check(model)
         self.batches.practise(check.failing)
         if state.is_world_process_zero:
-            ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or more"
+            least = "more" if self.reached(check) else "less"
+            ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or {least}"
             tqdm.write(
                 f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
                 f"smallest margin {check.margin:.3f}{ratio}"
@@ -291,7 +296,7 @@ def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
         return False
     trainer._load_from_checkpoint(str(checkpoint))
     model: Any = trainer.model
-    if not callbacks[0].reached(check_thoroughly(model, run.task.for_evaluation)):
+    if not callbacks[0].reached(callbacks[0].check(model)):
         return False
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     return True
