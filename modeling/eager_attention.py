@@ -20,7 +20,8 @@ def eager_attention_forward(
     """
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
     if attention_mask is not None:
-        scores = scores.add_(attention_mask)
+        # Under autocast, a mask in float32 must not be rounded to half precision, where its numbers are infinite.
+        scores = scores.add_(attention_mask) if attention_mask.dtype == scores.dtype else scores + attention_mask
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     if dropout:
         weights = nn.functional.dropout(weights, p=dropout, training=module.training)

@@ -135,8 +135,9 @@ class PairwiseBertAttention(nn.Module):
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         bias = self._bias(query * self.scaling, pair_maps, attention_mask)
         # On a processor, torch's own attention has no kernel with a gradient for the bias; what it composes takes longer.
-        learns_bias = bias is not None and bias.requires_grad and bias.is_cpu
-        implementation = "eager" if learns_bias else self.config._attn_implementation
+        implementation, learns_bias = self.config._attn_implementation, bias is not None and bias.requires_grad
+        if implementation == "sdpa" and learns_bias and bias.is_cpu:
+            implementation = "eager"
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         output, weights = attention(

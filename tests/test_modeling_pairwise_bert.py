@@ -13,9 +13,12 @@ from encoder_subjects import ENCODERS, TEXTS, assert_close, build, encode, token
 from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForTokenClassification, BertConfig, BertForTokenClassification
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.modeling.eager_attention import eager_attention_forward
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
 from longhand.modeling.pair_maps import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
@@ -161,6 +164,28 @@ def test_tokens_of_one_neighbourhood_share_a_row_and_its_gradient(texts, options
         assert_close(shared, alone)
     assert all(2 * count <= inputs.input_ids.numel() for count in rows[:2]) == (len(set(texts)) < len(texts) - 1)
     assert rows[2:] == [inputs.input_ids.numel()] * 2
+
+
+@every_encoder
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_of_rows_with_padding_is_close_to_float32(name, dtype):
+    model, inputs = build(name).float(), encode("_12+_95", "1+5")
+    numeric = is_numeric(inputs.input_ids)
+    expected = model(**inputs).logits[numeric]
+    with torch.autocast("cpu", dtype):
+        logits = model(**inputs).logits
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits[numeric].float(), expected, atol=0.2, rtol=0)
+
+
+def test_an_attention_of_your_own_is_used_in_training_too(monkeypatch):
+    calls = []
+    monkeypatch.setitem(
+        ALL_ATTENTION_FUNCTIONS, "own", lambda *args, **options: calls.append(1) or eager_attention_forward(*args, **options)
+    )
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "own", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    build("relative", attn_implementation="own").train()(**encode("_12+_95"))
+    assert len(calls) == 2
 
 
 @every_encoder
