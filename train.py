@@ -41,7 +41,7 @@ from longhand.hub_cards.runs.locks import holding
 from longhand.hub_cards.runs.recipes import list_recipes
 from longhand.hub_cards.runs.resuming import relocate_best
 from longhand.hub_cards.runs.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
-from longhand.hub_cards.runs.training_arguments import Publishing
+from longhand.hub_cards.runs.training_arguments import Publishing, check_processes
 
 
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
@@ -182,6 +182,7 @@ def run_command(arguments: list[str]) -> None:
         # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
         with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
+            check_processes(run.training)
             # A family without a card is refused here, and not after training.
             family_card(run.task)
             start = look_once(run, lambda: look(run, held))

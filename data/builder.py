@@ -48,6 +48,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         min_length: digits of the shortest operand.
         seed: seed of everything that is drawn.
         messages: whether rows have a conversation in place of `prompt` and `completion`.
+        rows: by split, the first row that is made and the one after the last; None for all rows of all splits.
 
     Raises:
         ValueError: an argument is not legal.
@@ -60,6 +61,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
     min_length: int = 1
     seed: int = 0
     messages: bool = False
+    rows: Mapping[str, tuple[int, int]] | None = None
 
     def __post_init__(self):
         default, task = build_task(self.task), build_task(self.task, **self.task_fields)
@@ -81,10 +83,20 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             check_integer("num_samples", count, 1)
             for part in task.parts:
                 _check_split(part, split, self.min_length, self.max_length)
+        for split, (first, end) in (self.rows or {}).items():
+            if not 0 <= first < end <= self.num_samples.get(split, 0):
+                known = ", ".join(f"{split} 0 to {count:,}" for split, count in self.num_samples.items())
+                raise ValueError(f"rows must lie among those of the dataset, {known}: got {split} {first:,} to {end:,}")
+
+    @property
+    def made(self) -> dict[str, tuple[int, int]]:
+        """The first row that is made of every split that is, and the one after the last."""
+        return dict(self.rows or {split: (0, count) for split, count in self.num_samples.items()})
 
     def create_config_id(self, config_kwargs, custom_features=None):
         """The name of the cache's folder. It covers every argument, given or not."""
         made_of = [self.task_fields, self.min_length, self.max_length, dict(self.num_samples), self.seed, self.messages]
+        made_of += [self.made] if self.rows else []
         made_of += plugin_hashes(TASKS[self.task])
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
@@ -132,6 +144,8 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     """
 
     BUILDER_CONFIG_CLASS = TaskDatasetConfig
+    # A shard is one record batch. Whoever opens a dataset holds a description of every batch in memory.
+    DEFAULT_WRITER_BATCH_SIZE = _SHARD_ROWS
     VERSION = datasets.Version(VERSION)
 
     def _info(self):
@@ -160,7 +174,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
 
         Rows count as half of the longest one: they are a third of it to all of it, by the task.
         """
-        folder, counts = Path(self.cache_dir), self.config.num_samples.values()
+        folder, counts = Path(self.cache_dir), [end - first for first, end in self.config.made.values()]
         if folder.exists():
             return
         made = min(max(counts), self.shard_rows)
@@ -176,16 +190,18 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
             )
 
     def _split_generators(self, dl_manager):
+        made = {
+            split: list(range(first // self.shard_rows, -(-end // self.shard_rows)))
+            for split, (first, end) in self.config.made.items()
+        }
         return [
-            datasets.SplitGenerator(
-                name=split,
-                gen_kwargs={"split": split, "shards": list(range(len(self.shards[split])))},
-            )
+            datasets.SplitGenerator(name=split, gen_kwargs={"split": split, "shards": made[split]})
             for split in SPLITS
-            if split in self.config.num_samples
+            if split in made
         ]
 
     def _generate_tables(self, split: str, shards: list[int]) -> Iterator[tuple[Key, pa.Table]]:
+        first_row, end = self.config.made[split]
         for place, shard in enumerate(shards):
             # A forked process must not use the threads of its parent process.
             threads = torch.get_num_threads()
@@ -194,7 +210,8 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
                 table = self._table(*self.shards[split].draw(shard))
             finally:
                 torch.set_num_threads(threads)
-            yield Key(place, 0), table
+            before = shard * self.shard_rows
+            yield Key(place, 0), table[max(0, first_row - before) : end - before]
 
     def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
@@ -226,6 +243,7 @@ def load_task_dataset(
     streaming: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
+    rows: Mapping[str, tuple[int, int]] | None = None,
     plugin: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
     **task_fields: Any,
 ) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
@@ -252,6 +270,8 @@ def load_task_dataset(
         streaming: make rows when they are asked for, and write nothing.
         num_proc: number of processes that make shards of a dataset on disk.
         cache_dir: folder for datasets on disk; by default the folder that `datasets` uses.
+        rows: make a part of the dataset only: by split, the first row and the one after the last, the same rows as in the
+            whole dataset.
         plugin: a Python file, or files, to load first: it registers the task or what the task needs, see `load_plugin`.
         task_fields: the task's format, such as `zero_padding` of `Addition`.
 
@@ -280,6 +300,7 @@ def load_task_dataset(
         min_length=min_length,
         seed=seed,
         messages=messages,
+        rows=rows,
     )
     if streaming:
         return builder.as_streaming_dataset(split)

@@ -26,8 +26,17 @@ import yaml
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
+from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
+from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
+from longhand.hub_cards.publishing.dataset_shards import (
+    join_shards,
+    push_shard,
+    shard_branch,
+    shard_files,
+    shard_publication,
+)
 from longhand.hub_cards.publishing.push import (
     Publication,
     dataset_publication,
@@ -100,6 +109,13 @@ def add_dataset(content) -> None:
       python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
       python -m longhand.hub_cards.push dataset addition user/sums --fields zero_padding=false order=plain
       python -m longhand.hub_cards.push dataset parity user/bits --min_length 20 --max_length 40
+
+    Several machines share the work: each makes one shard, --shard 0, 1, ... of --num_shards, and pushes it to a branch where
+    shards wait. The same command without --shard publishes them all in one commit, or names the shards that are missing.
+
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --shard 0 --yes
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --shard 1 --yes
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --yes
     """
     add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
     sized = {"type": int, "metavar": "LENGTH"}
@@ -111,6 +127,9 @@ def add_dataset(content) -> None:
     add("--seed", type=int, default=0, help="seed of all problems (default: %(default)s)")
     described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
     add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
+    add("--num_proc", **counted, help="processes that make rows (default: 1)")
+    add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
+    add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
 
 
 def add_metric(content) -> None:
@@ -205,13 +224,52 @@ def read_publication(options: argparse.Namespace) -> Publication:
         return decoding_publication(options.repo_id)
     if options.kind == "space":
         return space_publication(options.repo_id, options.models)
+    return dataset_publication(read_dataset(options), options.repo_id, options.num_proc)
+
+
+def read_dataset(options: argparse.Namespace) -> GeneratedDataset:
+    """The dataset that the options describe. Nothing is generated.
+
+    Raises:
+        ValueError: a name or a value is not legal.
+    """
     given = parse_fields(options.task, options.fields)
     if options.min_length is not None:
         given["min_length"] = options.min_length
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
-    num_samples = dict(zip(SPLITS, counts, strict=True))
-    return dataset_publication(options.task, options.repo_id, configurations, num_samples, options.seed)
+    if options.num_proc is not None:
+        check_integer("num_proc", options.num_proc, 1)
+    return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
+
+
+def push_or_show_shards(options: argparse.Namespace) -> None:
+    """Push or show one shard of a dataset, or publish them all.
+
+    Raises:
+        ValueError: an option is not legal, or cannot be given with the others.
+    """
+    if options.num_shards is None:
+        raise ValueError("shard is for num_shards, which is not set")
+    if options.shard is not None and options.revision is not None:
+        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
+    dataset, place = read_dataset(options), {name: getattr(options, name) for name in ("private", "commit_message")}
+    if options.shard is None:
+        shard_files(dataset.files(), 0, options.num_shards)
+        if options.yes:
+            print(join_shards(dataset, options.repo_id, options.num_shards, revision=options.revision, **place))
+        else:
+            print(
+                f"nothing was published: --yes publishes {len(dataset.files())} files and the card in one commit, ", end=""
+            )
+            print("once every shard is there; the Hub was not asked")
+        return
+    which = (dataset, options.repo_id, options.shard, options.num_shards, options.num_proc)
+    if options.yes:
+        print(push_shard(*which, lambda files: print(describe_files(files)), **place))
+    else:
+        print(preview(shard_publication(*which)))
+        print(f"nothing was pushed: --yes pushes these files to the branch {shard_branch(dataset)} of {options.repo_id}")
 
 
 def push_or_show_zoo(options: argparse.Namespace) -> None:
@@ -229,6 +287,8 @@ def run(options: argparse.Namespace) -> None:
     if options.kind == "zoo":
         return push_or_show_zoo(options)
     check_revision(options.revision)
+    if options.kind == "dataset" and (options.shard, options.num_shards) != (None, None):
+        return push_or_show_shards(options)
     with ExitStack() as held:
         if options.kind == "model":
             if is_in_zoo(folder := Path(locate(str(options.folder)))):

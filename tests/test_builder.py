@@ -268,6 +268,11 @@ def test_a_shard_of_long_problems_has_fewer_rows():
     assert shards[0].shard_rows == 2**16 and 1000 < shards[1].shard_rows < 2000
 
 
+def test_a_shard_is_one_record_batch(tmp_path):
+    # Whoever opens a dataset holds a description of every batch.
+    assert len(load(num_samples=3000, streaming=False, cache_dir=tmp_path).data.to_batches()) == 1
+
+
 def test_splits_share_no_problem():
     splits = {split: {row["prompt"] for row in load(split=split, min_length=1, max_length=2, num_samples=3000)}
               for split in ("train", "validation", "test")}  # fmt: skip

@@ -1,4 +1,5 @@
 import ast
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -37,3 +38,8 @@ def test_modeling_files_can_travel_with_a_checkpoint(file):
 def test_hooks_before_a_commit_are_checks_of_the_ci():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"] for hook in hooks} <= set((ROOT / ".ci" / "run").read_text().splitlines())
+
+
+def test_questions_need_no_libraries_of_datasets_and_pictures():
+    code = "import sys, longhand.eval; print({'datasets', 'evaluate', 'matplotlib'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

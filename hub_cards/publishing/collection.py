@@ -15,6 +15,7 @@ from huggingface_hub import Collection, HfApi
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.commits import check_push, retry
+from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
 from longhand.hub_cards.publishing.push import (
     METRIC_FOLDER,
     Publication,
@@ -104,8 +105,8 @@ def list_items(user: str, place: Path) -> list[Item]:
         make = partial(model_publication, folder, repo_id, dataset)
         items.append(Item(repo_id, "model", sentence(recipe["description"]), make, partial(folder_bytes, folder)))
     for task in own_tasks():
-        repo_id, made = dataset_name(user, task), configurations(task)
-        make = partial(dataset_publication, task, repo_id, made, NUM_SAMPLES[SHORT])
+        repo_id, problems = dataset_name(user, task), GeneratedDataset(task, configurations(task), NUM_SAMPLES[SHORT])
+        make = partial(dataset_publication, problems, repo_id)
         items.append(Item(repo_id, "dataset", describe_dataset(task), make, partial(estimate, task, place)))
     return items
 

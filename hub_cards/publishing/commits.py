@@ -16,7 +16,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, RepoCard
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -53,6 +53,23 @@ Files = dict[str, Path | bytes]
 """Files of a repository by path: a local file, or the content itself."""
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A large file that the repository holds already, at the same path.
+
+    Attributes:
+        sha: commit that it is taken from.
+        sha256: of its content.
+    """
+
+    sha: str
+    sha256: str
+
+
+Content = Path | bytes | HeldFile
+"""What a commit writes at a path."""
 
 
 class CannotPush(ValueError):
@@ -120,7 +137,7 @@ def check_push(
 
 
 def commit_files(
-    files: Mapping[str, Path | bytes],
+    files: Mapping[str, Content],
     repo_id: str,
     kind: str,
     *,
@@ -164,8 +181,8 @@ def commit_files(
         nonlocal sent
         head = _open(api, repo_id, kind, private, revision, create=onto is None, sdk=sdk)
         held = {file.rfilename: file for file in head.siblings or ()}
-        made = [CommitOperationAdd(path, content) for path, content in sorted(files.items())]
-        added = [file for file in made if not _is_held(file, held.get(file.path_in_repo))]
+        missing = (_missing(path, content, held.get(path)) for path, content in sorted(files.items()))
+        added = [file for file in missing if file]
         removed = [CommitOperationDelete(path) for path in sorted(held) if path not in files and is_ours(path)]
         url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
         if not added and not removed:
@@ -183,7 +200,7 @@ def commit_files(
                 sent = [], []
             raise
         # The library makes no commit if the Hub has the same files by now, from others.
-        is_made = bool(removed) or any(file._is_committed for file in added)
+        is_made = bool(removed) or any(isinstance(file, CommitOperationCopy) or file._is_committed for file in added)
         return Push(url, commit.oid, *(sent if is_made else ([], [])))
 
     retry(lambda: _check_rights(api, repo_id, kind), repo_id)
@@ -316,8 +333,10 @@ def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
     return bool(text.strip())
 
 
-def _sdk(card: Path | bytes) -> str:
+def _sdk(card: Content) -> str:
     """The SDK that a Space's card names. In a static Space users load the files and run them; the Hub does not."""
+    # Only files of datasets are taken from elsewhere in the repository.
+    assert not isinstance(card, HeldFile)
     text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
     return RepoCard(text, ignore_metadata_errors=True).data.to_dict().get("sdk", "static")
 
@@ -346,11 +365,13 @@ def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, cre
         return api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
 
 
-def _is_held(own: CommitOperationAdd, file: RepoSibling | None) -> bool:
-    """Whether the Hub's file has this content. Its hash is SHA-256 for large files, else git's blob id."""
-    if file is None:
-        return False
-    if file.lfs:
-        return own.upload_info.sha256.hex() == file.lfs.sha256
-    with own.as_file() as content:
-        return git_hash(content.read()) == file.blob_id
+def _missing(path: str, content: Content, file: RepoSibling | None) -> CommitOperationAdd | CommitOperationCopy | None:
+    """What sends a file's content; None if the Hub's file has it: a large one by its SHA-256, others by git's blob id."""
+    if isinstance(content, HeldFile):
+        same = file and file.lfs and file.lfs.sha256 == content.sha256
+        return None if same else CommitOperationCopy(path, path, src_revision=content.sha)
+    own = CommitOperationAdd(path, content)
+    if file and file.lfs:
+        return None if own.upload_info.sha256.hex() == file.lfs.sha256 else own
+    with own.as_file() as opened:
+        return None if file and git_hash(opened.read()) == file.blob_id else own

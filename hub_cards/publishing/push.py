@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import HfApi
 
-from longhand.data import SPLITS, TASKS, load_task_dataset
+from longhand.data import TASKS
 from longhand.hub_cards.publishing.card_updates import (
     EVALUATION_FOLDER,
     PushedResults,
@@ -27,7 +27,7 @@ from longhand.hub_cards.publishing.card_updates import (
 )
 from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
-from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
+from longhand.hub_cards.publishing.dataset_files import GeneratedDataset, is_dataset_file
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
 from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, TRAINING_ARGUMENTS
@@ -44,13 +44,6 @@ MODEL_FILES = (
     *(RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
 """The files of a checkpoint's folder, and of `best` in it, that are published. Training states and all others are not."""
-
-DATASET_FILE = rf"[^/]+/({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.parquet"
-"""Paths of a dataset's files, as a regular expression."""
-
-ROWS_PER_FILE = 500_000
-FEWEST_FILES, FEWEST_ROWS = 8, 1000
-"""A split has this many files, so that several nodes read different ones, if each then has this many rows."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
 
@@ -130,6 +123,7 @@ def push_dataset(
     *,
     num_samples: dict[str, int],
     seed: int = 0,
+    num_proc: int | None = None,
     **options: Unpack[PushOptions],
 ) -> Push:
     """Generate a dataset and push it. Nothing is generated if the Hub would not accept it.
@@ -139,13 +133,15 @@ def push_dataset(
         repo_id: `user/name`; made if it does not exist.
         configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
         num_samples: examples of each split, in configurations that name none of their own.
+        num_proc: number of processes that make rows.
         options: see `PushOptions`.
 
     Raises:
         ValueError: a name, task, argument or number is not legal.
         CannotPush: see `push_model`.
     """
-    return publish(dataset_publication(task, repo_id, configurations, num_samples, seed), **options)
+    dataset = GeneratedDataset(task, configurations, num_samples, seed)
+    return publish(dataset_publication(dataset, repo_id, num_proc), **options)
 
 
 def push_metric(repo_id: str, **options: Unpack[PushOptions]) -> Push:
@@ -198,9 +194,11 @@ def describe_files(files: Files) -> str:
 
 
 def preview(publication: Publication) -> str:
-    """The files that a push to a new repository would write, and the card, as text. The Hub is not asked."""
+    """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked."""
     with tempfile.TemporaryDirectory() as place:
         files = publication.make_files(Path(place), PushedResults())
+        if CARD_FILE not in files:
+            return describe_files(files)
         card = files[CARD_FILE]
         text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
         return f"{describe_files(files)}\n\n{CARD_FILE}:\n\n{text}"
@@ -302,52 +300,22 @@ def _times(files: dict[str, Path]) -> dict[str, tuple[int, int]]:
     return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
 
-def dataset_publication(
-    task: str, repo_id: str, configurations: dict[str, dict[str, Any]], num_samples: dict[str, int], seed: int = 0
-) -> Publication:
-    """A generated dataset for a repository on the Hub; see `push_dataset` for the arguments. Nothing is generated yet.
+def dataset_publication(dataset: GeneratedDataset, repo_id: str, num_proc: int | None = None) -> Publication:
+    """A generated dataset for a repository on the Hub. Nothing is generated yet.
+
+    Args:
+        num_proc: number of processes that make rows.
 
     Raises:
-        ValueError: a name, task, argument or number is not legal.
+        ValueError: the repository's name is not legal.
     """
     check_repo_id(repo_id)
-    if not configurations:
-        raise ValueError("configurations must name at least one, got none")
-    for name, arguments in configurations.items():
-        # The name becomes a folder beside the card. It must not be a path that leads elsewhere.
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) or name == CARD_FILE:
-            raise ValueError(
-                "a configuration's name must be of letters, digits, `.`, `_` and `-`, begin with a letter or digit, and not "
-                f"be {CARD_FILE}, got {name!r}"
-            )
-        options: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "streaming": True, **arguments}
-        load_task_dataset(task, split=None, **options)
 
     def make_files(place: Path, pushed: PushedResults) -> Files:
-        files: Files = {}
-        infos = {}
-        for name, arguments in configurations.items():
-            options = {"num_samples": num_samples, "seed": seed, "cache_dir": str(place / "cache"), **arguments}
-            made = load_task_dataset(task, split=None, **options)
-            infos[name] = info = next(iter(made.values())).info.copy()
-            info.download_size = 0
-            for split, dataset in made.items():
-                parts = max(1, -(-len(dataset) // ROWS_PER_FILE), min(FEWEST_FILES, len(dataset) // FEWEST_ROWS))
-                for part in range(parts):
-                    path = f"{name}/{split}-{part:05d}-of-{parts:05d}.parquet"
-                    (place / path).parent.mkdir(parents=True, exist_ok=True)
-                    dataset.shard(parts, part, contiguous=True).to_parquet(place / path)
-                    files[path] = place / path
-                    info.download_size += (place / path).stat().st_size
-        card = render_dataset_card(task, repo_id, configurations, num_samples, infos, seed)
-        return files | {CARD_FILE: card.encode()}
+        sizes = dataset.make(dataset.files(), place, num_proc)
+        return {path: place / path for path in sizes} | {CARD_FILE: dataset.card(repo_id, sizes)}
 
-    return Publication(repo_id, "dataset", f"{task}, seed {seed}", is_dataset_file, make_files)
-
-
-def is_dataset_file(path: str) -> bool:
-    """Whether a path in a repository is written by a push of a dataset."""
-    return path == CARD_FILE or re.fullmatch(DATASET_FILE, path, re.ASCII) is not None
+    return Publication(repo_id, "dataset", dataset.name, is_dataset_file, make_files)
 
 
 def metric_publication(repo_id: str) -> Publication:

@@ -10,7 +10,7 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from longhand.hub_cards.reports import tables
+from longhand.hub_cards.reports import scale, tables
 from longhand.hub_cards.reports.claims import claims_blocks
 from longhand.hub_cards.reports.overview import plot_addition, plot_tasks
 from longhand.hub_cards.reports.plots import plot_cost
@@ -52,7 +52,14 @@ def measured_blocks() -> dict[str, str]:
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
         "race": tables.race_table(read_rows("", "race.jsonl")),
         "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
+        "training-time": tables.training_time_table(read_rows("", "training_time.jsonl")),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
+        "scale/processes": scale.processes_table(read_rows("", "scale-training.jsonl")),
+        "scale/rows": scale.rows_table(data := read_rows("", "scale-data.jsonl")),
+        "scale/begin": scale.begin_table(data),
+        "scale/rows-plan": scale.rows_plan(data),
+        "scale/models": scale.models_table(models := read_rows("", "scale-model.jsonl")),
+        "scale/model-plan": scale.model_plan(models, read_rows("", "generation.jsonl")),
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),

@@ -1,6 +1,7 @@
 """The arguments of `transformers.TrainingArguments` that a run takes, with its own defaults, and those that it refuses."""
 
 import json
+import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -177,3 +178,16 @@ def check_compilation(training: RunArguments) -> None:
     for name, known in legal.items():
         if (value := getattr(training, name)) not in (None, *known):
             raise ValueError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")
+
+
+def check_processes(training: RunArguments) -> None:
+    """Say so if a launcher was asked for several processes and each of them, or the only one, trains alone.
+
+    Raises:
+        ValueError: several processes do not know of each other, and would all write the same folder.
+    """
+    if (started := int(os.environ.get("WORLD_SIZE", "1"))) > training.world_size:
+        raise ValueError(f"the launcher started {started} processes, but torch has no GPUs for them: add --use_cpu True")
+    # Without several GPUs, accelerate sets the address for the processes and then starts one alone.
+    if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys() and "RANK" not in os.environ:
+        print("note: accelerate launch started one process; --multi_gpu before train.py starts several, on CPUs too")
