@@ -1,5 +1,7 @@
 """Neighbourhoods that a check finds weak are practised as they are."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ COLLATOR = CouplingCollator(TASK.coupling, 20)
 
 @pytest.fixture(scope="module")
 def model():
-    return untrained(TASK, num_attention_heads=8, head_dim=2)
+    return untrained(TASK, num_attention_heads=8, head_dim=2, prompt_format=asdict(TASK.prompt_format))
 
 
 @pytest.fixture(scope="module")
