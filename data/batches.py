@@ -146,12 +146,12 @@ class FreshBatches(Batches):
 
     def global_batch(self, index):
         generator = make_generator(self.seed, "train", index)
-        due = index % PRACTICE_EVERY == 0
-        if self._neighbourhoods and due:
-            return self._practice_neighbourhoods(generator), generator
-        practice = self._practice and not self._practises_tokens and due
-        if practice and (examples := self._practice_batch(generator)) is not None:
-            return examples, generator
+        turn, rest = divmod(index, PRACTICE_EVERY)
+        kinds: list[Callable] = [self._practice_neighbourhoods] if self._neighbourhoods else []
+        kinds += [self._practice_batch] if self._practice and not self._practises_tokens else []
+        # A task of several parts may have both kinds, which take turns.
+        if kinds and not rest and (practised := kinds[turn % len(kinds)](generator)) is not None:
+            return practised, generator
         ((task, _),) = self.task.choose_tasks(generator, 1)
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)

@@ -586,7 +586,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
 
         Cost and memory of attention grow with kept tokens times all tokens. Under a window they grow with the number of
-        tokens, unless attentions or hidden states are requested. If ids must be derived, prompts are checked against
+        tokens, unless attentions or hidden states are requested; a hook of a layer may see one row for all tokens with equal
+        neighbourhoods, unless hidden states are. If ids must be derived, prompts are checked against
         `config.prompt_format`, in some ten microseconds a row; if ids are given, the first row is, in training, unless
         `neighbours` are given too.
 

@@ -541,6 +541,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
+        A hook of a layer may there see one row for all tokens with equal neighbourhoods, unless hidden states are requested.
         Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
         the first row of any batch is, and with `label_states` every row.
 

@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from plugin_state import forget_plugins
 from push_subjects import CONFIGURATIONS, NUM_SAMPLES, held
 
 from longhand.data import builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
+from longhand.data.plugins import load_plugin
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import commits, dataset_files, dataset_shards
 from longhand.hub_cards.publishing.commits import CannotPush
@@ -15,6 +18,7 @@ from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
 from longhand.hub_cards.publishing.dataset_shards import join_shards, push_shard, shard_branch, shard_files
 from longhand.hub_cards.publishing.push import dataset_publication, publish
 
+MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SUMS = GeneratedDataset("addition", CONFIGURATIONS, NUM_SAMPLES, 3)
 
 
@@ -101,6 +105,18 @@ def test_a_dataset_without_one_of_its_shards_is_not_published(hub, api, several,
     assert list(held(hub, "user/sums", "dataset")) == sorted([file.path for file in SUMS.files()] + ["README.md"])
     monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
     assert push_shard(SUMS, "user/sums", 1, 3, api=api).changed == []
+
+
+def test_shards_of_another_version_of_a_plugin_wait_in_another_branch(tmp_path):
+    branches = set()
+    for comment in ("", "# Another version.\n"):
+        forget_plugins()
+        file = tmp_path / "maximum.py"
+        file.write_text(comment + MAXIMUM.read_text())
+        load_plugin(file)
+        branches.add(shard_branch(GeneratedDataset("maximum", {"all": {"max_length": 5}}, {"train": 50})))
+    forget_plugins()
+    assert len(branches) == 2
 
 
 def test_a_shard_that_was_damaged_on_the_hub_is_missing(hub, api, several):

@@ -155,9 +155,10 @@ def test_every_row_of_a_batch_must_be_a_grid_of_the_model_s_format():
     # A grid whose first number lacks the 0 above it.
     input_ids[1] = input_ids[0]
     input_ids[1, 0] = 1
-    for given in ({}, {"states": states}):
+    labels = torch.where(states == NO_STATE, -100, 0)
+    for training, given in ((True, {"labels": labels}), (True, {"labels": labels, "states": states}), (False, {})):
         with pytest.raises(ValueError, match=r"row 1 of input_ids, .* it is not of the form"):
-            model(input_ids, labels=torch.where(states == NO_STATE, -100, 0), **given)
+            model.train(training)(input_ids, **given)
 
 
 def test_a_question_whose_grid_is_too_large_is_refused():

@@ -1,15 +1,17 @@
 """Neighbourhoods that a check finds weak are practised as they are."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
 from certificate_subjects import untrained
 
-from longhand.data import CouplingCollator, Division, FreshBatches
+from longhand.data import Addition, CouplingCollator, Division, Examples, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.certificates.check import WEAK, neighbourhood_predictions
-from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch, join_neighbourhoods
+from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch, Problems, join_neighbourhoods
 
 TASK = Division()
 COLLATOR = CouplingCollator(TASK.coupling, 20)
@@ -17,7 +19,7 @@ COLLATOR = CouplingCollator(TASK.coupling, 20)
 
 @pytest.fixture(scope="module")
 def model():
-    return untrained(TASK, num_attention_heads=8, head_dim=2)
+    return untrained(TASK, num_attention_heads=8, head_dim=2, prompt_format=asdict(TASK.prompt_format))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,16 @@ def test_one_batch_in_so_many_is_of_weak_neighbourhoods_alone(weak):
             assert {(token, *keys) for token, keys in zip(batch.tokens, batch.keys.tolist(), strict=True)} <= known
         else:
             assert np.array_equal(batch.tokens, usual.global_batch(index)[0].tokens)
+
+
+def test_weak_neighbourhoods_and_failing_problems_take_turns(weak):
+    failing = Problems(Addition(), np.full((4, 2, 3), 7, dtype=np.uint8), np.full((4, 2), 3))
+    drawn = FreshBatches(Addition(), 1, 4, 0, collator=COLLATOR, batch_size=8, num_batches=40)
+    usual = drawn.global_batch(PRACTICE_EVERY)[0].tokens
+    drawn.practise([*weak, failing])
+    kinds = [type(drawn.global_batch(index)[0]) for index in range(0, 40, PRACTICE_EVERY)]
+    assert kinds == [NeighbourhoodBatch, Examples] * 5
+    assert not np.array_equal(drawn.global_batch(PRACTICE_EVERY)[0].tokens, usual)
 
 
 def test_processes_share_a_practised_batch(weak):

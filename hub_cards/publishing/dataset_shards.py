@@ -15,8 +15,10 @@ from typing import Any, Unpack
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
+from longhand.data import TASKS
 from longhand.data.builder import VERSION
 from longhand.data.checks import check_integer
+from longhand.data.plugins import plugin_hashes
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import CannotPush, Content, Files, HeldFile, Push, check_push, commit_files, retry
@@ -26,7 +28,7 @@ from longhand.hub_cards.runs.hub import check_repo_id
 
 
 def shard_branch(dataset: GeneratedDataset) -> str:
-    """The branch where the shards of a dataset wait: the same arguments give the same one."""
+    """The branch where the shards of a dataset wait: the same arguments, and code of a plugin, give the same one."""
     made_of = [
         VERSION,
         dataset.task,
@@ -34,6 +36,7 @@ def shard_branch(dataset: GeneratedDataset) -> str:
         dataset.num_samples,
         dataset.seed,
         *map(asdict, dataset.files()),
+        plugin_hashes(TASKS[dataset.task]),
     ]
     return f"shards-{hashlib.sha256(json.dumps(made_of, default=int).encode()).hexdigest()[:16]}"
 
