@@ -83,10 +83,20 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             check_integer("num_samples", count, 1)
             for part in task.parts:
                 _check_split(part, split, self.min_length, self.max_length)
-        for split, (first, end) in (self.rows or {}).items():
-            if not 0 <= first < end <= self.num_samples.get(split, 0):
-                known = ", ".join(f"{split} 0 to {count:,}" for split, count in self.num_samples.items())
-                raise ValueError(f"rows must lie among those of the dataset, {known}: got {split} {first:,} to {end:,}")
+        if self.rows is not None:
+            self._check_rows(self.rows)
+
+    def _check_rows(self, rows: Any) -> None:
+        known = ", ".join(f"{split} 0 to {count:,}" for split, count in self.num_samples.items())
+        if not isinstance(rows, Mapping) or not rows:
+            raise ValueError(f"rows must map splits to a first row and the one after the last, among {known}; got {rows!r}")
+        for split, ends in rows.items():
+            if not isinstance(ends, tuple | list) or not all(isinstance(end, int) for end in ends) or len(ends) != 2:
+                raise ValueError(f"rows of {split} must be two whole numbers among {known}, got {ends!r}")
+            if not 0 <= ends[0] < ends[1] <= self.num_samples.get(split, 0):
+                raise ValueError(
+                    f"rows must lie among those of the dataset, {known}: got {split} {ends[0]:,} to {ends[1]:,}"
+                )
 
     @property
     def made(self) -> dict[str, tuple[int, int]]:
