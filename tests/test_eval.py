@@ -154,7 +154,8 @@ def test_bad_lengths_are_refused_with_examples(text):
     ("question", "expected"),
     [
         ("6*5", "is not an addition such as '653+49'"),
-        ("6a+5", "'a' at place 1"),
+        ("6a+5", "the question '6a+5' is not an addition such as '653+49'"),
+        ("8764/7", "is not an addition such as '653+49'"),
         ("+5", "is not an addition"),
         ("-1+2", "is not an addition"),
         ("", "is not"),
