@@ -91,7 +91,7 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         if not isinstance(rows, Mapping) or not rows:
             raise ValueError(f"rows must map splits to a first row and the one after the last, among {known}; got {rows!r}")
         for split, ends in rows.items():
-            if not isinstance(ends, tuple | list) or not all(isinstance(end, int) for end in ends) or len(ends) != 2:
+            if not isinstance(ends, tuple | list) or [type(end) for end in ends] != [int, int]:
                 raise ValueError(f"rows of {split} must be two whole numbers among {known}, got {ends!r}")
             if not 0 <= ends[0] < ends[1] <= self.num_samples.get(split, 0):
                 raise ValueError(

@@ -330,12 +330,12 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
-        if self.training and input_ids is not None and position_ids is not None and neighbours is None:
-            # One row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1])
         inputs = self._resolve_inputs(
             input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
         )
+        if self.training and input_ids is not None and position_ids is not None and neighbours is None:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
         if pair_map is not None:
             batch, tokens = (inputs.hidden_states if inputs.row_index is None else inputs.row_index).shape[:2]
             check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding)

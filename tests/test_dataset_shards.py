@@ -73,7 +73,7 @@ def test_rows_of_a_part_are_those_of_the_whole_dataset(small, tmp_path):
     for rows in ({}, (0, 5), "train"):
         with pytest.raises(ValueError, match=r"^rows must map splits to a first row and the one after"):
             load_task_dataset(**arguments, rows=rows)
-    for ends in ((0.0, 5.0), 5, "05", (0, 5, 6)):
+    for ends in ((0.0, 5.0), (False, True), 5, "05", (0, 5, 6)):
         with pytest.raises(ValueError, match=r"^rows of train must be two whole numbers among train 0 to 300, got "):
             load_task_dataset(**arguments, rows={"train": ends})
 
