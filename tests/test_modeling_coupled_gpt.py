@@ -10,6 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
+import longhand
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
@@ -236,6 +237,18 @@ def test_missing_pair_map_beside_a_cache_is_refused():
     cache = model(TOKENS[:, :9], use_cache=True).past_key_values
     with pytest.raises(ValueError, match="pair_map cannot be derived"):
         model(TOKENS[:, 9:10], position_ids=torch.tensor([[4]]), past_key_values=cache)
+
+
+def test_illegal_token_ids_are_named_before_the_prompt_is_checked():
+    model = CoupledGPTForCausalLM.from_pretrained(longhand.zoo("addition")).train()
+    ids = torch.ones(1, 5, dtype=torch.long)
+    for illegal in (999, -3):
+        with pytest.raises(ValueError, match=rf"^input_ids must be in 0\.\.20, the vocabulary, got {illegal}$"):
+            model(input_ids=ids * illegal, position_ids=ids)
+    with pytest.raises(ValueError, match="^input_ids must be a tensor of integers"):
+        model(input_ids=ids.float(), position_ids=ids)
+    with pytest.raises(ValueError, match="is no prompt of the task 'addition'"):
+        model(input_ids=ids, position_ids=ids)
 
 
 @pytest.mark.parametrize("inputs", [{}, {"input_ids": TOKENS, "inputs_embeds": torch.zeros(1, 14, 32)}])
