@@ -245,7 +245,7 @@ def test_illegal_token_ids_are_named_before_the_prompt_is_checked():
     for illegal in (999, -3):
         with pytest.raises(ValueError, match=rf"^input_ids must be in 0\.\.20, the vocabulary, got {illegal}$"):
             model(input_ids=ids * illegal, position_ids=ids)
-    with pytest.raises(ValueError, match="^input_ids must be a tensor of integers"):
+    with pytest.raises(ValueError, match=r"^input_ids must be a tensor of integers"):
         model(input_ids=ids.float(), position_ids=ids)
     with pytest.raises(ValueError, match="is no prompt of the task 'addition'"):
         model(input_ids=ids, position_ids=ids)
