@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, coverings
+from longhand.data.certificates import CannotCertify, coverings, hash_weights
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.families import family_card
@@ -85,6 +85,8 @@ def finish(run: Run, trainer: BatchTrainer, began: float) -> bool:
 def evaluate_final(run: Run, began: float) -> bool:
     """Evaluate what was saved, the last checkpoint and the best one, as eval.py does, and write the results.
 
+    If both have the same weights, they are evaluated once.
+
     Returns:
         False if the run should have ended with a certificate and did not.
     """
@@ -92,12 +94,16 @@ def evaluate_final(run: Run, began: float) -> bool:
     if run.training.until_certified:
         file = run.folder / CERTIFICATE_FILE
         certified = certify_checkpoint(load_checkpoint(str(run.folder)), file, run.folder, anew=False)["certified"]
-    rows = []
+    rows: list[dict[str, Any]] = []
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for folder in (run.folder, run.folder / BEST_FOLDER):
         for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():
-            task, name = checkpoint.task, checkpoint.name
-            lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
-            rows += evaluate_lengths(checkpoint.model, task, lengths, name=name, num_samples=run.data.test_samples)
+            model, task, name = checkpoint.model, checkpoint.task, checkpoint.name
+            what = hash_weights(model), task.name
+            if what not in measured:
+                lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
+                measured[what] = evaluate_lengths(model, task, lengths, name=name, num_samples=run.data.test_samples)
+            rows += [{**row, "model": name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
     return certified

@@ -84,6 +84,33 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     assert not names & {"checkpoints", ".partial"}
 
 
+def test_a_last_checkpoint_that_is_the_best_is_evaluated_once(tmp_path, monkeypatch):
+    evaluated = []
+    measure = train.evaluate_lengths
+    monkeypatch.setattr(
+        train, "evaluate_lengths", lambda model, *rest, **named: evaluated.append(model) or measure(model, *rest, **named)
+    )
+    # After five steps there is one checkpoint; after ten there are two, of which the first is the best.
+    for steps, differ in ((5, False), (10, True)):
+        folder = tmp_path / f"steps-{steps}"
+        evaluated.clear()
+        monkeypatch.setattr(trainer.BatchTrainer, "_determine_best_metric", _first_is_best)
+        train.main([*SMALL, "--max_steps", str(steps), "--output_dir", str(folder)])
+        rows = read_results(folder / "results.jsonl")
+        assert [row["model"] for row in rows] == [folder.name, f"{folder.name}/best"]
+        assert len(evaluated) == len({row["weights"] for row in rows}) == 1 + differ
+        assert [row["weights"] for row in rows] == [
+            hash_weights(load_checkpoint(str(path)).model) for path in (folder, folder / "best")
+        ]
+
+
+def _first_is_best(self, metrics, trial):
+    first = self.state.best_metric is None
+    if first:
+        self.state.best_metric, self.state.best_global_step = 1.0, self.state.global_step
+    return first
+
+
 WHOLE_AND_KILLED = """
 import os, signal, sys
 from longhand import train

@@ -229,7 +229,7 @@ def test_a_large_checkpoint_of_the_zoo_is_known_and_some_of_its_leads_are_clear(
     ratio, bound = 0.99 * certificate["ratio"], 1.01 * certificate["bound"]
     for leads, bounds in bound_leads(Network(weights, config), some, ratio, bound):
         assert (leads >= ratio * bounds).all() and (bounds <= bound).all()
-    weights["up_proj"] = weights["up_proj"][::-1].copy()
+    weights["0.up_proj"] = weights["0.up_proj"][::-1].copy()
     assert Network(weights, config).leads_and_bounds(some, effort=0)[0].min() < 0
 
 

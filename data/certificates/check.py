@@ -43,6 +43,9 @@ WEAK = 1.0
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""
 
+FIRST_BOUNDED = 100
+"""Neighbourhoods of a batch that are bounded before those of other batches; they show early that a model does not pass."""
+
 
 class CannotCertify(ValueError):
     """No certificate is possible for this model and task; the message says why."""
@@ -352,55 +355,76 @@ def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits:
 
 
 class _Rounding:
-    """The distinct neighbourhoods of a check, and how far rounding can move the leads in them, as long as that is `enough`.
+    """The neighbourhoods of a check, and how far rounding can move the leads in them, as long as that is `enough`.
 
-    With several layers, what a token knows takes more than one neighbourhood to say: then every batch is bounded as it
-    comes, else all neighbourhoods together at the end.
+    With one layer each distinct neighbourhood is bounded once. With several, what a token knows takes more than one
+    neighbourhood to say: those of different batches are not compared.
     """
 
     def __init__(self, model: CoupledGPTForCausalLM, enough: float = 0.0):
         self.model, self.network, self.enough = model, decoder_rounding.DecoderRounding(model), enough
         self.rows: list[np.ndarray] = []
+        self.batches: list[tuple[list[Neighbourhoods], torch.Tensor]] = []
         self.leads: list[np.ndarray] = []
         self.bound, self.ratio = 0.0, math.inf
         self.shows_progress = False
 
     def add(self, batch: Predictions, leads: torch.Tensor) -> None:
-        """Note, or bound, what the predictions of a batch see; `leads` are (count, predictions)."""
+        """Note what the predictions of a batch see; `leads` are (count, predictions)."""
         *lower, last = self._neighbourhoods(batch)
         pairs, place = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1, return_inverse=True)
         used, right = pairs.unbind()
         last = Neighbourhoods(last.queries[used], last.keys[used], last.relations[used], index=used)
+        least = leads.new_full(used.shape, torch.inf).scatter_reduce(0, place, leads[batch.supervised], "amin")
+        self.leads.append(least.cpu().numpy())
         if lower:
-            self._bound([*lower, last], right)
+            self.batches.append(([*lower, last], right))
             return
         columns = last.queries.unsqueeze(1), right.unsqueeze(1), last.keys, last.relations
         self.rows.append(torch.cat([part.to(torch.int32) for part in columns], dim=1).cpu().numpy())
-        least = leads.new_full(used.shape, torch.inf).scatter_reduce(0, place, leads[batch.supervised], "amin")
-        self.leads.append(least.cpu().numpy())
 
     def finish(self) -> int | None:
         """Bound what was noted, the smallest leads first; return the number of distinct neighbourhoods.
 
         With several layers it is None.
         """
-        if not self.rows:
-            return None
+        if self.batches:
+            parts, total = self._from_batches(), sum(map(len, self.leads))
+        else:
+            table = self._distinct_rows()
+            parts, total = self._from_rows(table), len(table)
+        with tqdm(total=total, desc="bounding", disable=None if self.shows_progress else True, leave=False) as bar:
+            for layers, right in parts:
+                self._bound(layers, right)
+                bar.update(len(right))
+                if self.ratio < self.enough:
+                    break
+        return None if self.batches else total
+
+    def _from_batches(self) -> Iterator[tuple[list[Neighbourhoods], torch.Tensor]]:
+        """What is bounded: the smallest leads of every batch, then the others."""
+        orders = [torch.from_numpy(np.argsort(leads, kind="stable")).to(self.model.device) for leads in self.leads]
+        for chosen in (slice(None, FIRST_BOUNDED), slice(FIRST_BOUNDED, None)):
+            for (layers, right), order in zip(self.batches, orders, strict=True):
+                for rows in order[chosen].split(BOUNDED_AT_ONCE):
+                    *lower, last = layers
+                    yield [*lower, Neighbourhoods(*(part[rows] for part in last))], right[rows]
+
+    def _distinct_rows(self) -> np.ndarray:
+        """What was noted of one layer, each once, the smallest leads first."""
         most = max(rows.shape[1] for rows in self.rows) // 2 - 1
         table = np.concatenate([self._widen(rows, most) for rows in self.rows])
         table, first = np.unique(table, axis=0, return_index=True)
-        order = np.argsort(np.concatenate(self.leads)[first], kind="stable")
-        rows = torch.from_numpy(table[order]).to(self.model.device)
-        with tqdm(total=len(rows), desc="bounding", disable=None if self.shows_progress else True, leave=False) as bar:
-            for part in rows.split(BOUNDED_AT_ONCE):
-                queries, right, keys, relations = part[:, 0], part[:, 1], part[:, 2 : most + 2], part[:, most + 2 :]
-                self._bound([Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long())
-                bar.update(len(part))
-        return len(rows)
+        return table[np.argsort(np.concatenate(self.leads)[first], kind="stable")]
+
+    def _from_rows(self, table: np.ndarray) -> Iterator[tuple[list[Neighbourhoods], torch.Tensor]]:
+        """What is bounded: every row."""
+        most = table.shape[1] // 2 - 1
+        for part in torch.from_numpy(table).to(self.model.device).split(BOUNDED_AT_ONCE):
+            queries, right, keys, relations = part[:, 0], part[:, 1], part[:, 2 : most + 2], part[:, most + 2 :]
+            yield [Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long()
 
     def _bound(self, layers: list[Neighbourhoods], right: torch.Tensor) -> None:
-        if self.ratio < self.enough:
-            return
         tokens = torch.arange(self.model.config.vocab_size, device=self.model.device)
         lead, bound = self.network.lead_and_bound(tokens, layers, right)
         self.bound = max(self.bound, bound.max().item())

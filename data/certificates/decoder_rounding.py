@@ -1,6 +1,7 @@
 """The leads of a decoder under a window in exact arithmetic, and how far rounding can move them."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +11,16 @@ from longhand.data.certificates.rounding import Arithmetic, Mlp, Pair, Value, We
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.neighbourhoods import Neighbourhoods
 
-Bounded = tuple[Tensor, Tensor, Tensor]
-"""Values (inputs, width), and bounds of each component of their errors and of the errors' lengths (inputs,)."""
+
+class Projected(NamedTuple):
+    """Keys and values of the rows of a layer's input, in the first layer queries too, (rows, heads, width) with radii.
+
+    The radius of a row that no query sees is infinite.
+    """
+
+    keys: Pair
+    values: Pair
+    queries: Pair | None = None
 
 
 def check_bounded(model: CoupledGPTForCausalLM) -> None:
@@ -57,91 +66,110 @@ class DecoderRounding(NetworkRounding):
         head = Weight(self.weights["lm_head.weight"] * (self.config.hidden_size**-0.5 if tied else 1.0))
 
         def leads(places: Tensor, effort: int) -> Iterator[Pair]:
-            rows, last = self._states(tokens, layers[:-1], effort), len(layers) - 1
-            for chunk, arithmetic, state in self._run_layer(last, rows, layers[-1], places, effort):
+            seen = self._seen(tokens, layers, effort)
+            for chunk in self._parts(places, effort, len(layers)):
+                arithmetic = Arithmetic(self.unit, effort)
+                state = self._state(arithmetic, chunk, tokens, layers, seen)
                 yield arithmetic.lead_and_bound(self._norm(arithmetic, state, "model.norm"), head, right[chunk])
 
-        return self.bound_leads(leads, len(right))
+        # The lengths of errors grow too fast through several layers.
+        return self.bound_leads(leads, len(right), least=int(len(layers) > 1))
 
-    def _states(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> Bounded:
-        """What the last layer reads: states (rows, width), radii and lengths of their errors."""
+    def _seen(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> list[Projected]:
+        """What each layer sees. Errors of keys and values count as independent of what sees them."""
+        places, seen = torch.arange(len(layers[-1].queries), device=tokens.device), []
+        for neighbourhoods in reversed(layers[1:]):
+            queries, keys, relations = (part[places] for part in neighbourhoods[:3])
+            seen.insert(0, keys[relations >= 0].unique())
+            places = torch.cat([queries, seen[0]]).unique()
         states = self.weights["model.embed_tokens.weight"][tokens]
-        rows = states, torch.zeros_like(states), torch.zeros_like(states[:, 0])
-        for layer, neighbourhoods in enumerate(layers):
-            found = []
-            every = torch.arange(len(neighbourhoods.queries), device=tokens.device)
-            for _, arithmetic, state in self._run_layer(layer, rows, neighbourhoods, every, effort):
-                if effort == 2:
-                    arithmetic.tighten(state)
-                # Where a condition of a lemma does not hold, the error may be anything.
-                holds = arithmetic.proved.expand(len(state.exact))
-                radius = state.radius.where(holds.unsqueeze(1), torch.inf)
-                found.append((state.exact, radius, state.length.where(holds, torch.inf)))
-            states, radii, lengths = map(torch.cat, zip(*found, strict=True))
-            rows = states, radii, lengths
-        return rows
+        arithmetic = Arithmetic(self.unit)
+        embedded = arithmetic.leaf(states, torch.zeros_like(states))
+        found = [Projected(*(self._tabulate(arithmetic, 0, embedded, name) for name in "kvq"))]
+        for depth, rows in enumerate(seen, 1):
+            own, parts = layers[:depth], []
+            for chunk in self._parts(rows, 2, depth):
+                arithmetic = Arithmetic(self.unit, effort)
+                state = arithmetic.tighten(self._state(arithmetic, chunk, tokens, own, found))
+                projected = [self._tabulate(arithmetic, depth, state, name) for name in "kv"]
+                parts.append([part for pair in projected for part in pair])
+            key, key_radius, value, value_radius = map(torch.cat, zip(*parts, strict=True))
+            count = len(own[-1].queries)
+            found.append(Projected(_spread((key, key_radius), rows, count), _spread((value, value_radius), rows, count)))
+        return found
 
-    def _run_layer(
-        self, layer: int, rows: Bounded, neighbourhoods: Neighbourhoods, places: Tensor, effort: int
-    ) -> Iterator[tuple[Tensor, Arithmetic, Value]]:
-        """Apply a layer to some of the neighbourhoods at a time, and yield which, the operations and the states."""
-        table = None
-        if layer == 0:
-            # There are few tokens, and the errors of what is projected are small: each is projected once.
-            arithmetic = Arithmetic(self.unit)
-            table = [self._project(arithmetic, layer, arithmetic.leaf(*rows), name) for name in "qkv"]
-            for value in table:
-                arithmetic.tighten(value)
-                value.radius = value.radius.where(arithmetic.proved.view(-1, 1, 1), torch.inf)
+    def _tabulate(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Pair:
+        """A projection of some states, with radii."""
+        value = arithmetic.tighten(self._project(arithmetic, layer, x, name))
+        # Where a condition of a lemma does not hold, the error may be anything.
+        holds = arithmetic.proved.expand(len(value.exact)).view(-1, 1, 1)
+        return value.exact, value.radius.where(holds, torch.inf)
+
+    def _parts(self, places: Tensor, effort: int, depth: int) -> tuple[Tensor, ...]:
+        """Parts of the neighbourhoods of a layer, the `depth`-th, whose derivatives can be held at once."""
         ends, units = self.config.vocab_size, self.config.intermediate_size
-        if effort == 2:
-            ends, units = max(ends, self.config.hidden_size), max(units, 0 if table else 16 * self.config.hidden_size)
-        for chunk in self.split(places, ends, units):
-            arithmetic = Arithmetic(self.unit, effort)
-            queries, keys, relations = (part[chunk] for part in neighbourhoods[:3])
-            own = arithmetic.leaf(*(part[queries] for part in rows))
-            if table:
-                taken = zip(table, (queries, keys, keys), strict=True)
-                projected = [arithmetic.leaf(value.exact[place], value.radius[place]) for value, place in taken]
-            else:
-                seen = arithmetic.leaf(*(part[keys] for part in rows))
-                projected = [
-                    self._project(arithmetic, layer, x, name) for x, name in zip((own, seen, seen), "qkv", strict=True)
-                ]
-            read = self._attend(arithmetic, layer, projected, relations)
-            state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
-            inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-            output = arithmetic.finish_sublayer(arithmetic.mlp(inner, self.mlps[layer]))
-            yield chunk, arithmetic, self._add(arithmetic, f"{layer}.mlp_norms", state, output)
+        if effort == 2 or depth > 1:
+            ends, units = max(ends, self.config.hidden_size), max(units, 16 * self.config.hidden_size * (depth > 1))
+        return self.split(places, ends, units)
+
+    def _state(
+        self,
+        arithmetic: Arithmetic,
+        places: Tensor,
+        tokens: Tensor,
+        layers: Sequence[Neighbourhoods],
+        seen: Sequence[Projected],
+        below_others: bool = False,
+    ) -> Value:
+        """What the last of some layers makes of some of its neighbourhoods; what they see is given.
+
+        A token's own states are followed through all layers, so that errors may cancel. Several layers multiply errors, so
+        that those of layers `below_others` must be known well.
+        """
+        *below, neighbourhoods = layers
+        layer = len(below)
+        queries, keys, relations = (part[places] for part in neighbourhoods[:3])
+        # Slots without a key point to one that is seen.
+        keys = keys.where(relations >= 0, keys[:, :1])
+        if seen[layer].queries is None:
+            own = self._state(arithmetic, queries, tokens, below, seen, below_others=True)
+            query = self._project(arithmetic, layer, own, "q")
+        else:
+            states = self.weights["model.embed_tokens.weight"][tokens[queries]]
+            own = arithmetic.leaf(states, torch.zeros_like(states))
+            query = arithmetic.leaf(*(part[queries] for part in seen[layer].queries))
+        key, value = (arithmetic.leaf(*(part[keys] for part in pair)) for pair in seen[layer][:2])
+        read = self._attend(arithmetic, layer, (query, key, value), relations)
+        state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
+        inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
+        output = arithmetic.mlp(inner, self.mlps[layer])
+        output = arithmetic.tighten(output) if below_others else arithmetic.finish_sublayer(output)
+        return self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:
-        """Queries `q`, keys `k` or values `v` of states, (inputs, ..., heads, width)."""
-        config, weights = self.config, self.weights
-        width = config.num_attention_heads * int(config.head_dim or 0)
-        normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
+        """Queries `q`, keys `k` or values `v` of states, (inputs, heads, width)."""
+        config, heads = self.config, self.config.num_attention_heads
         if config.attention_scale == "zero" and name != "v":
-            matrix = Weight(weights["model.embed_tokens.weight"].new_zeros(width, config.hidden_size))
-        else:
-            matrix = self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"]
-        value = arithmetic.product(normed, matrix)
-        value = arithmetic.split(value, config.num_attention_heads)
+            zeros = x.exact.new_zeros(len(x.exact), heads, 1)
+            return arithmetic.leaf(zeros, zeros)
+        normed = self._norm(arithmetic, x, f"{layer}.attention_norms.input")
+        matrix = self.matrices[f"model.layers.{layer}.self_attn.{name}_proj.weight"]
+        value = arithmetic.split(arithmetic.product(normed, matrix), heads)
         if not config.qk_norm or name == "v":
             return value
-        factor = (
-            weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1) / self._scaling if name == "q" else 1.0
-        )
+        learned = self.weights[f"model.layers.{layer}.self_attn.qk_norm_factor"].unsqueeze(1)
+        factor = learned / self._scaling if name == "q" else 1.0
         return arithmetic.norm(value, factor * value.exact.shape[-1] ** -0.5, 0.0)
 
-    def _attend(self, arithmetic: Arithmetic, layer: int, projected: list[Value], relations: Tensor) -> Value:
-        """Output of the attention of some neighbourhoods."""
+    def _attend(self, arithmetic: Arithmetic, layer: int, projected: tuple[Value, Value, Value], relations: Tensor) -> Value:
+        """Output of the attention of some neighbourhoods: (query, key, value)."""
         visible = relations >= 0
         factor: Tensor | float = self._scaling
         if self.config.attention_scale == "log_length":
             learned = self.weights[f"model.layers.{layer}.self_attn.log_length_factor"]
             factor = factor * visible.sum(1).clamp(min=1).double().log().view(-1, 1, 1) * learned
         bias = self.weights["model.position_encoding.relation_bias"][layer][relations.clamp(min=0).long()]
-        query, key, value = projected
-        read = arithmetic.attention(query, key, value, visible, factor, (bias, torch.zeros_like(bias)))
+        read = arithmetic.attention(*projected, visible, factor, (bias, torch.zeros_like(bias)))
         output = arithmetic.product(read, self.matrices[f"model.layers.{layer}.self_attn.o_proj.weight"])
         return arithmetic.finish_sublayer(output)
 
@@ -162,3 +190,10 @@ class DecoderRounding(NetworkRounding):
             return x
         eps = self.config.norm_eps
         return arithmetic.norm(x, weight, eps) if bias is None else arithmetic.layer_norm(x, weight, bias, eps)
+
+
+def _spread(pair: Pair, rows: Tensor, count: int) -> Pair:
+    """Values and radii of some of so many rows, as those of all; the others have infinite radii."""
+    exact, radius = pair
+    values = exact.new_zeros(count, *exact.shape[1:]), radius.new_full((count, *radius.shape[1:]), torch.inf)
+    return values[0].index_copy(0, rows, exact), values[1].index_copy(0, rows, radius)

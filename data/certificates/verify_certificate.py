@@ -18,8 +18,8 @@ Lemmas are those of hub_cards/PROOF.md in longhand, the package that wrote the c
 processor. Assumed besides: the Python files whose hashes are printed, and the libraries that run them, compute the network
 of part 4 for the position ids of part 2. The exit status is 0 only if everything holds.
 
-Networks of several layers, and settings that no recipe of a certified model has, are not known here and refused by name. The
-fields proof, weights, problems, predictions and failures of the certificate are the package's own account.
+Settings that no recipe of a certified model has are not known here and refused by name. The fields proof, weights, problems,
+predictions and failures of the certificate are the package's own account.
 """
 
 import fnmatch
@@ -58,7 +58,7 @@ IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_ar
 LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja")
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
-LAYER = "model.layers.0."
+LAYERS = "model.layers."
 
 
 def sha256(content: bytes) -> str:
@@ -187,7 +187,8 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
     compare("config.json", config, {
         **own, "architectures": [f"{name}For{head}"], "model_type": module, "dtype": "float32",
         "vocab_size": len(task.vocabulary), "pad_token_id": PADDING, "hidden_size": is_size, "num_attention_heads": is_size,
-        "intermediate_size": is_size, "num_hidden_layers": 1, "windowed": True, "relation_range": task.relation_range,
+        "intermediate_size": is_size, "num_hidden_layers": one_of(*task.layers), "windowed": True,
+        "relation_range": task.relation_range,
         "task": lambda stated: is_object(stated) and stated | varied == described,
     }, ignored=(
         # Of initial weights, of training, and of position encodings that are not used here.
@@ -211,29 +212,33 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
 def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
     """The shapes of all tensors by their names in the file."""
     hidden, units, heads = (config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    tokens, attention, mlp = len(task.vocabulary), f"{LAYER}self_attn.", LAYER if task.encoder else f"{LAYER}mlp."
     width = hidden if task.encoder else heads * config["head_dim"]
+    tokens, layers = len(task.vocabulary), config["num_hidden_layers"]
     content = "" if config.get("attention_scale") == "zero" else "qk"
-    shapes: dict[str, tuple[int, ...]] = {f"{mlp}up_proj": (units, hidden), f"{mlp}down_proj": (hidden, units)}
-    shapes |= {f"{attention}{name}_proj": (width, hidden) for name in content + "v"}
-    shapes[f"{attention}o_proj"] = (hidden, width)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (tokens, hidden)}
+    for layer in (f"{LAYERS}{number}." for number in range(layers)):
+        mlp = layer if task.encoder else f"{layer}mlp."
+        shapes |= {f"{mlp}up_proj": (units, hidden), f"{mlp}down_proj": (hidden, units)}
+        shapes |= {f"{layer}self_attn.{name}_proj": (width, hidden) for name in content + "v"}
+        shapes[f"{layer}self_attn.o_proj"] = (hidden, width)
+        if task.encoder:
+            shapes |= dict.fromkeys((f"{layer}attention_norm", f"{layer}mlp_norm"), (hidden,))
+        else:
+            shapes[f"{mlp}gate_proj"] = (units, hidden)
+            norms = product(("attention", "mlp"), ("input", "output"))
+            shapes |= {f"{layer}{norm}_norms.{place}": (hidden,) for norm, place in norms}
     if task.encoder:
         require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
-        norms = ("model.embedding_norm", f"{LAYER}attention_norm", f"{LAYER}mlp_norm")
-        shapes |= {"classifier": (len(LABELS), hidden)} | dict.fromkeys(norms, (hidden,))
-        others = {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
+        shapes |= {"classifier": (len(LABELS), hidden), "model.embedding_norm": (hidden,)}
+        others = {f"{name}.bias": shape[:1] for name, shape in shapes.items() if name != "model.embed_tokens"}
         tables = 1 if config["share_over_heads"] else heads
-        shapes[f"{attention}relations.0"] = (len(task.window) + 1, tables, hidden // heads)
+        shapes[f"{LAYERS}0.self_attn.relations.0"] = (len(task.window) + 1, tables, hidden // heads)
         shapes["model.embed_states"] = (len(LABELS), hidden)
     else:
-        for norm, place in product(("attention", "mlp"), ("input", "output")):
-            shapes[f"{LAYER}{norm}_norms.{place}"] = (hidden,)
-        shapes |= {f"{mlp}gate_proj": (units, hidden), "model.norm": (hidden,)}
-        shapes |= {} if config["tie_word_embeddings"] else {"lm_head": (tokens, hidden)}
+        shapes |= {"model.norm": (hidden,)} | ({} if config["tie_word_embeddings"] else {"lm_head": (tokens, hidden)})
         # The window's, one for keys without ids, and for a range two that do not occur here.
         relations = len(task.window) + (3 if task.relation_range else 1)
-        others = {"model.position_encoding.relation_bias": (1, relations, heads)}
-    shapes["model.embed_tokens"] = (tokens, hidden)
+        others = {"model.position_encoding.relation_bias": (layers, relations, heads)}
     return {f"{name}.weight": shape for name, shape in shapes.items()} | others
 
 
@@ -262,7 +267,7 @@ def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[s
 
 def rename(name: str) -> str:
     """A weight's name in part 4."""
-    return name.removeprefix(LAYER).removeprefix("mlp.").removesuffix(".weight")
+    return name.removeprefix(LAYERS).replace(".mlp.", ".").removesuffix(".weight")
 
 
 # ---- 2. Which problems? -----------------------------------------------------------------------------------------------
@@ -719,6 +724,7 @@ class Task(NamedTuple):
         same_widths, larger_first: what the software checks of a query besides.
         parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
+        layers: how many layers are known; with several, its keys see `$` alone, see `list_neighbourhoods`.
     """
 
     cases: Callable[["Task"], Iterator[Case]]
@@ -736,6 +742,7 @@ class Task(NamedTuple):
     name: str = ""
     end: int = BEGIN
     operands: int = 2
+    layers: tuple[int, ...] = (1,)
 
     @property
     def vocabulary(self) -> list[str]:
@@ -809,7 +816,8 @@ TASKS = {
     "multiplication": Task(
         products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
         rf"{NUMBER}\*[0-9]{{COUNT}}=", coupling="multiplication_by_digits", same_widths=False,
-        problems="a first operand of every length and every second operand", options={"multiplier_length": one_of(1, 2)},
+        problems="a first operand of every length and every second operand", layers=(1, 2),
+        options={"multiplier_length": one_of(1, 2)},
     ),
     "division": Task(
         quotients, ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)), f"{NUMBER}/[1-9]=", "[0-9]*(?:>[0-9]*)?",
@@ -894,6 +902,10 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
         place = names.index(what)
         known = {name: TOKENS.index(name) for name in names if name in TOKENS} | {"begin": BEGIN, "end": task.end} | cells
         relations = [(name, relate(text[place][1], ids, task.window)) for name, ids in text[: place + 1]]
+        if max(task.layers) > 1:
+            for key in (key for key, (_, relation) in enumerate(relations) if key and relation is not None):
+                seen = [relate(text[key][1], ids, task.window) for _, ids in text[1 : key + 1]]
+                require(not any(relation is not None for relation in seen), "a key sees more than `$`")
         keys = [RELATED * (relation + 1) + known[name] for name, relation in relations if relation is not None]
         require(len(keys) <= MOST_KEYS, "a token sees more keys than are provided for")
         columns = np.broadcast_arrays(known[what], known[names[place + 1]], *keys)
@@ -1145,35 +1157,108 @@ class Arithmetic:
         return value
 
 
+class Layer:
+    """A layer of attention and an MLP, with those norms around them that have weights.
+
+    Attributes:
+        tables: queries, keys and values of every token that the layer may see, with radii. The last row is the sink.
+        bias: what relations add to scores, by the query's token, and its radius.
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any], number: int):
+        self.name, self.heads, self.number = f"{number}.", config["num_attention_heads"], number
+        own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
+        self.linear = linear = matrices(own)
+        up, gate, down = linear["up_proj"], linear.get("gate_proj"), linear["down_proj"]
+        inner = np.concatenate([part.weight for part in (up, gate) if part])
+        behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
+        self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
+        self.relations = own.get("self_attn.relations.0")
+        self.relation_bias = weights.get("model.position_encoding.relation_bias")
+
+    def tabulate(self, arithmetic: "Arithmetic", states: Value) -> None:
+        """Note what is read of tokens that are in some states."""
+        normed = arithmetic.norm(states, f"{self.name}attention_norms.input")
+        # With the scale "zero" there are no queries and keys, and scores are biases alone.
+        none = Linear(np.zeros_like(self.linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
+        projected = [arithmetic.product(normed, self.linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
+        tables = [[with_sink(part) for part in (x.exact, x.radius)] for x in map(arithmetic.tighten, projected)]
+        self.tables = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in tables]
+        self.bias = self.score_relations()
+
+    def score_relations(self) -> tuple[np.ndarray, np.ndarray]:
+        """What relations add to scores, (tokens, relations, heads), and its radius; in an encoder by Lemma 13."""
+        (query, radius), vectors = self.tables[0], self.relations
+        if vectors is None:
+            bias = self.relation_bias[[self.number]]
+            return np.repeat(bias, len(query), axis=0), np.zeros((len(query), *bias.shape[1:]))
+
+        def scores(part: np.ndarray, by: np.ndarray) -> np.ndarray:
+            return (part[:, None] * by).sum(-1) * part.shape[-1] ** -0.5
+
+        size = scores(np.abs(query) + radius, np.abs(vectors))
+        return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
+
+    def apply(self, arithmetic: "Arithmetic", own: Value, tokens: np.ndarray, keys: np.ndarray, effort: int) -> Value:
+        """What the layer makes of the states of tokens that see some keys, of which it noted what is read.
+
+        Args:
+            effort: 1 to tighten radii behind the MLP, 2 behind attention too.
+        """
+        seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
+        query, key, value = (
+            arithmetic.given(exact[place], radius[place])
+            for (exact, radius), place in zip(self.tables, (tokens, keys, keys), strict=True)
+        )
+        bias = arithmetic.given(*(part[tokens[:, None], relations] for part in self.bias))
+        read = arithmetic.attention(query, key, value, seen, bias)
+        output = arithmetic.product(read, self.linear["self_attn.o_proj"])
+        output = arithmetic.norm(arithmetic.tighten(output) if effort > 1 else output, f"{self.name}attention_norms.output")
+        state = arithmetic.norm(arithmetic.add(own, output), f"{self.name}attention_norm")
+        output = arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp)
+        output = arithmetic.norm(arithmetic.tighten(output) if effort else output, f"{self.name}mlp_norms.output")
+        return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
+
+
+def matrices(weights: dict[str, np.ndarray]) -> dict[str, Linear]:
+    """The weights that are matrices, with their biases."""
+    return {
+        name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weight, 2)))
+        for name, weight in weights.items()
+        if weight.ndim == 2
+    }
+
+
+def with_sink(table: np.ndarray) -> np.ndarray:
+    """A table with a row of zeros more."""
+    return np.pad(table, ((0, 1), (0, 0)))
+
+
 class Network:
-    """The transformer: one layer of attention and an MLP, with those norms around them that have weights."""
+    """The transformer."""
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
         self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
-        self.linear = linear = {
-            name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weight, 2)))
-            for name, weight in weights.items()
-            if weight.ndim == 2
-        }
+        linear = matrices(weights)
         self.head = linear.get("classifier") or linear["lm_head"]
-        up, gate, down = linear["up_proj"], linear.get("gate_proj"), linear["down_proj"]
-        inner = np.concatenate([part.weight for part in (up, gate) if part])
-        behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
-        self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
-        # What is read of a token depends on it alone, and on its label. The last row is the sink.
+        self.layers = [Layer(weights, config, number) for number in range(config["num_hidden_layers"])]
+        # What the first layer reads of a token depends on it alone, and on its label.
         arithmetic = Arithmetic(weights, self.eps)
-        own = self.embed(arithmetic)
-        normed = arithmetic.norm(own, "attention_norms.input")
-        # With the scale "zero" there are no queries and keys, and scores are biases alone.
-        none = Linear(np.zeros_like(weights["self_attn.v_proj"]), np.zeros(1), 0.0)
-        projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
-        tables = [arithmetic.tighten(value) for value in (own, *projected)]
+        states = arithmetic.tighten(self.embed(arithmetic))
+        self.own = [with_sink(part) for part in (states.exact, states.radius)]
+        self.layers[0].tabulate(arithmetic, states)
         self.proved = arithmetic.proved.all()
-        self.own, *split = ([np.pad(part, ((0, 1), (0, 0))) for part in (x.exact, x.radius)] for x in tables)
-        self.projected = [[part.reshape(len(part), config["num_attention_heads"], -1) for part in pair] for pair in split]
-        self.bias = self.relation_bias()
+        if len(self.layers) > 1:
+            # The keys that a second layer reads, and `$`, saw `$` alone in the first.
+            tokens = np.arange(len(weights["model.embed_tokens"]))
+            begin = weights["model.position_encoding.relation_bias"].shape[1]
+            arithmetic, keys = Arithmetic(weights, self.eps), np.full((len(tokens), 1), RELATED * begin + BEGIN)
+            own = arithmetic.given(states.exact, states.radius)
+            states = arithmetic.tighten(self.layers[0].apply(arithmetic, own, tokens, keys, effort=2))
+            self.layers[1].tabulate(arithmetic, states)
+            self.proved &= arithmetic.proved.all()
 
     def embed(self, arithmetic: Arithmetic) -> Value:
         """Tokens, or with an encoder the norms of the sums of tokens and labels."""
@@ -1185,43 +1270,21 @@ class Network:
         total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
         return arithmetic.norm(total, "model.embedding_norm")
 
-    def relation_bias(self) -> tuple[np.ndarray, np.ndarray]:
-        """What relations add to scores, (tokens, relations, heads), and its radius; in an encoder by Lemma 13."""
-        (query, radius), vectors = self.projected[0], self.weights.get("self_attn.relations.0")
-        if vectors is None:
-            bias = self.weights["model.position_encoding.relation_bias"]
-            return np.repeat(bias, len(query), axis=0), np.zeros((len(query), *bias.shape[1:]))
-
-        def scores(part: np.ndarray, by: np.ndarray) -> np.ndarray:
-            return (part[:, None] * by).sum(-1) * part.shape[-1] ** -0.5
-
-        size = scores(np.abs(query) + radius, np.abs(vectors))
-        return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
-
     def leads_and_bounds(self, rows: np.ndarray, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
 
         Args:
-            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
+            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP. Of several
+                layers all but the last tighten radii behind the MLP.
         """
-        own, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
-        seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
-        arithmetic = Arithmetic(self.weights, self.eps)
+        tokens, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
+        arithmetic, top = Arithmetic(self.weights, self.eps), len(self.layers) - 1
         arithmetic.proved &= self.proved
-        query, key, value = (
-            arithmetic.given(exact[place], radius[place])
-            for (exact, radius), place in zip(self.projected, (own, keys, keys), strict=True)
-        )
-        bias = arithmetic.given(*(part[own[:, None], relations] for part in self.bias))
-        finish = arithmetic.tighten if effort == 2 else lambda value: value
-        read = arithmetic.attention(query, key, value, seen, bias)
-        output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
-        normed = arithmetic.norm(output, "attention_norms.output")
-        total = arithmetic.add(arithmetic.given(*(part[own] for part in self.own)), normed)
-        state = arithmetic.norm(total, "attention_norm")
-        output = finish(arithmetic.mlp(arithmetic.norm(state, "mlp_norms.input"), *self.mlp))
-        total = arithmetic.add(state, arithmetic.norm(output, "mlp_norms.output"))
-        last = arithmetic.norm(arithmetic.norm(total, "mlp_norm"), "model.norm")
+        state = arithmetic.given(*(part[tokens] for part in self.own))
+        for number, layer in enumerate(self.layers):
+            # Several layers multiply errors, so that those of the lower ones must be known well.
+            state = layer.apply(arithmetic, state, tokens, keys, 2 if effort == 2 else int(number < top))
+        last = arithmetic.norm(state, "model.norm")
         logits, each, place = arithmetic.product(last, self.head), np.eye(len(self.head.weight)), right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
         if effort:
@@ -1271,12 +1334,14 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
 
 def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Leads and bounds, some neighbourhoods at a time; with more effort where bounds do not show `ratio` and `bound`."""
-    width, units = network.linear["down_proj"].weight.shape
+    width, units = network.layers[0].linear["down_proj"].weight.shape
+    # The lengths of errors grow too fast through several layers.
+    least = int(len(network.layers) > 1)
     most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
     for first in range(0, len(rows), most):
         part = rows[first : first + most]
-        leads, bounds = network.leads_and_bounds(part, effort=0)
-        for effort in (1, 2):
+        leads, bounds = network.leads_and_bounds(part, least)
+        for effort in range(least + 1, 3):
             # No bound helps where a lead is not above 0.
             unclear = (leads > 0).all(axis=1) & ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
             if unclear.any():

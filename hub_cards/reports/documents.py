@@ -52,7 +52,9 @@ def measured_blocks() -> dict[str, str]:
         "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
         "race": tables.race_table(read_rows("", "race.jsonl")),
         "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
-        "training-time": tables.training_time_table(read_rows("", "training_time.jsonl")),
+        "training-time": tables.training_time_table(
+            read_rows("", "training_time.jsonl"), read_rows("", "training_time_clock.jsonl")
+        ),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
         "scale/processes": scale.processes_table(read_rows("", "scale-training.jsonl")),
         "scale/rows": scale.rows_table(data := read_rows("", "scale-data.jsonl")),

@@ -151,14 +151,22 @@ def race_table(rows: list[Row]) -> str:
     return render_table(lines, f"{note} multiplications a second, of square matrices in float32. {rows[0]['hardware']}.")
 
 
-def training_time_table(rows: list[Row]) -> str:
-    """Return a line for each part of a run, and a column for each run with the seconds that the part takes."""
+def training_time_table(rows: list[Row], clock: list[Row]) -> str:
+    """Return a line for each part of a run, and a column for each run with the seconds that the part takes.
+
+    Args:
+        rows: processor seconds.
+        clock: seconds of the clock.
+    """
+    named = [{**row, "recipe": f"{row['recipe']}, by the clock, {row['hardware'].rpartition(', ')[2]}"} for row in clock]
+    note = f"Processor seconds of one run, {rows[0]['hardware']}; by the clock without other work."
+    rows = [*named, *rows]
     runs = group_by(rows, itemgetter("recipe"))
     spent = {(row["recipe"], row["part"]): f"{row['seconds']:.1f}" for row in rows}
     parts = dict.fromkeys(row["part"] for row in rows)
     lines = [{"part": part, **{name: spent.get((name, part), "") for name in runs}} for part in parts]
     sums = {name: f"**{sum(row['seconds'] for row in own):.1f}**" for name, own in runs.items()}
-    return render_table([*lines, {"part": "**all**", **sums}], f"Processor seconds of one run, {rows[0]['hardware']}.")
+    return render_table([*lines, {"part": "**all**", **sums}], note)
 
 
 def generation_table(rows: list[Row]) -> str:
