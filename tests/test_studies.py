@@ -300,6 +300,17 @@ def test_a_run_that_a_killed_study_left_behind_is_waited_for(tmp_path, capsys):
     waiting.join()
 
 
+@pytest.mark.parametrize("evaluate", [{}, {"certificates": [{"certify": True}]}])
+def test_the_certificate_of_training_is_gathered_unless_an_evaluation_certifies(tmp_path, evaluate):
+    one = replace(TINY, evaluate=evaluate).runs[0]
+    measured = {"hardware": "a CPU", "run_seconds": 5.0}
+    write_results([{"model": one.name, "length": 1, **measured}], tmp_path / "results.jsonl")
+    certificate = {"certified": True, "margin": 2.0, "ratio": 30.0, "statement": "It is right.", "proof": ["Because."]}
+    (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+    rows = training.read_run(one, tmp_path).get(Path("certificates", "certificates.jsonl"), [])
+    assert rows == ([] if evaluate else [{"model": one.name, "certified": True, "margin": 2.0, "ratio": 30.0, **measured}])
+
+
 def test_settings_are_those_of_the_run_with_defaults():
     plain = replace(TINY, recipe="encoder-addition", arguments={}, variants={"own": {}})
     assert plain.setting("own", "max_steps") == 2000 and plain.setting("own", "adam_beta2") == 0.95

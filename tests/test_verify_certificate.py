@@ -170,6 +170,37 @@ def test_both_find_the_same_leads(task, options):
 
 
 @torch.inference_mode()
+def test_both_find_the_same_leads_of_two_layers():
+    task = Multiplication(multiplier_length=1)
+    model, rows = model_of(task, num_hidden_layers=2, attention_scale="zero"), some_rows(task)
+    network = network_of(model)
+    own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
+    own, right, keys, relations = own[:, 0], right[:, 0], codes % RELATED, (codes // RELATED - 1).int()
+    # The first layer's rows are those of the tokens, then one for each token as a key, which sees `$` alone.
+    tokens = torch.arange(task.vocab_size)
+    alone = Neighbourhoods(tokens, torch.full((len(tokens), 1), BOS), torch.full((len(tokens), 1), relations.max()), tokens)
+    pad = torch.nn.functional.pad
+    below = Neighbourhoods(
+        torch.cat([own, tokens]),
+        torch.cat([keys, pad(alone.keys, (0, keys.shape[1] - 1))]),
+        torch.cat([relations, pad(alone.relations, (0, keys.shape[1] - 1), value=-1)]),
+        index=own,
+    )
+    last = Neighbourhoods(torch.arange(len(own)), len(own) + keys, relations, index=own)
+    expected, bound = DecoderRounding(model).lead_and_bound(tokens, [below, last], right)
+    hard = (expected < 20 * bound).numpy() & expected.isfinite().numpy()
+    for effort in range(3):
+        leads, bounds = network.leads_and_bounds(rows, effort)
+        np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
+        assert np.isfinite(bounds).mean() > 0.9
+    # Where the package takes all its effort too, its bounds are the same, but for slots that hold no key.
+    assert hard.any()
+    quotients = bounds[hard] / bound.numpy()[hard]
+    np.testing.assert_allclose(quotients.max(), 1, rtol=0.02)
+    assert quotients.min() > 0.8
+
+
+@torch.inference_mode()
 @every_encoder
 def test_both_find_the_same_leads_of_encoders_that_settle(task):
     model, covered = lively(task, torch.float32), find_cases(task, *MAPS[task])

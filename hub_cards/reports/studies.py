@@ -48,7 +48,7 @@ FITS = 0.95
 NOT_FITTED = "not fitted"
 
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
-"""In the results of a study whose file evaluates `certificates: {certify: true}`."""
+"""In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
 CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""

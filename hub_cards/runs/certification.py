@@ -68,13 +68,15 @@ def certify_checkpoint(
     if certificate.certified and folder is not None:
         command = f"python {folder / VERIFIER.name} {folder}"
         print(f"{VERIFIER.name} does not know it: {unknown}" if unknown else f"to verify it with numpy alone: {command}")
-    row = {
-        name: value
-        for name, value in asdict(certificate).items()
-        if name not in ("statement", "proof", "task", "limits", "files")
-    }
-    row |= {"model": checkpoint.name, "seconds": seconds, "hardware": hardware(checkpoint.model.device)}
+    row = certificate_row(asdict(certificate), checkpoint.name)
+    row |= {"seconds": seconds, "hardware": hardware(checkpoint.model.device)}
     return row if checkpoint.run_seconds is None else row | {"run_seconds": checkpoint.run_seconds}
+
+
+def certificate_row(values: dict[str, Any], name: str) -> Row:
+    """Return what certificates.jsonl holds of a certificate; `name` is the model's."""
+    left_out = ("statement", "proof", "task", "limits", "files")
+    return {"model": name} | {field: value for field, value in values.items() if field not in left_out}
 
 
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:

@@ -8,6 +8,7 @@ changed since, are removed.
 """
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -21,11 +22,13 @@ from pathlib import Path
 
 from longhand.hub_cards.reports.studies import draw_study, study_block
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
+from longhand.hub_cards.runs.certification import certificate_row
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.folder import is_complete
 from longhand.hub_cards.runs.locks import InUseError, holding
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
-from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
+from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 
 RESULTS = STUDY_RESULTS
@@ -122,8 +125,17 @@ def gather(study: Study, folder: Path, results: Path) -> None:
 
 
 def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
-    """Return the rows of a finished run by the file of the study's results that they belong to."""
+    """Return the rows of a finished run by the file of the study's results that they belong to.
+
+    The certificate of its training is among them if no evaluation certifies it again.
+    """
     rows = {Path(RESULTS_FILE): read_results(folder / RESULTS_FILE)}
+    certified = (folder / CERTIFICATE_FILE).exists()
+    if certified and not any("certify" in evaluation.options for evaluation in one.evaluations):
+        row = certificate_row(json.loads((folder / CERTIFICATE_FILE).read_text()), one.name)
+        first = rows[Path(RESULTS_FILE)][0]
+        row |= {name: first[name] for name in ("hardware", "run_seconds")}
+        rows[Path("certificates", CERTIFICATES_FILE)] = [row]
     for evaluation in one.evaluations:
         for file in sorted(evaluation.folder(folder).glob("*.jsonl")):
             rows.setdefault(Path(evaluation.name, file.name), []).extend(read_results(file))
