@@ -195,7 +195,7 @@ def test_tables_and_pictures_follow_from_the_sizes_that_were_measured(tmp_path):
     ("recipe", "arguments", "sizes"),
     [
         ("minesweeper", {}, (5, 9)),
-        ("multiplication-2", {}, (1, 40)),
+        ("multiplication-2", {}, (1, 10)),
         ("multiplication-scratchpad", {}, (1, 5)),
         ("encoder-multiplication-3", {}, (20, 20)),
         ("encoder-addition", {"max_length": 7}, (7, 7)),
@@ -304,7 +304,9 @@ def test_a_run_that_a_killed_study_left_behind_is_waited_for(tmp_path, capsys):
 def test_the_certificate_of_training_is_gathered_unless_an_evaluation_certifies(tmp_path, evaluate):
     one = replace(TINY, evaluate=evaluate).runs[0]
     measured = {"hardware": "a CPU", "run_seconds": 5.0}
-    write_results([{"model": one.name, "length": 1, **measured}], tmp_path / "results.jsonl")
+    result = {"task": "addition", "decode": "generate", "length": 1, "length_b": 1, "num_samples": 1, "seed": 0}
+    result |= {"exact_match": 1.0, "token_accuracy": 1.0, "seconds": 0.1}
+    write_results([{"model": one.name, **result, **measured}], tmp_path / "results.jsonl")
     certificate = {"certified": True, "margin": 2.0, "ratio": 30.0, "statement": "It is right.", "proof": ["Because."]}
     (tmp_path / "certificate.json").write_text(json.dumps(certificate))
     rows = training.read_run(one, tmp_path).get(Path("certificates", "certificates.jsonl"), [])

@@ -1358,13 +1358,16 @@ def verify(folder: Path) -> None:
     print(f"\nparameters      {sum(weight.size for weight in weights.values()):,}")
     print(f"neighbourhoods  {len(rows):,}", flush=True)
     margin, bound, ratio = (certificate[name] for name in ("margin", "bound", "ratio"))
-    lead, largest, smallest = math.inf, 0.0, math.inf
+    lead, largest, smallest, done = math.inf, 0.0, math.inf, 0
     for leads, bounds in bound_leads(Network(weights, config), rows, max(ASKED, ratio), bound):
         # Of a number and nan, these take nan, which no comparison holds for.
         lead, largest = np.minimum(lead, leads.min()), np.maximum(largest, bounds.max())
         smallest = np.minimum(smallest, (leads / bounds).min())
         require(lead > 0, "in some neighbourhood another token leads the right one, or none does")
         require(smallest >= ASKED, f"a ratio of a lead and its bound is {smallest:.4g}, not {ASKED}")
+        done += len(leads)
+        if sys.stderr.isatty():
+            print(f"\r{done / len(rows):.0%}", end="\r", file=sys.stderr)
     print(f"smallest lead   {lead:.6g}\nlargest bound   {largest:.3g}, of what rounding can move a lead")
     print(f"smallest ratio  {smallest:.4g}, of a lead and its own bound; {ASKED} is asked\n", flush=True)
     # The software measures leads in float32, and its bounds may be a little less.
