@@ -170,9 +170,11 @@ def test_both_find_the_same_leads(task, options):
 
 
 @torch.inference_mode()
-def test_both_find_the_same_leads_of_two_layers():
+@pytest.mark.parametrize("placement", ["sandwich", "pre"])
+def test_both_find_the_same_leads_of_two_layers(placement):
     task = Multiplication(multiplier_length=1)
-    model, rows = model_of(task, num_hidden_layers=2, attention_scale="zero"), some_rows(task)
+    model = model_of(task, num_hidden_layers=2, attention_scale="zero", norm_placement=placement)
+    rows = some_rows(task)
     network = network_of(model)
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
     own, right, keys, relations = own[:, 0], right[:, 0], codes % RELATED, (codes // RELATED - 1).int()
@@ -193,11 +195,10 @@ def test_both_find_the_same_leads_of_two_layers():
         leads, bounds = network.leads_and_bounds(rows, effort)
         np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
         assert np.isfinite(bounds).mean() > 0.9
-    # Where the package takes all its effort too, its bounds are the same, but for slots that hold no key.
+    # Where the package takes all its effort too, its bounds are larger for slots that hold no key alone.
     assert hard.any()
     quotients = bounds[hard] / bound.numpy()[hard]
-    np.testing.assert_allclose(quotients.max(), 1, rtol=0.02)
-    assert quotients.min() > 0.8
+    assert 0.8 < quotients.min() and quotients.max() < 1 + 1e-6
 
 
 @torch.inference_mode()

@@ -59,6 +59,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
 LAYERS = "model.layers."
+NORMS = {"sandwich": ("input", "output"), "pre": ("input",)}  # where a decoder's norms are, around attention and MLP
 
 
 def sha256(content: bytes) -> str:
@@ -163,7 +164,7 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
     module, name, head = ("coupled_gpt", "CoupledGPT", "CausalLM")
     own: dict[str, Any] = {
         "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
-        "norm_placement": "sandwich", "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
+        "norm_placement": one_of(*NORMS), "norm_eps": is_small, "hidden_act": "gelu_pytorch_tanh",
         "tie_word_embeddings": is_flag, "attention_scale": one_of("sqrt", "zero"), "qk_norm": False,
         "position_encoding": "pairwise", "coupling": task.coupling, "position_levels": len(task.window[0]),
         "randomized_positions": False, "wrap_position_ids": False,
@@ -225,7 +226,7 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
             shapes |= dict.fromkeys((f"{layer}attention_norm", f"{layer}mlp_norm"), (hidden,))
         else:
             shapes[f"{mlp}gate_proj"] = (units, hidden)
-            norms = product(("attention", "mlp"), ("input", "output"))
+            norms = product(("attention", "mlp"), NORMS[config["norm_placement"]])
             shapes |= {f"{layer}{norm}_norms.{place}": (hidden,) for norm, place in norms}
     if task.encoder:
         require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
