@@ -198,7 +198,7 @@ def test_both_find_the_same_leads_of_two_layers(placement):
     # Where the package takes all its effort too, its bounds are larger for slots that hold no key alone.
     assert hard.any()
     quotients = bounds[hard] / bound.numpy()[hard]
-    assert 0.8 < quotients.min() and quotients.max() < 1 + 1e-6
+    assert quotients.min() > 0.7 and quotients.max() < 1 + 1e-6
 
 
 @torch.inference_mode()

@@ -72,8 +72,7 @@ class DecoderRounding(NetworkRounding):
                 state = self._state(arithmetic, chunk, tokens, layers, seen)
                 yield arithmetic.lead_and_bound(self._norm(arithmetic, state, "model.norm"), head, right[chunk])
 
-        # The lengths of errors grow too fast through several layers.
-        return self.bound_leads(leads, len(right), least=int(len(layers) > 1))
+        return self.bound_leads(leads, len(right))
 
     def _seen(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> list[Projected]:
         """What each layer sees. Errors of keys and values count as independent of what sees them."""
@@ -108,7 +107,7 @@ class DecoderRounding(NetworkRounding):
     def _parts(self, places: Tensor, effort: int, depth: int) -> tuple[Tensor, ...]:
         """Parts of the neighbourhoods of a layer, the `depth`-th, whose derivatives can be held at once."""
         ends, units = self.config.vocab_size, self.config.intermediate_size
-        if effort == 2 or depth > 1:
+        if effort == 2:
             ends, units = max(ends, self.config.hidden_size), max(units, 16 * self.config.hidden_size * (depth > 1))
         return self.split(places, ends, units)
 
@@ -119,12 +118,10 @@ class DecoderRounding(NetworkRounding):
         tokens: Tensor,
         layers: Sequence[Neighbourhoods],
         seen: Sequence[Projected],
-        below_others: bool = False,
     ) -> Value:
         """What the last of some layers makes of some of its neighbourhoods; what they see is given.
 
-        A token's own states are followed through all layers, so that errors may cancel. Several layers multiply errors, so
-        that those of layers `below_others` must be known well.
+        A token's own states are followed through all layers, so that errors may cancel.
         """
         *below, neighbourhoods = layers
         layer = len(below)
@@ -132,7 +129,7 @@ class DecoderRounding(NetworkRounding):
         # Slots without a key point to one that is seen.
         keys = keys.where(relations >= 0, keys[:, :1])
         if seen[layer].queries is None:
-            own = self._state(arithmetic, queries, tokens, below, seen, below_others=True)
+            own = self._state(arithmetic, queries, tokens, below, seen)
             query = self._project(arithmetic, layer, own, "q")
         else:
             states = self.weights["model.embed_tokens.weight"][tokens[queries]]
@@ -142,8 +139,7 @@ class DecoderRounding(NetworkRounding):
         read = self._attend(arithmetic, layer, (query, key, value), relations)
         state = self._add(arithmetic, f"{layer}.attention_norms", own, read)
         inner = self._norm(arithmetic, state, f"{layer}.mlp_norms.input")
-        output = arithmetic.mlp(inner, self.mlps[layer])
-        output = arithmetic.tighten(output) if below_others else arithmetic.finish_sublayer(output)
+        output = arithmetic.finish_sublayer(arithmetic.mlp(inner, self.mlps[layer]))
         return self._add(arithmetic, f"{layer}.mlp_norms", state, output)
 
     def _project(self, arithmetic: Arithmetic, layer: int, x: Value, name: str) -> Value:

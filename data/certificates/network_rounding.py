@@ -37,20 +37,19 @@ class NetworkRounding:
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())
 
-    def bound_leads(self, leads: Callable[[Tensor, int], Iterable[Pair]], inputs: int, least: int = 0) -> Pair:
+    def bound_leads(self, leads: Callable[[Tensor, int], Iterable[Pair]], inputs: int) -> Pair:
         """Leads and bounds; see `rounding.bound_leads`.
 
         Args:
             leads: gives those of some of the inputs, in parts.
             inputs: their number.
-            least: the effort to begin with.
         """
 
         def join(places: Tensor, effort: int) -> Pair:
             lead, bound = map(torch.cat, zip(*leads(places, effort), strict=True))
             return lead, bound * self.coarser if self.proved else torch.full_like(bound, torch.inf)
 
-        return bound_leads(join, torch.arange(inputs, device=next(iter(self.weights.values())).device), least)
+        return bound_leads(join, torch.arange(inputs, device=next(iter(self.weights.values())).device))
 
     def split(self, places: Tensor, ends: int, units: int) -> tuple[Tensor, ...]:
         """Parts of some places, such that the derivatives of so many ends by so many units can be held."""

@@ -141,17 +141,16 @@ ACTIVATIONS = {
 """The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
 
 
-def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor, least: int = 0) -> Pair:
+def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor) -> Pair:
     """Leads and bounds, with more effort for those inputs whose leads are not `CLEAR`.
 
     Args:
         leads: gives leads and bounds, (inputs, vocabulary) each, of some of the inputs, by an effort of 0, 1 or 2: the bound
             follows the length of the error; every derivative of a lead; and those of every sublayer's output.
         inputs: (inputs,) numbers of all inputs.
-        least: the effort to begin with.
     """
-    lead, bound = leads(inputs, least)
-    for effort in range(least + 1, 3):
+    lead, bound = leads(inputs, 0)
+    for effort in (1, 2):
         unclear = (~(lead >= CLEAR * bound)).any(1).nonzero().squeeze(1)
         if len(unclear):
             bound[unclear] = torch.minimum(bound[unclear], leads(inputs[unclear], effort)[1])

@@ -1200,11 +1200,11 @@ class Layer:
         size = scores(np.abs(query) + radius, np.abs(vectors))
         return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
 
-    def apply(self, arithmetic: "Arithmetic", own: Value, tokens: np.ndarray, keys: np.ndarray, effort: int) -> Value:
+    def apply(self, arithmetic: "Arithmetic", own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
         """What the layer makes of the states of tokens that see some keys, of which it noted what is read.
 
         Args:
-            effort: 1 to tighten radii behind the MLP, 2 behind attention too.
+            finely: whether radii behind attention and MLP are tightened.
         """
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
         query, key, value = (
@@ -1213,11 +1213,12 @@ class Layer:
         )
         bias = arithmetic.given(*(part[tokens[:, None], relations] for part in self.bias))
         read = arithmetic.attention(query, key, value, seen, bias)
-        output = arithmetic.product(read, self.linear["self_attn.o_proj"])
-        output = arithmetic.norm(arithmetic.tighten(output) if effort > 1 else output, f"{self.name}attention_norms.output")
+        finish = arithmetic.tighten if finely else lambda value: value
+        output = finish(arithmetic.product(read, self.linear["self_attn.o_proj"]))
+        output = arithmetic.norm(output, f"{self.name}attention_norms.output")
         state = arithmetic.norm(arithmetic.add(own, output), f"{self.name}attention_norm")
-        output = arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp)
-        output = arithmetic.norm(arithmetic.tighten(output) if effort else output, f"{self.name}mlp_norms.output")
+        output = finish(arithmetic.mlp(arithmetic.norm(state, f"{self.name}mlp_norms.input"), *self.mlp))
+        output = arithmetic.norm(output, f"{self.name}mlp_norms.output")
         return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
 
 
@@ -1257,7 +1258,7 @@ class Network:
             begin = weights["model.position_encoding.relation_bias"].shape[1]
             arithmetic, keys = Arithmetic(weights, self.eps), np.full((len(tokens), 1), RELATED * begin + BEGIN)
             own = arithmetic.given(states.exact, states.radius)
-            states = arithmetic.tighten(self.layers[0].apply(arithmetic, own, tokens, keys, effort=2))
+            states = arithmetic.tighten(self.layers[0].apply(arithmetic, own, tokens, keys, finely=True))
             self.layers[1].tabulate(arithmetic, states)
             self.proved &= arithmetic.proved.all()
 
@@ -1275,16 +1276,14 @@ class Network:
         """Leads of what is right next over each token (infinite over itself) in neighbourhoods, and bounds of their errors.
 
         Args:
-            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP. Of several
-                layers all but the last tighten radii behind the MLP.
+            effort: 0 for Lemma 3a, 1 for Lemma 3, 2 for Lemma 3 with tightened radii behind attention and MLP.
         """
         tokens, right, keys = rows[:, 0], rows[:, 1], rows[:, 2:]
-        arithmetic, top = Arithmetic(self.weights, self.eps), len(self.layers) - 1
+        arithmetic = Arithmetic(self.weights, self.eps)
         arithmetic.proved &= self.proved
         state = arithmetic.given(*(part[tokens] for part in self.own))
-        for number, layer in enumerate(self.layers):
-            # Several layers multiply errors, so that those of the lower ones must be known well.
-            state = layer.apply(arithmetic, state, tokens, keys, 2 if effort == 2 else int(number < top))
+        for layer in self.layers:
+            state = layer.apply(arithmetic, state, tokens, keys, finely=effort == 2)
         last = arithmetic.norm(state, "model.norm")
         logits, each, place = arithmetic.product(last, self.head), np.eye(len(self.head.weight)), right[:, None].astype(int)
         leads = np.take_along_axis(logits.exact, place, 1) - logits.exact
@@ -1336,13 +1335,11 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
 def bound_leads(network: Network, rows: np.ndarray, ratio: float, bound: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Leads and bounds, some neighbourhoods at a time; with more effort where bounds do not show `ratio` and `bound`."""
     width, units = network.layers[0].linear["down_proj"].weight.shape
-    # The lengths of errors grow too fast through several layers.
-    least = int(len(network.layers) > 1)
     most = max(1, CHUNK // (units * max(len(network.head.weight), width)))
     for first in range(0, len(rows), most):
         part = rows[first : first + most]
-        leads, bounds = network.leads_and_bounds(part, least)
-        for effort in range(least + 1, 3):
+        leads, bounds = network.leads_and_bounds(part, effort=0)
+        for effort in (1, 2):
             # No bound helps where a lead is not above 0.
             unclear = (leads > 0).all(axis=1) & ~((leads >= ratio * bounds) & (bounds <= bound)).all(axis=1)
             if unclear.any():
