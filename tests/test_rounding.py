@@ -12,6 +12,7 @@ import torch
 import longhand
 from longhand.data import Addition
 from longhand.data.certificates import ROUNDING_FACTOR, certificate, certify, check, check_thoroughly, settling
+from longhand.data.certificates import check as check_module
 from longhand.data.certificates.certificate import STATEMENT
 from longhand.data.certificates.check import _predictions, _Rounding
 from longhand.data.certificates.decoder_rounding import DecoderRounding
@@ -63,6 +64,27 @@ def leads_and_bounds(model) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, l
     some = torch.zeros(len(layers[-1].queries), dtype=torch.long)
     right = network.lead_and_bound(tokens, layers, some)[0].scatter(1, some[:, None], 0.0).argmin(1)
     return *network.lead_and_bound(tokens, layers, right), right, [batch, layers[-1].index]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("first", [1, 10**6], ids=["one first", "all first"])
+def test_the_smallest_leads_are_bounded_first_and_no_neighbourhood_twice(first, monkeypatch):
+    model = make_model(num_hidden_layers=2)
+    _, bound, right, (batch, index) = leads_and_bounds(model)
+    monkeypatch.setattr(check_module, "FIRST_BOUNDED", first)
+    rounding, bounded = _Rounding(model), []
+    monkeypatch.setattr(rounding, "_bound", lambda layers, right: bounded.append((len(layers), len(right))))
+    batch = batch._replace(right=right[index])
+    rounding.add(batch, computed_leads(model, batch, index, right).amin(-1))
+    assert rounding.finish() is None
+    assert {layers for layers, _ in bounded} == {2} and all(count for _, count in bounded)
+    assert sum(count for _, count in bounded) == len(index.unique()) and bounded[0][1] == min(first, len(index.unique()))
+    monkeypatch.undo()
+    rounding = _Rounding(model)
+    rounding.add(batch, computed_leads(model, batch, index, right).amin(-1))
+    rounding.finish()
+    used = index.unique()
+    assert rounding.bound == pytest.approx(bound[used].max().item())
 
 
 def permuted(model, seed: int) -> CoupledGPTForCausalLM:

@@ -468,6 +468,7 @@ FORGED = {
     "unknown key": (in_file("config.json", sparse=True), "config.json: sparse True is not known here"),
     "unknown setting": (in_file("generation_config.json", top_k=1), "generation_config.json: top_k 1 is not known here"),
     "unknown value": (in_file("config.json", hidden_act="gelu"), "config.json: hidden_act 'gelu' is none for which"),
+    "two layers": (in_file("config.json", num_hidden_layers=2), "config.json: num_hidden_layers 2 is none for which"),
     "true for one": (in_file("config.json", num_hidden_layers=True), "num_hidden_layers True"),
     "prompts": (in_file("config.json", prompt_format={}), "prompt_format: pattern is missing"),
     "classes": (in_file("config.json", auto_map={"AutoModel": "other.Model"}), "auto_map"),
@@ -541,6 +542,24 @@ def test_of_an_encoder_that_settles_too_all_is_read_and_what_is_not_known_is_ref
     with pytest.raises(Refused, match=expected), pytest.MonkeyPatch.context() as patch:
         some = list_neighbourhoods(find_task(task.describe()))[:100]
         patch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"), [("zero", "another token leads the right one"), ("sqrt", "scores of several layers must be")]
+)
+def test_two_layers_are_known_if_their_scores_do_not_depend_on_content(scale, expected, tmp_path, monkeypatch):
+    task = Multiplication(multiplier_length=1)
+    model = model_of(task, num_hidden_layers=2, attention_scale=scale)
+    model.config.task, model.config.prompt_format = task.describe(), asdict(task.prompt_format)
+    for part in (model, task.family.tokenizer(task)):
+        part.save_pretrained(tmp_path)
+    stated = {"certified": True, "task": task.describe(), "margin": 1.0, "bound": 0.1, "ratio": 10.0}
+    (tmp_path / "certificate.json").write_text(json.dumps(stated))
+    forge(tmp_path)
+    some = some_rows(task, 50)
+    monkeypatch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
+    with pytest.raises(Refused, match=expected):
         verify(tmp_path)
 
 

@@ -44,7 +44,7 @@ BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""
 
 FIRST_BOUNDED = 100
-"""Neighbourhoods of a batch that are bounded before those of other batches; they show early that a model does not pass."""
+"""Of every batch, these many neighbourhoods with the smallest leads are bounded before all others."""
 
 
 class CannotCertify(ValueError):
@@ -378,7 +378,8 @@ class _Rounding:
         least = leads.new_full(used.shape, torch.inf).scatter_reduce(0, place, leads[batch.supervised], "amin")
         self.leads.append(least.cpu().numpy())
         if lower:
-            self.batches.append(([*lower, last], right))
+            # Nothing reads the index of each token, which is large.
+            self.batches.append(([layer._replace(index=layer.queries) for layer in (*lower, last)], right))
             return
         columns = last.queries.unsqueeze(1), right.unsqueeze(1), last.keys, last.relations
         self.rows.append(torch.cat([part.to(torch.int32) for part in columns], dim=1).cpu().numpy())
@@ -406,9 +407,10 @@ class _Rounding:
         orders = [torch.from_numpy(np.argsort(leads, kind="stable")).to(self.model.device) for leads in self.leads]
         for chosen in (slice(None, FIRST_BOUNDED), slice(FIRST_BOUNDED, None)):
             for (layers, right), order in zip(self.batches, orders, strict=True):
+                *lower, last = layers
                 for rows in order[chosen].split(BOUNDED_AT_ONCE):
-                    *lower, last = layers
-                    yield [*lower, Neighbourhoods(*(part[rows] for part in last))], right[rows]
+                    if len(rows):
+                        yield [*lower, Neighbourhoods(*(part[rows] for part in last))], right[rows]
 
     def _distinct_rows(self) -> np.ndarray:
         """What was noted of one layer, each once, the smallest leads first."""

@@ -15,7 +15,7 @@ from longhand.modeling.neighbourhoods import Neighbourhoods
 class Projected(NamedTuple):
     """Keys and values of the rows of a layer's input, in the first layer queries too, (rows, heads, width) with radii.
 
-    The radius of a row that no query sees is infinite.
+    Above the first layer, the radius of a row that no query sees is infinite.
     """
 
     keys: Pair
@@ -56,7 +56,8 @@ class DecoderRounding(NetworkRounding):
 
         Args:
             tokens: (rows,), to which the first layer's neighbourhoods point.
-            layers: the neighbourhoods of each layer, in terms of rows of the layer before; `index` is not read.
+            layers: the neighbourhoods of each layer, in terms of rows of the layer before. The first slot holds a key;
+                `index` is not read.
             right: (neighbourhoods of the last layer,).
 
         Returns:
@@ -75,7 +76,7 @@ class DecoderRounding(NetworkRounding):
         return self.bound_leads(leads, len(right))
 
     def _seen(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> list[Projected]:
-        """What each layer sees. Errors of keys and values count as independent of what sees them."""
+        """What each layer sees, for arguments of `lead_and_bound`. Its errors count as independent of those that see it."""
         places, seen = torch.arange(len(layers[-1].queries), device=tokens.device), []
         for neighbourhoods in reversed(layers[1:]):
             queries, keys, relations = (part[places] for part in neighbourhoods[:3])
@@ -108,7 +109,8 @@ class DecoderRounding(NetworkRounding):
         """Parts of the neighbourhoods of a layer, the `depth`-th, whose derivatives can be held at once."""
         ends, units = self.config.vocab_size, self.config.intermediate_size
         if effort == 2:
-            ends, units = max(ends, self.config.hidden_size), max(units, 16 * self.config.hidden_size * (depth > 1))
+            width = max(self.config.hidden_size, self.config.num_attention_heads * int(self.config.head_dim or 0))
+            ends, units = max(ends, width), max(units, 16 * width * (depth > 1))
         return self.split(places, ends, units)
 
     def _state(
@@ -119,9 +121,14 @@ class DecoderRounding(NetworkRounding):
         layers: Sequence[Neighbourhoods],
         seen: Sequence[Projected],
     ) -> Value:
-        """What the last of some layers makes of some of its neighbourhoods; what they see is given.
+        """The states (places, width) that the last of some layers makes in some of its neighbourhoods.
 
-        A token's own states are followed through all layers, so that errors may cancel.
+        A token's own states are followed through all layers, so that errors may cancel. What they see is given.
+
+        Args:
+            places: numbers of neighbourhoods of the last layer.
+            tokens, layers: as in `lead_and_bound`.
+            seen: as `_seen` returns it.
         """
         *below, neighbourhoods = layers
         layer = len(below)

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from longhand.data.certificates.rounding import ACTIVATIONS, LARGEST, MOST_TERMS, PROVED, UNIT, Pair, Weight, bound_leads
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
-"""Most derivatives of some inputs by their hidden units that are held at once; on a CPU they fit its cache."""
+"""Most derivatives of some inputs by their hidden units that are held at once."""
 
 
 def check_parts(model: PreTrainedModel, activation: str) -> None:

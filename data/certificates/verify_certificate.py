@@ -199,6 +199,8 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
         # Of software; the last two are null here.
         *("transformers_version", "use_cache", "auto_map", "prompt_format"),
     ))  # fmt: skip
+    simple = config.get("attention_scale") == "zero" and task.relation_range is None
+    require(simple or config["num_hidden_layers"] == 1, "config.json: scores of several layers must be those of relations")
     if not task.encoder:
         compare("generation_config.json", read_json("generation_config.json", files["generation_config.json"]), {
             "eos_token_id": task.end, "bos_token_id": BEGIN, "pad_token_id": PADDING, "do_sample": False,
@@ -725,7 +727,8 @@ class Task(NamedTuple):
         same_widths, larger_first: what the software checks of a query besides.
         parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
-        layers: how many layers are known; with several, its keys see `$` alone, see `list_neighbourhoods`.
+        layers: how many layers are known. With several, keys must see `$` alone, as `list_neighbourhoods` checks, and scores
+            must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
     """
 
     cases: Callable[["Task"], Iterator[Case]]
@@ -894,6 +897,8 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
     """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
     A key is `RELATED` (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
+
+    Raises Refused if a key sees more than `$` in a task that is known with several layers.
     """
     tables = []
     no_ids = (0,) * len(task.window[0])
@@ -1161,28 +1166,28 @@ class Arithmetic:
 class Layer:
     """A layer of attention and an MLP, with those norms around them that have weights.
 
-    Attributes:
-        tables: queries, keys and values of every token that the layer may see, with radii. The last row is the sink.
-        bias: what relations add to scores, by the query's token, and its radius.
+    Args:
+        number: from 0, the lowest.
+        states: of every token that the layer may see.
     """
 
-    def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any], number: int):
+    def __init__(
+        self, weights: dict[str, np.ndarray], config: dict[str, Any], number: int, arithmetic: Arithmetic, states: Value
+    ):
         self.name, self.heads, self.number = f"{number}.", config["num_attention_heads"], number
         own = {name.removeprefix(self.name): weight for name, weight in weights.items() if name.startswith(self.name)}
-        self.linear = linear = matrices(own)
+        self.linear = linear = {name: linear_of(own, name) for name, weight in own.items() if weight.ndim == 2}
         up, gate, down = linear["up_proj"], linear.get("gate_proj"), linear["down_proj"]
         inner = np.concatenate([part.weight for part in (up, gate) if part])
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
         self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
         self.relations = own.get("self_attn.relations.0")
         self.relation_bias = weights.get("model.position_encoding.relation_bias")
-
-    def tabulate(self, arithmetic: "Arithmetic", states: Value) -> None:
-        """Note what is read of tokens that are in some states."""
         normed = arithmetic.norm(states, f"{self.name}attention_norms.input")
         # With the scale "zero" there are no queries and keys, and scores are biases alone.
-        none = Linear(np.zeros_like(self.linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
-        projected = [arithmetic.product(normed, self.linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
+        none = Linear(np.zeros_like(linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
+        projected = [arithmetic.product(normed, linear.get(f"self_attn.{name}_proj", none)) for name in "qkv"]
+        # Queries, keys and values, (tokens, heads, width), with radii. The last row is the sink.
         tables = [[with_sink(part) for part in (x.exact, x.radius)] for x in map(arithmetic.tighten, projected)]
         self.tables = [[part.reshape(len(part), self.heads, -1) for part in pair] for pair in tables]
         self.bias = self.score_relations()
@@ -1200,10 +1205,12 @@ class Layer:
         size = scores(np.abs(query) + radius, np.abs(vectors))
         return scores(query, vectors), scores(radius, np.abs(vectors)) + gamma(query.shape[-1] + 6) * size + TINY
 
-    def apply(self, arithmetic: "Arithmetic", own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
-        """What the layer makes of the states of tokens that see some keys, of which it noted what is read.
+    def apply(self, arithmetic: Arithmetic, own: Value, tokens: np.ndarray, keys: np.ndarray, finely: bool) -> Value:
+        """The states (inputs, width) that the layer makes of others.
 
         Args:
+            own: states (inputs, width) of the tokens (inputs,).
+            keys: what they see, (inputs, keys), as in `list_neighbourhoods`.
             finely: whether radii behind attention and MLP are tightened.
         """
         seen, keys, relations = keys > 0, keys % RELATED, np.maximum(keys // RELATED, 1) - 1
@@ -1222,13 +1229,9 @@ class Layer:
         return arithmetic.norm(arithmetic.add(state, output), f"{self.name}mlp_norm")
 
 
-def matrices(weights: dict[str, np.ndarray]) -> dict[str, Linear]:
-    """The weights that are matrices, with their biases."""
-    return {
-        name: Linear(weight, weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weight, 2)))
-        for name, weight in weights.items()
-        if weight.ndim == 2
-    }
+def linear_of(weights: dict[str, np.ndarray], name: str) -> Linear:
+    """The weight of a name with its bias."""
+    return Linear(weights[name], weights.get(f"{name}.bias", np.zeros(1)), float(np.linalg.norm(weights[name], 2)))
 
 
 def with_sink(table: np.ndarray) -> np.ndarray:
@@ -1243,23 +1246,21 @@ class Network:
         self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
-        linear = matrices(weights)
-        self.head = linear.get("classifier") or linear["lm_head"]
-        self.layers = [Layer(weights, config, number) for number in range(config["num_hidden_layers"])]
+        self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
         # What the first layer reads of a token depends on it alone, and on its label.
         arithmetic = Arithmetic(weights, self.eps)
         states = arithmetic.tighten(self.embed(arithmetic))
         self.own = [with_sink(part) for part in (states.exact, states.radius)]
-        self.layers[0].tabulate(arithmetic, states)
+        self.layers = [Layer(weights, config, 0, arithmetic, states)]
         self.proved = arithmetic.proved.all()
-        if len(self.layers) > 1:
-            # The keys that a second layer reads, and `$`, saw `$` alone in the first.
+        for number in range(1, config["num_hidden_layers"]):
+            # The keys of upper layers, and `$`, see `$` alone below; its relation is the last.
             tokens = np.arange(len(weights["model.embed_tokens"]))
             begin = weights["model.position_encoding.relation_bias"].shape[1]
             arithmetic, keys = Arithmetic(weights, self.eps), np.full((len(tokens), 1), RELATED * begin + BEGIN)
             own = arithmetic.given(states.exact, states.radius)
-            states = arithmetic.tighten(self.layers[0].apply(arithmetic, own, tokens, keys, finely=True))
-            self.layers[1].tabulate(arithmetic, states)
+            states = arithmetic.tighten(self.layers[-1].apply(arithmetic, own, tokens, keys, finely=True))
+            self.layers.append(Layer(weights, config, number, arithmetic, states))
             self.proved &= arithmetic.proved.all()
 
     def embed(self, arithmetic: Arithmetic) -> Value:

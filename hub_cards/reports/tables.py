@@ -159,7 +159,7 @@ def training_time_table(rows: list[Row], clock: list[Row]) -> str:
         clock: seconds of the clock.
     """
     named = [{**row, "recipe": f"{row['recipe']}, by the clock, {row['hardware'].rpartition(', ')[2]}"} for row in clock]
-    note = f"Processor seconds of one run, {rows[0]['hardware']}; by the clock without other work."
+    note = f"Processor seconds of one run, {rows[0]['hardware']}; by the clock, on a machine that does nothing else."
     rows = [*named, *rows]
     runs = group_by(rows, itemgetter("recipe"))
     spent = {(row["recipe"], row["part"]): f"{row['seconds']:.1f}" for row in rows}

@@ -130,11 +130,10 @@ def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
     The certificate of its training is among them if no evaluation certifies it again.
     """
     rows = {Path(RESULTS_FILE): read_results(folder / RESULTS_FILE)}
-    certified = (folder / CERTIFICATE_FILE).exists()
-    if certified and not any("certify" in evaluation.options for evaluation in one.evaluations):
-        row = certificate_row(json.loads((folder / CERTIFICATE_FILE).read_text()), one.name)
-        first = rows[Path(RESULTS_FILE)][0]
-        row |= {name: first[name] for name in ("hardware", "run_seconds")}
+    certificate, measured = folder / CERTIFICATE_FILE, rows[Path(RESULTS_FILE)]
+    if certificate.exists() and measured and not any("certify" in evaluation.options for evaluation in one.evaluations):
+        row = certificate_row(json.loads(certificate.read_text()), one.name)
+        row |= {name: measured[0][name] for name in ("hardware", "run_seconds")}
         rows[Path("certificates", CERTIFICATES_FILE)] = [row]
     for evaluation in one.evaluations:
         for file in sorted(evaluation.folder(folder).glob("*.jsonl")):

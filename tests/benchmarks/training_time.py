@@ -112,7 +112,7 @@ def measure(name: str, arguments: list[str]) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--output", type=Path, help="results file")
     parser.add_argument("--recipes", nargs="+", choices=RUNS, default=list(RUNS), help="which runs; all if omitted")
     parser.add_argument("--clock", action="store_true", help="seconds of the clock, on all cores")
