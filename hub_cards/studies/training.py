@@ -32,6 +32,8 @@ from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE, Row
 from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 
 RESULTS = STUDY_RESULTS
+CERTIFICATES = "certificates"
+"""The folder, in a study's results, of the certificates that end its runs."""
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
@@ -134,7 +136,7 @@ def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
     if certificate.exists() and measured and not any("certify" in evaluation.options for evaluation in one.evaluations):
         row = certificate_row(json.loads(certificate.read_text()), one.name)
         row |= {name: measured[0][name] for name in ("hardware", "run_seconds")}
-        rows[Path("certificates", CERTIFICATES_FILE)] = [row]
+        rows[Path(CERTIFICATES, CERTIFICATES_FILE)] = [row]
     for evaluation in one.evaluations:
         for file in sorted(evaluation.folder(folder).glob("*.jsonl")):
             rows.setdefault(Path(evaluation.name, file.name), []).extend(read_results(file))
