@@ -196,7 +196,7 @@ class DecoderRounding(NetworkRounding):
 
 
 def _spread(pair: Pair, rows: Tensor, count: int) -> Pair:
-    """Values and radii of some of so many rows, as those of all; the others have infinite radii."""
+    """Values and radii of all `count` rows, of which `rows` are given; the others have infinite radii."""
     exact, radius = pair
     values = exact.new_zeros(count, *exact.shape[1:]), radius.new_full((count, *radius.shape[1:]), torch.inf)
     return values[0].index_copy(0, rows, exact), values[1].index_copy(0, rows, radius)
