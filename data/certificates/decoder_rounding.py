@@ -77,7 +77,8 @@ class DecoderRounding(NetworkRounding):
 
     def _seen(self, tokens: Tensor, layers: Sequence[Neighbourhoods], effort: int) -> list[Projected]:
         """What each layer sees, for arguments of `lead_and_bound`. Its errors count as independent of those that see it."""
-        places, seen = torch.arange(len(layers[-1].queries), device=tokens.device), []
+        places = torch.arange(len(layers[-1].queries), device=tokens.device)
+        seen: list[Tensor] = []
         for neighbourhoods in reversed(layers[1:]):
             queries, keys, relations = (part[places] for part in neighbourhoods[:3])
             seen.insert(0, keys[relations >= 0].unique())
@@ -135,13 +136,14 @@ class DecoderRounding(NetworkRounding):
         queries, keys, relations = (part[places] for part in neighbourhoods[:3])
         # Slots without a key point to one that is seen.
         keys = keys.where(relations >= 0, keys[:, :1])
-        if seen[layer].queries is None:
+        given = seen[layer].queries
+        if given is None:
             own = self._state(arithmetic, queries, tokens, below, seen)
             query = self._project(arithmetic, layer, own, "q")
         else:
             states = self.weights["model.embed_tokens.weight"][tokens[queries]]
             own = arithmetic.leaf(states, torch.zeros_like(states))
-            query = arithmetic.leaf(*(part[queries] for part in seen[layer].queries))
+            query = arithmetic.leaf(*(part[queries] for part in given))
         key, value = (arithmetic.leaf(*(part[keys] for part in pair)) for pair in seen[layer][:2])
         read = self._attend(arithmetic, layer, (query, key, value), relations)
         state = self._add(arithmetic, f"{layer}.attention_norms", own, read)

@@ -1182,7 +1182,7 @@ class Layer:
         behind = np.tile(down.weight, (1, len(inner) // len(up.weight)))
         self.mlp = ACTIVATIONS[config["hidden_act"]], up, gate, down, (inner @ inner.T) * (behind.T @ behind)
         self.relations = own.get("self_attn.relations.0")
-        self.relation_bias = weights.get("model.position_encoding.relation_bias")
+        self.relation_bias: Any = weights.get("model.position_encoding.relation_bias")
         normed = arithmetic.norm(states, f"{self.name}attention_norms.input")
         # With the scale "zero" there are no queries and keys, and scores are biases alone.
         none = Linear(np.zeros_like(linear["self_attn.v_proj"].weight), np.zeros(1), 0.0)
