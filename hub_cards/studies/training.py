@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from longhand.hub_cards.reports.studies import draw_study, study_block
+from longhand.hub_cards.reports.studies import CERTIFICATES, draw_study, study_block
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
 from longhand.hub_cards.runs.certification import certificate_row
@@ -28,12 +28,10 @@ from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.folder import is_complete
 from longhand.hub_cards.runs.locks import InUseError, holding
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
-from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE, Row, last_rows, read_results, write_results
+from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 
 RESULTS = STUDY_RESULTS
-CERTIFICATES = "certificates"
-"""The folder, in a study's results, of the certificates that end its runs."""
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
@@ -136,7 +134,7 @@ def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
     if certificate.exists() and measured and not any("certify" in evaluation.options for evaluation in one.evaluations):
         row = certificate_row(json.loads(certificate.read_text()), one.name)
         row |= {name: measured[0][name] for name in ("hardware", "run_seconds")}
-        rows[Path(CERTIFICATES, CERTIFICATES_FILE)] = [row]
+        rows[CERTIFICATES] = [row]
     for evaluation in one.evaluations:
         for file in sorted(evaluation.folder(folder).glob("*.jsonl")):
             rows.setdefault(Path(evaluation.name, file.name), []).extend(read_results(file))
