@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 
 from longhand import train
 from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.trainer import make_trainer
 from longhand.hub_cards.runs.training_arguments import DERIVED, PUBLISHING_ARGUMENTS, SUPPORTED, RunArguments
 
 TINY = [*SMALL, "--max_steps", "4", "--eval_steps", "2"]
@@ -170,3 +171,23 @@ def test_values_at_the_bounds_are_legal(tmp_path):
         "1",
     ]
     parse_run([*TINY, *words, "--lr_scheduler_type", "linear", "--lr_scheduler_kwargs", "{}", "--output_dir", str(tmp_path)])
+
+
+@pytest.mark.parametrize("kind,arguments", [("cosine_with_min_lr", '{"min_lr_rate": 0.1}'), ("linear", "{}")])
+def test_learning_rate_falls_in_decay_steps_and_then_stays(kind, arguments, tmp_path):
+    def rates(*words: str) -> list[float]:
+        schedule = ["--lr_scheduler_type", kind, "--lr_scheduler_kwargs", arguments, "--warmup_steps", "2"]
+        run = parse_run([*SMALL, "--eval_steps", "5", *schedule, *words, "--output_dir", str(tmp_path)])
+        trainer = make_trainer(run)
+        seen = []
+        for _ in range(run.training.max_steps):
+            seen.append(trainer.lr_scheduler.get_last_lr()[0])
+            trainer.optimizer.step()
+            trainer.lr_scheduler.step()
+        return seen
+
+    short, held = rates("--max_steps", "10"), rates("--max_steps", "25", "--decay_steps", "10")
+    assert held == [*short, *[short[-1]] * 15]
+    assert short[-1] == min(short[2:])
+    # More steps than the run has are its own number of steps.
+    assert rates("--max_steps", "10", "--decay_steps", "25") == short

@@ -1,10 +1,12 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
@@ -20,7 +22,9 @@ from longhand.hub_cards.runs.sizes import check_model, check_training
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
-_OPTIMIZATION = ("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps")
+_OPTIMIZATION = (
+    *("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps"),
+)
 
 
 class NotFinite(RuntimeError):
@@ -57,6 +61,14 @@ class BatchTrainer(Trainer):
             problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
             metrics[BEST] = matches + tokens / (2 * problems)
         return metrics
+
+    def create_scheduler(self, num_training_steps, optimizer=None):
+        """Make the schedule of the first `decay_steps` steps; the rate of the last of them holds for the steps after."""
+        steps = min(num_training_steps, self.args.decay_steps or num_training_steps)
+        schedule = cast(LambdaLR, super().create_scheduler(steps, optimizer))
+        if steps < num_training_steps:
+            schedule.lr_lambdas = [_held(rate, steps - 1) for rate in schedule.lr_lambdas]
+        return schedule
 
     def get_train_dataloader(self) -> DataLoader:
         return self._one_by_one(self.train_dataset)
@@ -102,6 +114,11 @@ class BatchTrainer(Trainer):
     def _one_by_one(self, batches) -> DataLoader:
         workers = self.args.dataloader_num_workers
         return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=_only, num_workers=workers)
+
+
+def _held(rate: Callable[[int], float], last: int) -> Callable[[int], float]:
+    """Return a schedule's rate by step, which no longer changes after the step `last`."""
+    return lambda step: rate(min(step, last))
 
 
 def _only(items: list) -> dict:

@@ -35,6 +35,9 @@ class RunArguments(TrainingArguments):
         "cosine_with_min_lr", "name of the schedule of the learning rate, see transformers.SchedulerType"
     )
     lr_scheduler_kwargs: dict | str | None = argument({"min_lr_rate": 0.1}, "arguments of the schedule, as JSON")  # noqa: RUF009
+    decay_steps: int | None = argument(
+        None, "steps of the schedule, if fewer than max_steps; the learning rate then stays at its last value", least=1
+    )
     warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of all steps", least=0)
     adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
     logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
