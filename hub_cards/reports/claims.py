@@ -169,11 +169,12 @@ def judge(claim: Claim) -> Judgement:
         verdict = REDUCED
     missing, needed = "", claim.seeds or (3 if claim.abstract else 1)
     if verdict != NOT_RUN and evidence.study and int(seeds) < needed:
-        missing = f"{seeds} of {needed} seeds are run"
-        # More seeds of a setting that does not fit would not be worth their time.
-        verdict = UNFITTED if verdict == UNFITTED else NOT_RUN
+        if verdict == UNFITTED:
+            missing = "the other seeds and variants would not be worth their time"
+        else:
+            verdict, missing = NOT_RUN, f"{seeds} of {needed} seeds are run"
     below = f"smaller than in the paper: {', '.join(smaller)}" if smaller and found else ""
-    return Judgement(verdict, setting, seeds, found, sentences(missing, why, below, claim.note))
+    return Judgement(verdict, setting, seeds, found, sentences(why, missing, below, claim.note))
 
 
 def judge_evidence(claim: Claim, evidence: Evidence) -> tuple[str, str, str]:

@@ -189,7 +189,7 @@ def check_processes(training: RunArguments) -> None:
     Raises:
         ValueError: several processes do not know of each other, and would all write the same folder.
     """
-    if (started := int(os.environ.get("WORLD_SIZE", "1"))) > training.world_size:
+    if (started := int(os.environ.get("WORLD_SIZE") or 1)) > training.world_size:
         raise ValueError(f"the launcher started {started} processes, but torch has no GPUs for them: add --use_cpu True")
     # Without several GPUs, accelerate sets the address for the processes and then starts one alone.
     if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys() and "RANK" not in os.environ:
