@@ -167,14 +167,14 @@ def judge(claim: Claim) -> Judgement:
     verdict, found, why = judge_evidence(claim, evidence)
     if verdict == REPRODUCED and smaller:
         verdict = REDUCED
-    missing, needed = "", claim.seeds or (3 if claim.abstract else 1)
+    needed = claim.seeds or (3 if claim.abstract else 1)
     if verdict != NOT_RUN and evidence.study and int(seeds) < needed:
         if verdict == UNFITTED:
-            missing = "the other seeds and variants would not be worth their time"
+            why = sentences(why, "more seeds and variants of it are not run")
         else:
-            verdict, missing = NOT_RUN, f"{seeds} of {needed} seeds are run"
+            verdict, why = NOT_RUN, sentences(f"{seeds} of {needed} seeds are run", why)
     below = f"smaller than in the paper: {', '.join(smaller)}" if smaller and found else ""
-    return Judgement(verdict, setting, seeds, found, sentences(why, missing, below, claim.note))
+    return Judgement(verdict, setting, seeds, found, sentences(why, below, claim.note))
 
 
 def judge_evidence(claim: Claim, evidence: Evidence) -> tuple[str, str, str]:
