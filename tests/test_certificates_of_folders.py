@@ -39,6 +39,11 @@ def misread_two_digits(folder) -> None:
     change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
 
 
+def misread_a_long_number(folder) -> None:
+    rule = {"type": "Replace", "pattern": {"String": "3141592653589793"}, "content": "3"}
+    change_json(folder / "tokenizer.json", normalizer=rule)
+
+
 SETTINGS = {
     "suppress_tokens": [7],
     "max_new_tokens": 3,
@@ -82,7 +87,7 @@ def test_a_certificate_is_stale_when_files_come_or_go(change, expected, adder, c
     refuses_certificate(adder, f"certificate.json is not of these files .{expected}.")
 
 
-@pytest.mark.parametrize("change", [swap_digits, misread_two_digits])
+@pytest.mark.parametrize("change", [swap_digits, misread_two_digits, misread_a_long_number])
 def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_shown(change, adder, capsys):
     change(adder)
     change_json(adder / "certificate.json", files=hash_files(adder))
@@ -91,6 +96,21 @@ def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_
             evaluation.main([str(adder), *options])
         assert "tokenizer.json" in capsys.readouterr().err
     refuses_certificate(adder, "tokenizer.json")
+
+
+@pytest.mark.parametrize("settings", [{"sliding_window": 2}, {"quantization_config": {"quant_method": "fp8"}}], ids=str)
+def test_a_setting_that_is_not_checked_is_not_certified(settings, adder, capsys):
+    """Libraries read them: one makes a cache forget, the other rounds weights where there is an accelerator."""
+    change_json(adder / "config.json", **settings)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    assert f"may read them: remove {next(iter(settings))}" in capsys.readouterr().err
+
+
+def test_a_question_is_answered_whatever_generate_returns_besides(adder, capsys):
+    change_json(adder / "generation_config.json", return_dict_in_generate=True)
+    evaluation.main([str(adder), "--ask", "653+49"])
+    assert "702" in capsys.readouterr().out
 
 
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):

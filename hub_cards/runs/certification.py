@@ -12,7 +12,7 @@ from longhand.hub_cards.runs.certificates import VERIFIER, copy_verifier, hash_f
 from longhand.hub_cards.runs.checkpoints import Checkpoint
 from longhand.hub_cards.runs.code import changed_code
 from longhand.hub_cards.runs.evaluation import hardware
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards.runs.files import read_object, write_atomically
 from longhand.hub_cards.runs.results import Row
 from longhand.hub_cards.runs.zoo import is_in_zoo
 
@@ -23,7 +23,8 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     None if it was loaded from the Hub or comes with the package, or is not asked about the task of a recipe in its folder.
 
     Raises:
-        ValueError: the folder holds other code than the code that is checked.
+        ValueError: the folder holds other code than the code that is checked, or config.json holds settings that are not
+            checked, which other software may read.
     """
     folder = Path(source)
     if not folder.is_dir() or is_in_zoo(folder) or checkpoint.recipe_task != checkpoint.task:
@@ -34,6 +35,13 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
             f"{folder} holds Python files that this version of longhand did not write for this model, and a certificate is "
             f"about the code too: {', '.join(strange)}; remove what is not longhand's, and save the model again "
             f"({type(checkpoint.model).__name__}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r}))"
+        )
+    config, file = checkpoint.model.config, folder / "config.json"
+    known = {*type(config)().to_dict(), "plugins", "use_cache"}
+    if file.is_file() and (unknown := sorted(read_object(file).keys() - known)):
+        raise ValueError(
+            f"{file} has settings that are not those of a {config.model_type!r} model, and other software may read them: "
+            f"remove {', '.join(unknown)}"
         )
     return folder
 
