@@ -250,6 +250,13 @@ def test_what_cannot_be_certified_is_refused_before_any_work(options, format, ex
             function(untrained(**options), Addition(**format))
 
 
+def test_weights_of_several_precisions_are_refused():
+    model = untrained()
+    model.lm_head.bfloat16()
+    with pytest.raises(CannotCertify, match="rounding in torch.bfloat16 and torch.float32 has no bound"):
+        certify(model, Addition())
+
+
 @pytest.mark.parametrize("name", ["no window", "learned table", "too many problems", "carry unseen"])
 def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, capsys):
     options, format, expected = REFUSED[name]

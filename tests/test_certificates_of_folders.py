@@ -109,6 +109,7 @@ def test_a_setting_that_is_not_checked_is_not_certified(settings, adder, capsys)
 
 def test_a_question_is_answered_whatever_generate_returns_besides(adder, capsys):
     change_json(adder / "generation_config.json", return_dict_in_generate=True)
+    change_json(adder / "config.json", return_dict=False)
     evaluation.main([str(adder), "--ask", "653+49"])
     assert "702" in capsys.readouterr().out
 

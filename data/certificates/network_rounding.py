@@ -14,8 +14,10 @@ CHUNK = {"cpu": 2**21, "cuda": 2**27}
 
 def check_parts(model: PreTrainedModel, activation: str) -> None:
     """Raise ValueError if a model's precision, activation or width has no bound; the message names it."""
-    if model.dtype not in UNIT:
-        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {', '.join(map(str, UNIT))}")
+    kinds = {weight.dtype for weight in model.state_dict().values()}
+    if len(kinds) > 1 or model.dtype not in UNIT:
+        found = " and ".join(sorted(map(str, kinds)))
+        raise ValueError(f"rounding in {found} has no bound: choose one of {', '.join(map(str, UNIT))}")
     if activation not in ACTIVATIONS:
         legal = ", ".join(ACTIVATIONS)
         raise ValueError(f"hidden_act {activation!r} has no bound of its rounding: choose one of {legal}")

@@ -67,6 +67,8 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
     if unexpected := sorted(report["unexpected_keys"]):
         listed = ", ".join(unexpected)
         raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({listed})")
+    # A checkpoint may say that its outputs are tuples; all that is done with it here reads them by name.
+    model.config.return_dict = True
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         options = task.family.format_options(task)
