@@ -14,7 +14,7 @@ from longhand.hub_cards.reports import documents
 from longhand.hub_cards.reports.studies import draw_study, study_block, study_table
 from longhand.hub_cards.runs.arguments import parse_run
 from longhand.hub_cards.runs.evaluation_options import check_options, parse_arguments
-from longhand.hub_cards.runs.recipes import list_recipes, write_recipe
+from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, Study, list_studies, load_study
 from longhand.hub_cards.studies import training
@@ -235,6 +235,17 @@ def test_measurements_are_of_the_runs_that_the_study_names(tmp_path):
     assert first.folder(tmp_path) != second.folder(tmp_path)
     # A run without measurements is recorded as before there were any.
     assert MEASURED.runs[3].record == TINY.runs[3].record != MEASURED.runs[1].record
+
+
+def test_results_of_a_recipe_that_has_changed_are_missing(tmp_path, monkeypatch):
+    run, out, results = TINY.runs[0], tmp_path / "out", tmp_path / "results"
+    finished(out, run)
+    training.gather(TINY, out, results)
+    assert run not in training.missing_runs(TINY, results)
+    now = load_recipe(TINY.recipe)
+    for changes, missing in (({"description": "words alone"}, False), ({"adam_beta2": 0.5}, True)):
+        monkeypatch.setattr("longhand.hub_cards.runs.studies._recipe", lambda name, changes=changes: {**now, **changes})
+        assert (run in training.missing_runs(TINY, results)) == missing
 
 
 def test_a_run_is_finished_when_it_is_measured_and_its_measurements_are_gathered(tmp_path):

@@ -24,7 +24,7 @@ from typing import Any
 
 from longhand.data import Task
 from longhand.hub_cards.runs.arguments import Run, parse_run
-from longhand.hub_cards.runs.recipes import read_recipe
+from longhand.hub_cards.runs.recipes import load_recipe, read_recipe
 from longhand.hub_cards.runs.results import ATTENTION_FILE, CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
 from longhand.hub_cards.runs.sizes import count_parameters
 
@@ -33,7 +33,7 @@ STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
 """Holds a folder of results for each study."""
 
 RUNS_FILE = "runs.jsonl"
-"""What was trained for a study: a row for each run, with its name and arguments."""
+"""What was trained for a study: a row for each run, with its name and arguments, those of its recipe among them."""
 
 WRITTEN = {
     "attentions": ATTENTION_FILE,
@@ -101,8 +101,9 @@ class StudyRun:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The run as a row of `RUNS_FILE`."""
-        trained = {"model": self.name, "recipe": self.recipe, "arguments": self.arguments}
+        """The run as a row of `RUNS_FILE`, with the arguments of its recipe: what is measured goes with them."""
+        recipe = {name: value for name, value in _recipe(self.recipe).items() if name != "description"}
+        trained = {"model": self.name, "recipe": self.recipe, "arguments": {**recipe, **self.arguments}}
         measured = [{"name": one.name, "options": one.options} for one in self.evaluations]
         return {**trained, "evaluations": measured} if measured else trained
 
@@ -169,6 +170,12 @@ def _trained_sizes(run: Run, task: Task) -> tuple[int, int]:
     # A test of n digits may have n operands too, and training fewer.
     second = tested.size(tested.operand_lengths(longest))[1]
     return shortest, longest if second <= most else most
+
+
+@cache
+def _recipe(name: str) -> dict[str, Any]:
+    """Return a recipe; a study of many runs reads it once."""
+    return load_recipe(name)
 
 
 @cache

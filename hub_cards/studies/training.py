@@ -90,7 +90,8 @@ def missing_runs(study: Study, results: Path) -> list[StudyRun]:
 
 
 def gather(study: Study, folder: Path, results: Path) -> None:
-    """Add the rows of finished runs to the study's results. What the study no longer has, or has changed, is removed.
+    """Add the rows of finished runs to the study's results. What the study no longer has is removed, and
+    what was measured before the study or its recipe changed.
 
     Args:
         folder: holds the folders of the runs.
