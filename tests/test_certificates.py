@@ -253,7 +253,7 @@ def test_what_cannot_be_certified_is_refused_before_any_work(options, format, ex
 def test_weights_of_several_precisions_are_refused():
     model = untrained()
     model.lm_head.bfloat16()
-    with pytest.raises(CannotCertify, match=r"rounding in torch\.bfloat16 and torch\.float32 has no bound"):
+    with pytest.raises(CannotCertify, match=r"weights in torch\.bfloat16 and torch\.float32 together has no bound"):
         certify(model, Addition())
 
 

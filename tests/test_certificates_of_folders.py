@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
+from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
 from longhand.data import Addition
@@ -98,20 +99,43 @@ def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_
     refuses_certificate(adder, "tokenizer.json")
 
 
-@pytest.mark.parametrize("settings", [{"sliding_window": 2}, {"quantization_config": {"quant_method": "fp8"}}], ids=str)
-def test_a_setting_that_is_not_checked_is_not_certified(settings, adder, capsys):
-    """Libraries read them: one makes a cache forget, the other rounds weights where there is an accelerator."""
-    change_json(adder / "config.json", **settings)
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--certify"])
-    assert f"may read them: remove {next(iter(settings))}" in capsys.readouterr().err
-
-
-def test_a_question_is_answered_whatever_generate_returns_besides(adder, capsys):
-    change_json(adder / "generation_config.json", return_dict_in_generate=True)
-    change_json(adder / "config.json", return_dict=False)
+def test_a_token_that_no_number_holds_is_no_other_rule(adder, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(adder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    tokenizer.save_pretrained(adder)
     evaluation.main([str(adder), "--ask", "653+49"])
     assert "702" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("config.json", {"sliding_window": 2}),
+        ("config.json", {"quantization_config": {"quant_method": "fp8"}}),
+        ("generation_config.json", {"sliding_window": 2}),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_not_checked_is_not_certified(file, settings, adder, capsys):
+    """Libraries read them: one makes a cache forget, another rounds weights where there is an accelerator."""
+    change_json(adder / file, **settings)
+    with pytest.raises(SystemExit):
+        evaluation.main([str(adder), "--certify"])
+    error = capsys.readouterr().err
+    assert file in error and f"may act on them: remove {next(iter(settings))}" in error
+
+
+def test_a_checkpoint_is_read_whatever_it_returns_besides(adder, capsys, tmp_path):
+    change_json(adder / "generation_config.json", return_dict_in_generate=True)
+    change_json(adder / "config.json", return_dict=False, output_attentions=True, output_hidden_states=True)
+    evaluation.main([str(adder), "--ask", "653+49"])
+    assert "702" in capsys.readouterr().out
+    for decode in ("teacher_forced", "generate", "parallel"):
+        words = ["--lengths", "3", "--num_samples", "4", "--decode", decode, "--output_dir", str(tmp_path / decode)]
+        evaluation.main([str(adder), *words])
+        assert " 1.0000 " in capsys.readouterr().out
+    evaluation.main([str(adder), "--certify"])
+    assert "CERTIFIED" in capsys.readouterr().out
 
 
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):

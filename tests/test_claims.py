@@ -143,6 +143,7 @@ def test_missing_rows_and_seeds_are_not_run_yet(judged):
 def test_a_method_that_does_not_fit_needs_no_more_seeds(judged):
     judgement = judged(results(near=(0.9, 0.0, 0.0), seeds=1), FARTHER, abstract=True, tried="four rates")
     assert judgement.verdict == UNFITTED and judgement.why.startswith("`near` does not fit")
+    assert judgement.why.endswith("Four rates. More seeds are not run, since the setting does not fit.")
     rows = [row for row in results(far=(0.9, 0.0, 0.0)) if "near" not in row["model"]]
     assert judged(rows, FARTHER, tried="four rates").verdict == UNFITTED
 

@@ -248,6 +248,17 @@ def test_results_of_a_recipe_that_has_changed_are_missing(tmp_path, monkeypatch)
         assert (run in training.missing_runs(TINY, results)) == missing
 
 
+def test_a_run_of_a_version_without_an_argument_is_finished(tmp_path):
+    run = TINY.runs[0]
+    finished(tmp_path, run)
+    recipe = load_recipe(str(tmp_path / run.name))
+    assert recipe.pop("decay_steps") is None and training.is_finished(run, tmp_path / run.name)
+    write_recipe(recipe, tmp_path / run.name / "recipe.yaml")
+    assert training.is_finished(run, tmp_path / run.name)
+    write_recipe({**recipe, "decay_steps": 2}, tmp_path / run.name / "recipe.yaml")
+    assert not training.is_finished(run, tmp_path / run.name)
+
+
 def test_a_run_is_finished_when_it_is_measured_and_its_measurements_are_gathered(tmp_path):
     run, out, results = MEASURED.runs[1], tmp_path / "out", tmp_path / "results"
     finished(out, run)

@@ -191,3 +191,13 @@ def test_learning_rate_falls_in_decay_steps_and_then_stays(kind, arguments, tmp_
     assert short[-1] == min(short[2:])
     # More steps than the run has are its own number of steps.
     assert rates("--max_steps", "10", "--decay_steps", "25") == short
+
+
+def test_decay_steps_within_the_warm_up_are_refused(tmp_path):
+    words = [*SMALL, "--max_steps", "40", "--eval_steps", "5", "--warmup_steps", "10", "--output_dir", str(tmp_path)]
+    with pytest.raises(ValueError, match="decay_steps must be above the 10 steps of warm-up, got 10"):
+        parse_run([*words, "--decay_steps", "10"])
+    # Below 1 the warm-up is a share of the schedule's steps.
+    share = [*words, "--warmup_steps", "0.5", "--decay_steps", "20"]
+    rates = make_trainer(parse_run(share)).lr_scheduler.lr_lambdas[0]
+    assert max(range(40), key=rates) == 10

@@ -14,13 +14,15 @@ CHUNK = {"cpu": 2**21, "cuda": 2**27}
 
 def check_parts(model: PreTrainedModel, activation: str) -> None:
     """Raise ValueError if a model's precision, activation or width has no bound; the message names it."""
-    kinds = {weight.dtype for weight in model.state_dict().values()}
-    if len(kinds) > 1 or model.dtype not in UNIT:
+    kinds, legal = {weight.dtype for weight in model.state_dict().values()}, ", ".join(map(str, UNIT))
+    if len(kinds) > 1:
         found = " and ".join(sorted(map(str, kinds)))
-        raise ValueError(f"rounding in {found} has no bound: choose one of {', '.join(map(str, UNIT))}")
+        raise ValueError(f"the rounding of weights in {found} together has no bound: choose one of {legal}")
+    if model.dtype not in UNIT:
+        raise ValueError(f"rounding in {model.dtype} has no bound: choose one of {legal}")
     if activation not in ACTIVATIONS:
-        legal = ", ".join(ACTIVATIONS)
-        raise ValueError(f"hidden_act {activation!r} has no bound of its rounding: choose one of {legal}")
+        known = ", ".join(ACTIVATIONS)
+        raise ValueError(f"hidden_act {activation!r} has no bound of its rounding: choose one of {known}")
     if (widest := max(max(weight.shape) for weight in model.state_dict().values())) > MOST_TERMS:
         raise ValueError(f"the rounding of sums has a bound for {MOST_TERMS:,} terms at most, the model has {widest:,}")
 

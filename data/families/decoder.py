@@ -217,7 +217,7 @@ class Decoder(Family):
         prompt = task.prompt(question)
         check_characters(prompt, model.config.vocab_size)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        options = {"do_sample": False, "streamer": streamer, "return_dict_in_generate": False}
+        options = {"do_sample": False, "streamer": streamer}
         if inputs["input_ids"].shape[1] > LONG_PROMPT:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():

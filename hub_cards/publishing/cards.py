@@ -41,6 +41,7 @@ TRAINED_ON = (
     ("batch_size", "examples per step"),
     ("learning_rate", "largest learning rate"),
     ("lr_scheduler_type", "schedule"),
+    ("decay_steps", "steps of the schedule"),
     ("seed", "seed of the weights"),
     ("data_seed", "seed of the data"),
 )

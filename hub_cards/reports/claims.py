@@ -170,7 +170,7 @@ def judge(claim: Claim) -> Judgement:
     needed = claim.seeds or (3 if claim.abstract else 1)
     if verdict != NOT_RUN and evidence.study and int(seeds) < needed:
         if verdict == UNFITTED:
-            why = sentences(why, "more seeds and variants of it are not run")
+            why = sentences(why, "more seeds are not run, since the setting does not fit")
         else:
             verdict, why = NOT_RUN, sentences(f"{seeds} of {needed} seeds are run", why)
     below = f"smaller than in the paper: {', '.join(smaller)}" if smaller and found else ""

@@ -215,6 +215,10 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
     if training.torch_compile:
         check_compilation(training)
+    if training.decay_steps and training.decay_steps < training.max_steps:
+        warmup = training.get_warmup_steps(training.decay_steps)
+        if training.decay_steps <= warmup:
+            raise ValueError(f"decay_steps must be above the {warmup} steps of warm-up, got {training.decay_steps}")
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:

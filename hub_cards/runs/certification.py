@@ -23,10 +23,10 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     None if it was loaded from the Hub or comes with the package, or is not asked about the task of a recipe in its folder.
 
     Raises:
-        ValueError: the folder holds other code than the code that is checked, or config.json holds settings that are not
-            checked, which other software may read.
+        ValueError: the checkpoint has settings that are not checked, or its folder other code than the code that is.
     """
     folder = Path(source)
+    _check_settings(checkpoint, folder)
     if not folder.is_dir() or is_in_zoo(folder) or checkpoint.recipe_task != checkpoint.task:
         return None
     code = [name for name in hash_files(folder) if name.endswith(".py")]
@@ -36,14 +36,24 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
             f"about the code too: {', '.join(strange)}; remove what is not longhand's, and save the model again "
             f"({type(checkpoint.model).__name__}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r}))"
         )
-    config, file = checkpoint.model.config, folder / "config.json"
-    known = {*type(config)().to_dict(), "plugins", "use_cache"}
-    if file.is_file() and (unknown := sorted(read_object(file).keys() - known)):
-        raise ValueError(
-            f"{file} has settings that are not those of a {config.model_type!r} model, and other software may read them: "
-            f"remove {', '.join(unknown)}"
-        )
     return folder
+
+
+def _check_settings(checkpoint: Checkpoint, folder: Path) -> None:
+    """Raise ValueError if a checkpoint has settings that its model does not know: other software may act on them."""
+    model = checkpoint.model
+    files = {"config.json": model.config}
+    if model.can_generate():
+        files["generation_config.json"] = model.generation_config
+    for name, settings in files.items():
+        # Loading drops some of the settings that a file has.
+        written = read_object(folder / name) if (folder / name).is_file() else {}
+        known = {*type(settings)().to_dict(), "plugins", "use_cache"}
+        if unknown := sorted({*settings.to_dict(), *written} - known):
+            raise ValueError(
+                f"{name} of {checkpoint.name} has settings that a {model.config.model_type!r} model does not know, and "
+                f"other software may act on them: remove {', '.join(unknown)}"
+            )
 
 
 def certify_checkpoint(

@@ -12,7 +12,7 @@ from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
 from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER
 from longhand.hub_cards.runs.files import read_object, write_atomically
 from longhand.hub_cards.runs.plugins import copy_plugins
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, write_recipe
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE
 from longhand.hub_cards.runs.resuming import last_checkpoint, list_checkpoints
 from longhand.hub_cards.runs.trainer import BatchTrainer
@@ -46,8 +46,7 @@ def claim_folder(run: Run) -> Path | None:
     if not resume:
         raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
     before = read_recipe(recipe_file)
-    different = [key for key in {**before, **run.recipe} if before.get(key) != run.recipe.get(key)]
-    if different:
+    if different := differences(before, run.recipe):
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
     return last_checkpoint(folder / CHECKPOINTS_FOLDER, run.training.world_size)

@@ -67,8 +67,10 @@ def load_model(source: str, task: Task, revision: str | None = None) -> PreTrain
     if unexpected := sorted(report["unexpected_keys"]):
         listed = ", ".join(unexpected)
         raise ValueError(f"{source} is damaged: its weights files hold what config.json does not name ({listed})")
-    # A checkpoint may say that its outputs are tuples; all that is done with it here reads them by name.
-    model.config.return_dict = True
+    # A checkpoint may ask for other outputs than those that are read here by name.
+    model.config.update({"return_dict": True, "output_attentions": False, "output_hidden_states": False})
+    if model.can_generate():
+        model.generation_config.return_dict_in_generate = False
     if isinstance(model.config, TaskConfig):
         # Checkpoints from before these fields check prompts too.
         options = task.family.format_options(task)
@@ -118,16 +120,22 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
     characters = sorted(token for token in own.get_vocab() if len(token) == 1)
     text = "".join([*characters, *np.random.default_rng(0).choice(characters, 2_000)])
     expected, ids = own(text).input_ids, tokenizer(text).input_ids
-    same = ids == expected and tokenizer.decode(ids, skip_special_tokens=True) == own.decode(ids, skip_special_tokens=True)
-    # A rule may change a longer text than any that is tried.
-    if not same or _rules(tokenizer) != _rules(own):
+    if ids != expected or tokenizer.decode(ids, skip_special_tokens=True) != own.decode(ids, skip_special_tokens=True):
         shown = "".join(characters)
         raise ValueError(f"it does not read or write {shown!r} as the task {task.name!r} does: save the tokenizer again")
+    # A rule may change a longer text than the one that was tried.
+    rules, owns = (_rules(one, set(characters)) for one in (tokenizer, own))
+    if different := [name for name in owns if rules[name] != owns[name]]:
+        raise ValueError(
+            f"its rules are not those of the task {task.name!r} ({', '.join(different)}): without tokenizer.json and "
+            "tokenizer_config.json, the task's own tokenizer is used"
+        )
 
 
-def _rules(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What tokenizer.json says of reading and writing, without what each call sets anew."""
+def _rules(tokenizer: PreTrainedTokenizerBase, characters: set[str]) -> dict[str, Any]:
+    """What a tokenizer does with texts of these characters, without the padding and truncation of a call."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    rules["added_tokens"] = [token["content"] for token in rules["added_tokens"] if characters.issuperset(token["content"])]
     return {name: rule for name, rule in rules.items() if name not in ("padding", "truncation")}
 
 

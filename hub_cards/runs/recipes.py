@@ -86,6 +86,11 @@ def _check_finite(recipe: dict[str, Any], file: Path) -> None:
         raise ValueError(f"{file} is not a recipe: a value holds itself") from error
 
 
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the arguments in which two recipes differ. One that a recipe lacks is None, as in an earlier version."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
+
+
 def write_recipe(recipe: dict[str, Any], file: Path) -> None:
     """Write a recipe atomically."""
     write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))

@@ -22,9 +22,8 @@ from longhand.hub_cards.runs.sizes import check_model, check_training
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
-_OPTIMIZATION = (
-    *("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps"),
-)
+_SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
+_OPTIMIZATION = ("optim", "optim_args", *_SCHEDULE)
 
 
 class NotFinite(RuntimeError):

@@ -38,7 +38,7 @@ class RunArguments(TrainingArguments):
     decay_steps: int | None = argument(
         None, "steps of the schedule, if fewer than max_steps; the learning rate then stays at its last value", least=1
     )
-    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of all steps", least=0)
+    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of the schedule's steps", least=0)
     adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
     logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
     eval_steps: float | None = argument(500, "steps between validations; each also saves a checkpoint", least=1)

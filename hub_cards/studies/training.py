@@ -27,7 +27,7 @@ from longhand.hub_cards.runs.certification import certificate_row
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.folder import is_complete
 from longhand.hub_cards.runs.locks import InUseError, holding
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.runs.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.runs.results import RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.runs.studies import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 
@@ -39,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
-    add("--print", action="store_true", dest="print_only", help="print the commands of the missing runs, and train nothing")
+    printing = "gather what is finished, print the commands of the missing runs, and train nothing"
+    add("--print", action="store_true", dest="print_only", help=printing)
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
 
 
@@ -90,8 +91,9 @@ def missing_runs(study: Study, results: Path) -> list[StudyRun]:
 
 
 def gather(study: Study, folder: Path, results: Path) -> None:
-    """Add the rows of finished runs to the study's results. What the study no longer has is removed, and
-    what was measured before the study or its recipe changed.
+    """Add the rows of finished runs to the study's results. Rows of what has changed are removed.
+
+    These are rows of runs that the study no longer has, or whose arguments, in the study or in its recipe, are others now.
 
     Args:
         folder: holds the folders of the runs.
@@ -144,7 +146,7 @@ def read_run(one: StudyRun, folder: Path) -> dict[Path, list[Row]]:
 
 def is_trained(one: StudyRun, folder: Path) -> bool:
     """Whether a folder holds this very run, with nothing left to train."""
-    return is_complete(folder) and read_recipe(folder / RECIPE_FILE) == parse_run(one.command(folder)).recipe
+    return is_complete(folder) and not differences(read_recipe(folder / RECIPE_FILE), parse_run(one.command(folder)).recipe)
 
 
 def is_finished(one: StudyRun, folder: Path) -> bool:
