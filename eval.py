@@ -18,7 +18,7 @@ from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.reports.evaluations import MOST_MAPS, report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
-from longhand.hub_cards.runs.certification import certify_checkpoint, own_folder
+from longhand.hub_cards.runs.certification import certify_checkpoint, check_settings, own_folder
 from longhand.hub_cards.runs.checkpoint_files import file_name
 from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
 from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
@@ -130,12 +130,13 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
         ValueError: no certificate is possible for a checkpoint.
     """
     places = [own_folder(checkpoint, source) for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True)]
-    for checkpoint, place in zip(checkpoints, places, strict=True):
+    for checkpoint, source, place in zip(checkpoints, options.checkpoints, places, strict=True):
         model: Any = checkpoint.model
         try:
             coverings(model, checkpoint.task)
         except CannotCertify as error:
             raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(place)}") from error
+        check_settings(checkpoint, source)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE, checkpoints)
     rows, single = [], len(checkpoints) == 1

@@ -23,10 +23,9 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     None if it was loaded from the Hub or comes with the package, or is not asked about the task of a recipe in its folder.
 
     Raises:
-        ValueError: the checkpoint has settings that are not checked, or its folder other code than the code that is.
+        ValueError: the folder holds other code than the code that is checked.
     """
     folder = Path(source)
-    _check_settings(checkpoint, folder)
     if not folder.is_dir() or is_in_zoo(folder) or checkpoint.recipe_task != checkpoint.task:
         return None
     code = [name for name in hash_files(folder) if name.endswith(".py")]
@@ -39,9 +38,9 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
     return folder
 
 
-def _check_settings(checkpoint: Checkpoint, folder: Path) -> None:
+def check_settings(checkpoint: Checkpoint, source: str) -> None:
     """Raise ValueError if a checkpoint has settings that its model does not know: other software may act on them."""
-    model = checkpoint.model
+    model, folder = checkpoint.model, Path(source)
     files = {"config.json": model.config}
     if model.can_generate():
         files["generation_config.json"] = model.generation_config
