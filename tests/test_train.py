@@ -135,18 +135,8 @@ def test_killed_run_resumes_bit_for_bit(tmp_path):
     # In processes of one machine and one configuration, which add up in one order: weights, moments and the generators'
     # states are copied from a checkpoint's files into allocated tensors, so that alignment differs in nothing.
     # The run is killed when its learning rate has fallen.
-    arguments = [
-        *SMALL,
-        *LEARNED,
-        "--max_steps",
-        "60",
-        "--decay_steps",
-        "20",
-        "--eval_steps",
-        "10",
-        "--num_train_samples",
-        "100",
-    ]
+    schedule = ["--max_steps", "60", "--warmup_steps", "5", "--decay_steps", "20", "--eval_steps", "10"]
+    arguments = [*SMALL, *LEARNED, *schedule, "--num_train_samples", "100"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = subprocess.run(
         [sys.executable, "-c", WHOLE_AND_KILLED, whole, killed, *arguments], capture_output=True, text=True

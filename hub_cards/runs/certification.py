@@ -41,7 +41,7 @@ def own_folder(checkpoint: Checkpoint, source: str) -> Path | None:
 def check_settings(checkpoint: Checkpoint, source: str) -> None:
     """Raise ValueError if a checkpoint has settings that its model does not know: other software may act on them."""
     model, folder = checkpoint.model, Path(source)
-    files = {"config.json": model.config}
+    files: dict[str, Any] = {"config.json": model.config}
     if model.can_generate():
         files["generation_config.json"] = model.generation_config
     for name, settings in files.items():
