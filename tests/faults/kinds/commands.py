@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shutil
+from unittest import mock
 
 import numpy as np
 from faults.attempts import Finding, Outcome, attempt, check_answer, check_named, words_of
@@ -13,6 +14,7 @@ from longhand import eval as evaluation
 from longhand.hub_cards import cards, push
 from longhand.hub_cards.runs.results import read_results
 from longhand.hub_cards.studies import __main__ as studies
+from longhand.hub_cards.studies.constructions import study as constructions
 
 
 def make_evaluation(generator: np.random.Generator) -> Input:
@@ -69,7 +71,8 @@ def run_command(subjects: Subjects, given: Input) -> Outcome:
     if given["command"] == "push dataset" and "--num_samples" not in words:
         # 100,000 boards, the default, take longer than an attempt may.
         words += ["--num_samples", "300"]
-    with contextlib.chdir(subjects.scratch):
+    results = mock.patch.object(constructions, "RESULTS", subjects.scratch / "long.jsonl")
+    with results, contextlib.chdir(subjects.scratch):
         outcome = attempt(lambda: main(words))
     # Arguments that are missing are named by argparse; what is empty has no name.
     if "" not in words:
