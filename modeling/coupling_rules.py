@@ -302,6 +302,39 @@ def multiplication_by_digits(input_ids: Tensor, columns: int) -> Plan:
     return Plan(torch.stack([by_column, by_digit], dim=1), plan.response_length)
 
 
+@coupling_rule(levels=2, capacity=lambda ids: f"operands of {ids - 1} digits in all")
+def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
+    """Plan like `multiplication_by_digits`, with `*` and `$` in the two columns above A's top digit.
+
+    A head that looks for a digit of A above the top one finds a marker there. Without it, full attention falls on a digit
+    that is farther away than any in training, if A is longer than in training. With start 1:
+
+        $ 6 5 3 * 4 9 = 7 9 9 1 3 $
+        1 3 4 5 2 0 0 6 5 4 3 2 1 0
+        0 0 0 0 0 1 2 3 3 3 3 3 3 0
+
+    If B has one digit, the product has one column above A's top digit, and `$` has no id.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Returns:
+        A `Plan` of two levels. For operands of A and B digits, ids 1 to A + B + 1 and 1 to B + 1 are used.
+
+    Raises:
+        ValueError: a row is not of the form `$A*B=`.
+    """
+    begin, middle, equals = two_number_markers(input_ids, TIMES).split(1, dim=1)
+    column = torch.arange(columns, device=input_ids.device)
+    plan = multiplication_by_digits(input_ids, columns)
+    by_column, by_digit = plan.position_ids.unbind(1)
+    second = equals - middle - 1
+    by_column = torch.where(column == begin, second - 1, torch.where(column == middle, second, by_column))
+    by_digit = by_digit.masked_fill(column == middle, 0)
+    return Plan(torch.stack([by_column, by_digit], dim=1), plan.response_length)
+
+
 @coupling_rule(
     levels=3,
     capacity=lambda ids: f"operands of {ids - 2} digits in all",

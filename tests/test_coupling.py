@@ -16,7 +16,12 @@ from longhand.modeling.vocabulary import ALL_TOKENS, PAD, UNKNOWN
 RULES = list(COUPLING_RULES)
 ADDITION_RULES = ["addition", "addition_all_reversed", "addition_plain"]
 SUBTRACTION_RULES = ["subtraction", "signed_subtraction"]
-MULTIPLICATION_RULES = ["multiplication", "multiplication_by_digits", "multiplication_scratchpad"]
+MULTIPLICATION_RULES = [
+    "multiplication",
+    "multiplication_by_digits",
+    "multiplication_marked_top",
+    "multiplication_scratchpad",
+]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
 PADDED_RULES = ["multi_operand_addition", "addition_scratchpad"]
 STRING_RULES = ["copy", "reverse"]
@@ -113,6 +118,19 @@ def test_multiplication_is_the_general_formula_of_the_paper(first, second, start
     ids = shift_position_ids(ids_of("multiplication", text, 2 * length + 4), torch.tensor(start - 1))
     assert ids[0].tolist() == [*(formula(i) for i in range(1, 2 * length + 4)), 0]
     assert COUPLING_RULES["multiplication"].plan(encode(text), 1).response_length == length + 1
+
+
+@pytest.mark.parametrize("second", [1, 2, 3])
+@pytest.mark.parametrize("first", [1, 2, 7])
+def test_marked_top_puts_a_digit_or_a_marker_in_the_columns_that_digits_of_a_product_look_at(first, second):
+    text = f"${'6' * first}*{'4' * second}="
+    by_column, by_digit = ids_of("multiplication_marked_top", text, len(text) + first + second)
+    # `$`, `*`, A: the two columns above A, then A's own. The smallest id is 1, so that of `$` may be 0, which is none.
+    dollar, *digits, star = by_column[: first + 2].tolist()
+    assert [dollar, star, *digits] == list(range(second - 1, first + second + 1))
+    assert by_column[len(text) :].tolist() == list(range(first + second, 0, -1))
+    # A and the markers above it are alike at the second level, so that one relation finds either.
+    assert (by_digit[: first + 2] == 0).all() and (by_digit[len(text) - 1 :] == second + 1).all()
 
 
 @pytest.mark.parametrize("operands", [2, 3, 10])

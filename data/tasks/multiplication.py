@@ -50,7 +50,8 @@ class Multiplication(DecoderTask):
 
     @property
     def couplings(self) -> tuple[str, ...]:
-        return ("multiplication", "multiplication_by_digits") if self.multiplier_length <= 2 else ("multiplication",)
+        windowed = ("multiplication_by_digits",) if self.multiplier_length <= 2 else ()
+        return ("multiplication", *windowed, "multiplication_marked_top")
 
     @property
     def example_question(self) -> str:
