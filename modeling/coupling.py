@@ -1,8 +1,9 @@
 """Coupling rules: how position ids of query and response follow from the meaning of the query's tokens.
 
 A rule reads token ids up to and including the first `=` and returns a `Plan`: position ids for any number of columns, so
-the ids of a response are known before its first token is. Tokens that matter to each other share an id; 0 marks special
-tokens and padding. A rule's ids are as small as possible; `shift_position_ids` moves them to a random start for training.
+the ids of a response are known before its first token is. Tokens that matter to each other share an id; 0 marks padding
+and tokens without an id. A rule's ids are as small as possible; for training, `shift_position_ids` moves them to a random
+start.
 
 The rules are in `coupling_rules.py`. A file outside this package adds its rules with `coupling_rule`.
 """
@@ -22,7 +23,7 @@ class Plan(NamedTuple):
     """Position ids of whole sequences, derived from their queries.
 
     Attributes:
-        position_ids: (batch or 1, levels, columns) int64; 0 means special token, padding, or no id at this level. One row
+        position_ids: (batch or 1, levels, columns) int64; 0 means padding, or no id at this level. One row
             stands for the whole batch if every row has the same layout.
         response_length: number of tokens of the longest possible response in the batch, with its end token.
         largest_ids: (batch or 1, levels) the largest id of each row's query and planned response, for a rule whose ids

@@ -306,14 +306,15 @@ def multiplication_by_digits(input_ids: Tensor, columns: int) -> Plan:
 def multiplication_marked_top(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `multiplication_by_digits`, with `*` and `$` in the two columns above A's top digit.
 
-    A head that looks for a digit of A above the top one finds a marker there. Without it, full attention falls on a digit
-    that is farther away than any in training, if A is longer than in training. With start 1:
+    The rule is this package's own, not paper 1's. A head that looks for a digit above A's top one finds a marker there.
+    Without markers, it may fall on a digit at a distance that did not occur in training. With start 1:
 
         $ 6 5 3 * 4 9 = 7 9 9 1 3 $
         1 3 4 5 2 0 0 6 5 4 3 2 1 0
         0 0 0 0 0 1 2 3 3 3 3 3 3 0
 
-    If B has one digit, the product has one column above A's top digit, and `$` has no id.
+    If B has one digit, `$` has no id: the product has one column above A's top digit. If B has more than two, the product's
+    top columns have no marker.
 
     Args:
         input_ids: as for `addition`.

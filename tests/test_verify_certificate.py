@@ -87,9 +87,8 @@ every_format = pytest.mark.parametrize("task", FORMATS, ids=lambda task: f"{task
 
 
 def model_of(task, **options):
-    return untrained(
-        task, coupling=task.couplings[-1 if task.name == "multiplication" else 0], eos_token_id=task.end_token, **options
-    )
+    coupling = "multiplication_by_digits" if task.name == "multiplication" else task.couplings[0]
+    return untrained(task, coupling=coupling, eos_token_id=task.end_token, **options)
 
 
 def listed_by_package(task) -> set[bytes]:
