@@ -70,7 +70,8 @@ def _add_question(exhibits: dict[str, Exhibit], model: gr.Dropdown) -> tuple[gr.
     def run(name: str, text: str) -> str:
         return ask(exhibits, name, text)
 
-    question.submit(run, [model, question], asked, api_name="ask", **ONE_AT_A_TIME)
+    # A question that is asked while another is being answered comes next; by default it would be dropped without a word.
+    question.submit(run, [model, question], asked, api_name="ask", trigger_mode="always_last", **ONE_AT_A_TIME)
     return question, asked, run
 
 
