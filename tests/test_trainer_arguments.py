@@ -138,6 +138,7 @@ def test_argument_does_what_it_says(name, usual, tmp_path):
         ("adam_epsilon", ["-1", "0", "nan"]),
         ("warmup_steps", ["-1", "nan", "inf"]),
         ("learning_rate", ["0", "nan", "inf"]),
+        ("muon_learning_rate", ["0", "nan", "inf"]),
         ("max_steps", ["0", "-5", "100000000000000000000"]),
         ("eval_steps", ["0.5", "1.5", "nan", "inf"]),
         ("logging_steps", ["0", "-1", "nan", "inf"]),

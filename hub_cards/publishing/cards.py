@@ -40,6 +40,7 @@ TRAINED_ON = (
     ("max_steps", "optimizer steps, at most"),
     ("batch_size", "examples per step"),
     ("learning_rate", "largest learning rate"),
+    ("muon_learning_rate", "largest learning rate of Muon, for the matrices of layers"),
     ("lr_scheduler_type", "schedule"),
     ("decay_steps", "steps of the schedule"),
     ("seed", "seed of the weights"),

@@ -18,12 +18,13 @@ from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.runs.arguments import Run
 from longhand.hub_cards.runs.console import one_line
 from longhand.hub_cards.runs.evaluation import check_lengths
+from longhand.hub_cards.runs.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.runs.sizes import check_model, check_training
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
 _SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
-_OPTIMIZATION = ("optim", "optim_args", *_SCHEDULE)
+_OPTIMIZATION = ("optim", "optim_args", "muon_learning_rate", *_SCHEDULE)
 
 
 class NotFinite(RuntimeError):
@@ -60,6 +61,13 @@ class BatchTrainer(Trainer):
             problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
             metrics[BEST] = matches + tokens / (2 * problems)
         return metrics
+
+    def create_optimizer(self, model=None):
+        """Make the optimizer of `optim`, with Muon beside it if it has a rate."""
+        if self.optimizer is None and (rate := self.args.muon_learning_rate) is not None:
+            other = super().create_optimizer(model)
+            self.optimizer = MuonBeside(layer_matrices(self.model), other, lr=rate, weight_decay=self.args.weight_decay)
+        return super().create_optimizer(model)
 
     def create_scheduler(self, num_training_steps, optimizer=None):
         """Make the schedule of the first `decay_steps` steps; the rate of the last of them holds for the steps after."""

@@ -31,6 +31,9 @@ class RunArguments(TrainingArguments):
     seed: int = argument(0, "seed of the model's initial weights", least=0, most=2**32 - 1)
     data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=2**32 - 1)
     learning_rate: float = argument(1e-3, "largest learning rate", above=0)
+    muon_learning_rate: float | None = argument(
+        None, "largest learning rate of Muon for the matrices of layers; unset, `optim` trains them too", above=0
+    )
     lr_scheduler_type: str = argument(
         "cosine_with_min_lr", "name of the schedule of the learning rate, see transformers.SchedulerType"
     )
