@@ -197,7 +197,7 @@ def test_tables_and_pictures_follow_from_the_sizes_that_were_measured(tmp_path):
         ("minesweeper", {}, (5, 9)),
         ("multiplication-2", {}, (1, 10)),
         ("multiplication-scratchpad", {}, (1, 5)),
-        ("encoder-multiplication-3", {}, (20, 20)),
+        ("encoder-multiplication-3", {}, (5, 5)),
         ("encoder-addition", {"max_length": 7}, (7, 7)),
         ("addition-scratchpad", {}, (1, 6)),
         # A test of 8 is 8 numbers of 8 digits; training has 5 numbers at most.

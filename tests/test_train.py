@@ -19,7 +19,7 @@ from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.runs import trainer
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.runs.arguments import DataArguments, parse_run
 from longhand.hub_cards.runs.folder import claim_folder
 from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.runs.results import read_results
@@ -319,6 +319,19 @@ def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
     run = parse_run([name, *on_cpu, "--output_dir", str(tmp_path / "run")])
     assert run.name == name
     assert {**given, "bf16": False} == {name: {"bf16": False, **run.recipe}[name] for name in {**given, "bf16": False}}
+
+
+def test_unset_takes_back_what_the_recipe_gives(tmp_path):
+    words = ["--output_dir", str(tmp_path)]
+    given = parse_run(["encoder-multiplication-3", *words])
+    unset = ["--muon_learning_rate", "unset", "--field_width", "unset", "--varied_field", "unset", "--test_lengths", "unset"]
+    run = parse_run(["encoder-multiplication-3", *unset, *words])
+    assert (given.training.muon_learning_rate, given.task.field_width, given.task.varied_field) == (0.018, 9, True)
+    assert (run.training.muon_learning_rate, run.task.field_width, run.task.varied_field) == (None, None, False)
+    assert run.data.test_lengths == DataArguments().test_lengths != given.data.test_lengths
+    # What chooses the arguments themselves cannot be unset.
+    with pytest.raises(ValueError, match="task 'unset' is unknown"):
+        parse_run(["encoder-multiplication-3", "--task", "unset", *words])
 
 
 def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path):

@@ -30,7 +30,7 @@ SMALL = [
 ]
 MODELS = {
     "encoder-addition": EncoderAddition(field_width=12, varied_field=True),
-    "encoder-multiplication-3": EncoderMultiplication(field_width=25, varied_field=True, multiplier_length=3),
+    "encoder-multiplication-3": EncoderMultiplication(field_width=9, varied_field=True, multiplier_length=3),
 }
 TEXT = [
     *("--pair_maps", "coupled", "none", "--windowed", "False", "--text_tokens", "3", "--absolute_positions", "text"),

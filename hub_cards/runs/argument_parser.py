@@ -29,6 +29,10 @@ BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 """What an argument may declare of its value, by name: the words for it, and whether a value holds it."""
 
 
+UNSET = "unset"
+"""As the only value on a command line: what a recipe gives is taken back, and the argument's own default holds."""
+
+
 class Parser(HfArgumentParser):
     """Parser that raises ValueError, in one line, instead of printing a usage of several screens and exiting."""
 
@@ -48,8 +52,15 @@ class Parser(HfArgumentParser):
         action = self._option_string_actions.get(f"--{name}")
         return action if action and action.dest == name else None
 
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        # A parser without dataclasses reads what chooses the arguments, before a recipe is known.
+        return None if self.dataclass_types and words == [UNSET] else super()._get_values(action, words)
+
     def read_words(self, words: list[str]) -> dict[str, Any]:
-        """Return what a command line gives, with the right types. An unknown argument is refused with close names."""
+        """Return what a command line gives, with the right types, None for `UNSET`.
+
+        An unknown argument is refused with close names.
+        """
         given, unknown = self.parse_known_args(words)
         if unknown:
             raise ValueError(self._describe_unknown(unknown[0]))

@@ -134,6 +134,7 @@ def read_arguments(arguments: list[str]) -> Given:
     kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
     parser = Parser(kinds, allow_abbrev=False, add_help=False)
     values = {**parser.read_recipe(recipe, source), **parser.read_words(words)}
+    values = {name: value for name, value in values.items() if value is not None}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
 
 

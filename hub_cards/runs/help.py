@@ -13,7 +13,7 @@ from transformers.hf_argparser import string_to_bool
 
 from longhand.data import TASKS, Task
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.runs.argument_parser import BOUNDS, Parser
+from longhand.hub_cards.runs.argument_parser import BOUNDS, UNSET, Parser
 from longhand.hub_cards.runs.arguments import DataArguments, read_arguments
 from longhand.hub_cards.runs.recipes import RECIPE_FILE, group_recipes, list_recipes, read_recipe
 from longhand.hub_cards.runs.training_arguments import PUBLISHING_ARGUMENTS, RunArguments
@@ -39,7 +39,8 @@ examples
 _PLUGIN = "Python files of your own that register tasks, coupling rules or position encodings; copied into the run's folder"
 OTHERS = (
     "Many other arguments of transformers.TrainingArguments work too, such as --weight_decay, --bf16, "
-    "--gradient_accumulation_steps and --report_to. One that would do nothing here is refused."
+    "--gradient_accumulation_steps and --report_to. One that would do nothing here is refused. "
+    f"The value {UNSET} takes back what the recipe gives, so that the argument's own default holds."
 )
 WIDTH = 118
 
@@ -152,7 +153,7 @@ def _describe(
                 action.metavar, more = "NAME", f": {', '.join(choices)}"
             more += "".join(f"; {BOUNDS[bound][0]} {limit}" for bound, limit in action.bounds.items())
             value = (values or {}).get(name, action.initial)
-            default = "unset" if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
+            default = UNSET if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
             action.help = f"{meaning.rstrip('.')}{more} (default: {default})".replace("%", "%%")
             group._add_action(action)
     return page.format_help().rstrip("\n")

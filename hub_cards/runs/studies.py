@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from longhand.data import Task
+from longhand.hub_cards.runs.argument_parser import UNSET
 from longhand.hub_cards.runs.arguments import Run, parse_run
 from longhand.hub_cards.runs.recipes import load_recipe, read_recipe
 from longhand.hub_cards.runs.results import ATTENTION_FILE, CERTIFICATES_FILE, PLACES_FILE, POSITION_MAPS_FILE, RESULTS_FILE
@@ -95,7 +96,7 @@ class StudyRun:
         """Return the words that follow `python train.py`, for a run into a folder."""
         words = [self.recipe]
         for name, value in self.arguments.items():
-            values = value if isinstance(value, list) else [value]
+            values = value if isinstance(value, list) else [UNSET if value is None else value]
             words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
         return [*words, "--output_dir", str(folder)]
 
