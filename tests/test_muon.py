@@ -5,15 +5,16 @@ import copy
 import pytest
 import torch
 from test_resuming import contents
-from test_train import SMALL, Cut, refusal
+from test_train import SMALL, Cut
 from torch import nn
 
 from longhand import train
 from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.muon import MuonBeside
+from longhand.hub_cards.runs.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.runs.trainer import make_trainer
+from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
-MUON = [*SMALL, "--muon_learning_rate", "0.02"]
+MUON = [*SMALL, "--muon_learning_rate", "0.02", "--weight_decay", "0.3"]
 ENCODER = ["encoder-addition", "--max_steps", "2", "--muon_learning_rate", "0.02"]
 
 
@@ -30,6 +31,7 @@ def test_muon_trains_the_matrices_of_layers_and_optim_all_other_weights(words, t
     assert isinstance(parts[1], torch.optim.Muon)
     assert muon | other == set(names.values()) and not muon & other
     assert muon == {name for name in names.values() if ".layers." in name and "_proj.weight" in name}
+    assert parts[1].param_groups[0]["weight_decay"] == trainer.args.weight_decay
     rates = [group["initial_lr"] for group in trainer.optimizer.param_groups]
     # Logs show the rate of the first group.
     assert rates == [*[trainer.args.learning_rate] * (len(rates) - 1), 0.02]
@@ -98,7 +100,45 @@ def test_run_that_is_cut_off_resumes_to_the_same_bits(tmp_path, monkeypatch):
     assert contents(cut) == contents(whole)
 
 
-def test_torch_without_muon_is_refused_before_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.delattr(torch.optim, "Muon")
-    message = refusal(capsys, [*MUON, "--output_dir", tmp_path / "run"])
-    assert "Muon needs torch 2.9 or later" in message
+@pytest.mark.parametrize(
+    ("kind", "arguments"), [("polynomial", "{}"), ("cosine_with_min_lr", '{"min_lr": 1e-5}'), ("constant_with_warmup", "{}")]
+)
+def test_schedules_read_the_rate_of_the_other_optimizer(kind, arguments, tmp_path):
+    schedule = ["--lr_scheduler_type", kind, "--lr_scheduler_kwargs", arguments]
+    made = [trainer_of([*words, *schedule], tmp_path).lr_scheduler for words in (SMALL, MUON)]
+    plain, beside_muon = ([rate(step) for step in range(20)] for rate in (one.lr_lambdas[0] for one in made))
+    assert beside_muon == plain
+
+
+def test_optimizers_that_ask_whether_steps_follow_are_told():
+    class Asking(torch.optim.SGD):
+        def train(self):
+            self.training = True
+
+        def eval(self):
+            self.training = False
+
+    weights, _ = drawn()
+    other = Asking(weights, lr=0.1)
+    optimizer = MuonBeside(weights[:-1], other, lr=0.02)
+    optimizer.train()
+    assert other.training
+    optimizer.eval()
+    assert not other.training
+    beside(weights).train()
+
+
+def test_model_without_linear_maps_in_layers_is_refused():
+    config = PairwiseBertConfig(hidden_size=8, num_attention_heads=1, intermediate_size=8)
+    model = PairwiseBertForTokenClassification(config)
+    model.model.layers = nn.ModuleList()
+    with pytest.raises(ValueError, match="PairwiseBertForTokenClassification has none: leave it unset"):
+        layer_matrices(model)
+
+
+def test_training_that_diverges_names_both_rates(tmp_path, capsys):
+    rates = ["--learning_rate", "1e11", "--muon_learning_rate", "1e11", "--warmup_steps", "0"]
+    words = [*SMALL, *rates, "--output_dir", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        train.main(words)
+    assert "or a muon_learning_rate below 100000000000.0" in capsys.readouterr().err

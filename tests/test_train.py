@@ -329,9 +329,12 @@ def test_unset_takes_back_what_the_recipe_gives(tmp_path):
     assert (given.training.muon_learning_rate, given.task.field_width, given.task.varied_field) == (0.018, 9, True)
     assert (run.training.muon_learning_rate, run.task.field_width, run.task.varied_field) == (None, None, False)
     assert run.data.test_lengths == DataArguments().test_lengths != given.data.test_lengths
-    # What chooses the arguments themselves cannot be unset.
+    # What chooses the arguments themselves cannot be unset. A recipe has null.
     with pytest.raises(ValueError, match="task 'unset' is unknown"):
         parse_run(["encoder-multiplication-3", "--task", "unset", *words])
+    write_recipe({"base": "encoder-multiplication-3", "max_steps": "unset"}, tmp_path / "recipe.yaml")
+    with pytest.raises(ValueError, match="max-steps: invalid int value: 'unset'"):
+        parse_run([str(tmp_path / "recipe.yaml"), *words])
 
 
 def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path):

@@ -82,7 +82,7 @@ class Parser(HfArgumentParser):
             if action.nargs != "+" and len(values) != 1:
                 raise ValueError(f"{name} takes one value, got {value!r}")
             try:
-                given[name] = self._get_values(action, list(map(str, values)))
+                given[name] = super()._get_values(action, list(map(str, values)))
             except argparse.ArgumentError as error:
                 raise ValueError(str(error)) from error
         return given

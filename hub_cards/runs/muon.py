@@ -9,9 +9,17 @@ from torch.optim import Optimizer
 
 
 def layer_matrices(model: Any) -> list[nn.Parameter]:
-    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024)."""
-    maps = (module for module in model.base_model.layers.modules() if isinstance(module, nn.Linear))
-    return [linear.weight for linear in maps if linear.weight.requires_grad]
+    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024).
+
+    Raises:
+        ValueError: there are none.
+    """
+    layers = getattr(model.base_model, "layers", None)
+    modules = layers.modules() if isinstance(layers, nn.Module) else ()
+    if not (maps := [module for module in modules if isinstance(module, nn.Linear)]):
+        name = type(model).__name__
+        raise ValueError(f"muon_learning_rate is for linear maps in a model's layers, and {name} has none: leave it unset")
+    return [linear.weight for linear in maps]
 
 
 class MuonBeside(Optimizer):
@@ -21,21 +29,19 @@ class MuonBeside(Optimizer):
 
     Args:
         matrices: what Muon trains; the other optimizer's groups lose them.
-        other: an optimizer that has made no step yet.
+        other: an optimizer that has made no step yet. Its defaults are those that schedules read.
         options: arguments of `torch.optim.Muon`.
-
-    Raises:
-        ValueError: this torch has no Muon.
     """
 
     def __init__(self, matrices: list[nn.Parameter], other: Optimizer, **options: Any):
-        if not hasattr(torch.optim, "Muon"):
-            raise ValueError(f"Muon needs torch 2.9 or later, this is torch {torch.__version__}")
         taken = set(map(id, matrices))
         for group in other.param_groups:
             group["params"] = [weights for weights in group["params"] if id(weights) not in taken]
         self.parts = (other, torch.optim.Muon(matrices, **options))
         super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self.defaults = other.defaults
+        # Some optimizers have a state before their first step.
+        self.state.update({weights: own for weights, own in other.state.items() if id(weights) not in taken})
         self._share()
 
     def _share(self) -> None:
@@ -49,6 +55,14 @@ class MuonBeside(Optimizer):
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
         self._share()
+
+    def train(self) -> None:
+        """Tell the other optimizer that steps follow, if it asks for that, as schedule-free ones do."""
+        getattr(self.parts[0], "train", lambda: None)()
+
+    def eval(self) -> None:
+        """Tell it that the model is evaluated."""
+        getattr(self.parts[0], "eval", lambda: None)()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self.parts[0].step(closure)

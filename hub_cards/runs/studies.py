@@ -4,7 +4,7 @@ A file `hub_cards/studies/NAME.yaml` holds:
 
     question: what the study asks, in one sentence
     recipe: the recipe that all runs begin with
-    arguments: arguments of train.py for all runs
+    arguments: arguments of train.py for all runs; null takes back what the recipe gives
     variants: by name, the arguments in which a variant differs; `recipe` among them takes another recipe
     seeds: the seeds of each variant, for the initial weights and for the data
     evaluate: by name, options of eval.py that measure more of a finished run, such as {certify: true}; a list of them for
@@ -83,7 +83,7 @@ class StudyRun:
     Attributes:
         name: VARIANT-seedN, which is also the name of its folder and of its results.
         recipe: the recipe that it begins with.
-        arguments: what it gives train.py besides; lists, numbers, words or mappings.
+        arguments: what it gives train.py besides; lists, numbers, words or mappings, None for what it takes back.
         evaluations: what is measured after training, besides what train.py measures.
     """
 
