@@ -24,7 +24,7 @@ from longhand.hub_cards.runs.results import read_results
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 SMALL = [
-    *("--hidden_size", "16", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
+    *("--hidden_size", "24", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
     *("--max_length", "3", "--batch_size", "8", "--max_steps", "6", "--eval_steps", "3"),
     *("--validation_lengths", "3", "4", "--validation_samples", "4", "--test_lengths", "2", "4", "--test_samples", "4"),
 ]
