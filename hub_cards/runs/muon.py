@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
-def layer_matrices(model: Any) -> list[nn.Parameter]:
+def layer_matrices(model: Any) -> list[Tensor]:
     """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024).
 
     Raises:
@@ -33,7 +33,7 @@ class MuonBeside(Optimizer):
         options: arguments of `torch.optim.Muon`.
     """
 
-    def __init__(self, matrices: list[nn.Parameter], other: Optimizer, **options: Any):
+    def __init__(self, matrices: list[Tensor], other: Optimizer, **options: Any):
         taken = set(map(id, matrices))
         for group in other.param_groups:
             group["params"] = [weights for weights in group["params"] if id(weights) not in taken]

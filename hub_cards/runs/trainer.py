@@ -113,11 +113,12 @@ class BatchTrainer(Trainer):
             self._refuse(f"weights are NaN or infinite ({', '.join(broken[:3])})")
 
     def _refuse(self, reason: str) -> NoReturn:
-        muon = self.args.muon_learning_rate
+        training: Any = self.args
+        muon = training.muon_learning_rate
         or_muon = "" if muon is None else f" or a muon_learning_rate below {muon}"
         raise NotFinite(
             f"training stopped at step {self.state.global_step + 1}: {reason}; nothing of this step is saved, choose a "
-            f"learning_rate below {self.args.learning_rate}{or_muon}"
+            f"learning_rate below {training.learning_rate}{or_muon}"
         )
 
     def _one_by_one(self, batches) -> DataLoader:
