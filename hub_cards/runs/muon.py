@@ -40,8 +40,6 @@ class MuonBeside(Optimizer):
         self.parts = (other, torch.optim.Muon(matrices, **options))
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         self.defaults = other.defaults
-        # Some optimizers have a state before their first step.
-        self.state.update({weights: own for weights, own in other.state.items() if id(weights) not in taken})
         self._share()
 
     def _share(self) -> None:
