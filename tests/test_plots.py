@@ -64,6 +64,13 @@ def test_every_model_is_named_at_the_end_of_its_line(tmp_path):
     assert figure.axes[0].get_legend() is None
 
 
+def test_a_single_trained_size_is_named_once_and_shaded(tmp_path):
+    rows = [row("x", length, 1.0) for length in (1, 5, 10)]
+    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", (5, 5), ("digits", "digits"))
+    assert "trained on 5" in texts(figure)
+    assert [patch.get_linewidth() > 0 for patch in figure.axes[0].patches] == [True]
+
+
 def test_seeds_are_shown_by_their_median(tmp_path):
     rows = [row(f"x-seed{seed}", length, value) for seed, value in enumerate((0.2, 0.9, 1.0)) for length in (10, 20)]
     figure = drawn(plot_accuracy, rows, tmp_path / "x.png", None, ("digits", "digits"), seeds=True)

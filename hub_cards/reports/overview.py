@@ -30,7 +30,7 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
     plots.scale_lengths(axes, [sizes[0], int(longest)])
     axes.set(xlabel=plots.OPERANDS, ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
-    plots.shade_trained(axes, sizes, "all trained on {} to {} digits")
+    plots.shade_trained(axes, sizes, "all trained on {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.
     _draw_certified(axes, window, sizes[0])
     note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")

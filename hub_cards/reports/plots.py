@@ -184,13 +184,19 @@ def note(
     axes.annotate(text, point, offset, color=darken(colour), **options)
 
 
-def shade_trained(axes: Axes, sizes: tuple[int, int] | None, label: str = "trained on {} to {}") -> None:
+def describe_sizes(sizes: tuple[int, int]) -> str:
+    """Return "1 to 5", or "5" if the shortest size is the longest."""
+    return " to ".join(map(str, dict.fromkeys(sizes)))
+
+
+def shade_trained(axes: Axes, sizes: tuple[int, int] | None, label: str = "trained on {}") -> None:
     """Shade the trained sizes, if they are known, and write the label above the shade. Call it when the limits are set."""
     if sizes is None:
         return
     start = max(sizes[0], axes.get_xlim()[0])
-    axes.axvspan(start, sizes[1], color=GREEN, alpha=0.13, linewidth=0, zorder=0)
-    note(axes, label.format(*sizes), (start, 1), (0, 8), GREEN, xycoords=("data", "axes fraction"))
+    # The span of a single size has no width but that of its edge.
+    axes.axvspan(start, sizes[1], color=GREEN, alpha=0.13, linewidth=0 if start < sizes[1] else 10, zorder=0)
+    note(axes, label.format(describe_sizes(sizes)), (start, 1), (0, 8), GREEN, xycoords=("data", "axes fraction"))
 
 
 def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None) -> None:
@@ -307,7 +313,7 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
         (left, right), (bottom, top) = (np.searchsorted(sizes, (low, high + 1)) - 0.5 for sizes in (first, second))
         corners = ([left, right, right, left, left], [bottom, bottom, top, top, bottom])
         axes.plot(*corners, color=ORANGE, linewidth=3, clip_on=False, zorder=3)
-        title += f"; outlined: trained sizes, {low} to {high}"
+        title += f"; outlined: trained sizes, {describe_sizes(trained_lengths)}"
     axes.set(xlabel=size_names[0], ylabel=size_names[1], title=title)
     figure.colorbar(image, label="exact match")
     save_figure(figure, file)

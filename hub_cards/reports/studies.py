@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from longhand.data import TASKS
-from longhand.hub_cards.reports.plots import plot_comparison, plot_grid
+from longhand.hub_cards.reports.plots import describe_sizes, plot_comparison, plot_grid
 from longhand.hub_cards.reports.tables import (
     TableLine,
     attention_table,
@@ -135,7 +135,7 @@ def study_table(
         own, sizes = last[variant], study.trained_sizes(variant)
         lengths = study.lengths or sorted({row["length"] for row in shown})
         cells: dict[str, str | TableLine] = {
-            "trained on": " to ".join(map(str, dict.fromkeys(sizes))),
+            "trained on": describe_sizes(sizes),
             "worst trained size": "" if (matched := trained_match(own, sizes)) is None else f"{matched:.3f}",
             "lengths": median_cells(own, lengths, measure),
             "reach": fitted_reach(own, sizes),

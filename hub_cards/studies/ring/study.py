@@ -204,7 +204,7 @@ def plot_losses(rows: list[Row], file: Path) -> None:
         axes.plot(places, theory, color=plots.BLACK, linestyle=":")
         axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
         axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
-        plots.shade_trained(axes, (1, setting.window), "window of training: {} to {}")
+        plots.shade_trained(axes, (1, setting.window), "window of training: {}")
     panels[0].set_ylabel("test loss")
     # The closed form of APE runs on the line of APE: it is named at the border of the window, where it leaves the axes.
     plots.note(panels[1], "APE, closed form", (16, 3e-5), (8, 0), plots.BLACK)
