@@ -118,6 +118,8 @@ def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
         assert row["effective_relations"] == pytest.approx(len(present), rel=1e-5)
         assert row["share"] == pytest.approx(1 / len(present), rel=1e-5) and row["strongest"] in present
         assert (row["layer"], row["rule"], row["relations"]) == (1, rule, 10)
+        shares = {difference: 10 / len(present) for difference in present}
+        assert row["after"] == pytest.approx([shares.get(difference, 0) for difference in (-1, -2, -3)], rel=1e-5, abs=1e-5)
 
 
 def test_question_is_answered_with_the_predicted_labels(finished, capsys):

@@ -186,7 +186,7 @@ def judge_evidence(claim: Claim, evidence: Evidence) -> tuple[str, str, str]:
     except NotFittedError as error:
         return UNFITTED, "", sentences(str(error), claim.tried or f"`studies/{claim.study}.yaml` says what was tried")
     found = "; ".join(finding.found for finding in findings)
-    failed = "; ".join(finding.asked for finding in findings if not finding.holds)
+    failed = "; ".join(dict.fromkeys(finding.asked for finding in findings if not finding.holds))
     return (CONTRADICTED, found, f"asked: {failed}") if failed else (REPRODUCED, found, "")
 
 

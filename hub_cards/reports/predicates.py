@@ -78,14 +78,18 @@ class Evidence:
             raise NotRunError(f"`{variant}` is not tested at its trained sizes yet")
         return found
 
+    def check_fit(self, variant: str) -> None:
+        """Raise NotFittedError unless a variant fits its trained sizes."""
+        if (found := self.worst(variant)) < FITS:
+            raise NotFittedError(f"`{variant}` does not fit its trained sizes ({found:.3f} at the worst)")
+
     def fitted(self, variant: str) -> list[Row]:
         """Return the rows of a variant that fits its trained sizes.
 
         Raises:
             NotFittedError: it does not.
         """
-        if (found := self.worst(variant)) < FITS:
-            raise NotFittedError(f"`{variant}` does not fit its trained sizes ({found:.3f} at the worst)")
+        self.check_fit(variant)
         return self.runs(variant)
 
     def values(self, rows: list[Row], size: int, measure: str) -> list[float]:
@@ -95,12 +99,18 @@ class Evidence:
             raise NotRunError(f"size {size} is not tested yet")
         return values
 
-    def select(self, where: dict[str, Any]) -> list[Row]:
+    def select(self, where: dict[str, Any], fitted: bool = True) -> list[Row]:
         """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
+
+        Args:
+            fitted: a variant must fit its trained sizes.
 
         Raises:
             NotRunError: there are none.
+            NotFittedError: the variant does not fit.
         """
+        if fitted and self.study is not None and where.get("model") in self.study.variants:
+            self.check_fit(where["model"])
         rows = [{**row, "model": row["model"].rpartition("-seed")[0] or row["model"]} for row in self.rows if "model" in row]
         rows = [row for row in rows or self.rows if where.items() <= row.items()]
         if not rows:
@@ -238,22 +248,30 @@ def above(
 
 
 @predicate
-def close(evidence: Evidence, variants: list[str], size: int, difference: float) -> Finding:
-    """The medians of variants that fit differ by at most so much, at a size."""
-    values = {name: median(evidence.values(evidence.fitted(name), size, "exact_match")) for name in variants}
-    found = ", ".join(f"`{name}` {one:.3f}" for name, one in values.items())
-    holds = max(values.values()) - min(values.values()) <= difference
-    return Finding(holds, f"at {size}: {found}", f"at most {difference} apart")
+def not_above(evidence: Evidence, variant: str, than: str, sizes: list[int], either: bool = False) -> Finding:
+    """At none of these sizes is every seed of a variant above every seed of the other; both fit their trained sizes.
+
+    Args:
+        either: nor is every seed of the other above.
+    """
+    found, holds = [], True
+    for size in sizes:
+        own, other = (evidence.values(evidence.fitted(name), size, "exact_match") for name in (variant, than))
+        holds &= min(own) <= max(other) and (not either or min(other) <= max(own))
+        found.append(f"`{variant}` {spread(own)}, `{than}` {spread(other)} at {size}")
+    asked = "neither has every seed above the other" if either else f"not every seed of `{variant}` above `{than}`"
+    return Finding(holds, "; ".join(found), f"{asked}, at each size")
 
 
 @predicate
 def best_seed(evidence: Evidence, variant: str, at_least: float) -> Finding:
-    """The largest generalizable length among a variant's seeds, in multiples of its longest trained size."""
+    """The best seed's generalizable length, in multiples of its longest trained size; it is above the median of the seeds."""
     longest = evidence.trained(variant)[1]
-    reached = [generalizable_length(rows) for rows in group_by(evidence.runs(variant), itemgetter("model")).values()]
+    reached = [generalizable_length(rows) for rows in group_by(evidence.fitted(variant), itemgetter("model")).values()]
     best = max(reached) / longest
     found = f"seeds of `{variant}` reach {', '.join(map(str, reached))}, the best {best:.2f} times {longest}"
-    return Finding(best >= at_least, found, f"{bounds(at_least, None)} times")
+    holds = best >= at_least and max(reached) > median(reached)
+    return Finding(holds, found, f"{bounds(at_least, None)} times, and more than the median")
 
 
 @predicate
@@ -348,9 +366,13 @@ def unequal(evidence: Evidence, variant: str, difference: float) -> Finding:
 
 
 @predicate
-def smaller(evidence: Evidence, field: str, where: dict[str, Any], than: dict[str, Any]) -> Finding:
-    """The mean of a field is smaller in some rows than in others."""
-    less, more = (mean(read_field(row, field) for row in evidence.select(one)) for one in (where, than))
+def smaller(evidence: Evidence, field: str, where: dict[str, Any], than: dict[str, Any], fitted: bool = True) -> Finding:
+    """The mean of a field is smaller in some rows than in others.
+
+    Args:
+        fitted: the variants must fit their trained sizes.
+    """
+    less, more = (mean(read_field(row, field) for row in evidence.select(one, fitted)) for one in (where, than))
     found = f"{field} of {describe(where)}: {less:.4g}, of {describe(than)}: {more:.4g}"
     return Finding(less < more, found, "the first smaller")
 

@@ -327,7 +327,9 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
 
     The share of a vector is its squared length divided by the sum of all squared lengths. `effective_relations` is e to the
     entropy of the shares: n if n vectors have the same length and all others are 0. Vectors of a multiplier's digits are
-    left out, so that RPE and UPE compare (paper 2, App. C.3, which judges by eye).
+    left out, so that RPE and UPE compare (paper 2, App. C.3, which judges by eye). `after` has the shares of the vectors
+    for the three keys after the query, the nearest first, which in a number are the next less significant digits. They are
+    in multiples of an equal share, and 0 outside the window.
 
     Returns:
         A row for each layer and rule.
@@ -342,6 +344,8 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
             strongest = int(shares.argmax())
             measured = {"strongest": strongest + low, "share": float(shares[strongest])}
             measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
+            after = [-place - low for place in (1, 2, 3)]
+            measured["after"] = [float(shares[at] * len(shares)) if 0 <= at < len(shares) else 0.0 for at in after]
             rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
     return rows
 
