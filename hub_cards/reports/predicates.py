@@ -265,7 +265,7 @@ def not_above(evidence: Evidence, variant: str, than: str, sizes: list[int], eit
 
 @predicate
 def best_seed(evidence: Evidence, variant: str, at_least: float) -> Finding:
-    """The best seed's generalizable length, in multiples of its longest trained size; it is above the median of the seeds."""
+    """The best seed's generalizable length, in multiples of its longest trained size; it is above the seeds' median."""
     longest = evidence.trained(variant)[1]
     reached = [generalizable_length(rows) for rows in group_by(evidence.fitted(variant), itemgetter("model")).values()]
     best = max(reached) / longest
