@@ -317,10 +317,19 @@ def certified(evidence: Evidence, variant: str) -> Finding:
 
 @predicate
 def value(
-    evidence: Evidence, where: dict[str, Any], field: str, at_least: float | None = None, at_most: float | None = None
+    evidence: Evidence,
+    where: dict[str, Any],
+    field: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    fitted: bool = True,
 ) -> Finding:
-    """The mean of a field over rows."""
-    found = mean(read_field(row, field) for row in evidence.select(where))
+    """The mean of a field over rows.
+
+    Args:
+        fitted: the variant must fit its trained sizes.
+    """
+    found = mean(read_field(row, field) for row in evidence.select(where, fitted))
     return Finding(within(found, at_least, at_most), f"{field} of {describe(where)}: {found:.4g}", bounds(at_least, at_most))
 
 
