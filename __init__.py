@@ -7,7 +7,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 __version__ = "0.1.0"
 
 _ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_ON_DEMAND |= {"HubCard": "longhand.hub_cards.publishing.hub_card", "zoo": "longhand.hub_cards.runs.zoo"}
+_ON_DEMAND |= {"HubCard": "longhand.hub_cards.publishing.hub_card", "zoo": "longhand.hub_cards.checkpoints.zoo"}
 
 __all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__", *_ON_DEMAND]
 

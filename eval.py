@@ -14,15 +14,21 @@ from longhand.data import TASKS, Task
 from longhand.data.certificates import CannotCertify, coverings, hash_weights
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
-from longhand.hub_cards.publishing.card_updates import check_card, update_card
-from longhand.hub_cards.publishing.cards import CARD_FILE
-from longhand.hub_cards.reports.evaluations import MOST_MAPS, report, write_attention, write_places, write_position_maps
-from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, warn_of_certificate
-from longhand.hub_cards.runs.certification import certify_checkpoint, check_settings, own_folder
-from longhand.hub_cards.runs.checkpoint_files import file_name
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
-from longhand.hub_cards.runs.evaluation import (
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE, warn_of_certificate
+from longhand.hub_cards.checkpoints.certification import certify_checkpoint, check_settings, own_folder
+from longhand.hub_cards.checkpoints.files import file_name
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import locate
+from longhand.hub_cards.console import interruptible, refusing_in_one_line
+from longhand.hub_cards.evaluation.language_models import (
+    DEFAULT_SHOTS,
+    LanguageModel,
+    check_text_problems,
+    is_language_model,
+    load_language_model,
+    measure_language_model,
+)
+from longhand.hub_cards.evaluation.measure import (
     check_attention_memory,
     check_attentions,
     check_lengths,
@@ -30,7 +36,7 @@ from longhand.hub_cards.runs.evaluation import (
     evaluate_lengths,
     token_bar,
 )
-from longhand.hub_cards.runs.evaluation_options import (
+from longhand.hub_cards.evaluation.options import (
     card_place,
     changed_folders,
     check_language_options,
@@ -39,17 +45,11 @@ from longhand.hub_cards.runs.evaluation_options import (
     parse_arguments,
     parse_lengths,
 )
-from longhand.hub_cards.runs.language_models import (
-    DEFAULT_SHOTS,
-    LanguageModel,
-    check_text_problems,
-    is_language_model,
-    load_language_model,
-    measure_language_model,
-)
-from longhand.hub_cards.runs.locks import holding
-from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE, Row, read_results, write_results
-from longhand.hub_cards.runs.zoo import locate
+from longhand.hub_cards.evaluation.report import MOST_MAPS, report, write_attention, write_places, write_position_maps
+from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.locks import holding
+from longhand.hub_cards.publishing.card_updates import check_card, update_card
+from longhand.hub_cards.publishing.cards import CARD_FILE
 
 COMPLETIONS_FILE = "completions.jsonl"
 

@@ -14,19 +14,23 @@ from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
 from longhand.data.certificates import CannotCertify, coverings, hash_weights
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.certification import certify_checkpoint
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.console import interruptible, one_line, refusing_in_one_line
+from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
 from longhand.hub_cards.publishing.families import family_card
 from longhand.hub_cards.publishing.push import push_command, push_model
-from longhand.hub_cards.reports.evaluations import report
-from longhand.hub_cards.runs.arguments import Run, parse_run
-from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
-from longhand.hub_cards.runs.certification import certify_checkpoint
-from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.console import interruptible, one_line, refusing_in_one_line
-from longhand.hub_cards.runs.evaluation import evaluate_lengths
-from longhand.hub_cards.runs.folder import (
+from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.training.arguments import Run, parse_run
+from longhand.hub_cards.training.help import describe_recipe, describe_recipes
+from longhand.hub_cards.training.resuming import relocate_best
+from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_certified,
     is_complete,
@@ -36,12 +40,8 @@ from longhand.hub_cards.runs.folder import (
     start_folder,
     write_pushed,
 )
-from longhand.hub_cards.runs.help import describe_recipe, describe_recipes
-from longhand.hub_cards.runs.locks import holding
-from longhand.hub_cards.runs.recipes import list_recipes
-from longhand.hub_cards.runs.resuming import relocate_best
-from longhand.hub_cards.runs.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
-from longhand.hub_cards.runs.training_arguments import Publishing, check_processes
+from longhand.hub_cards.training.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
+from longhand.hub_cards.training.training_arguments import Publishing, check_processes
 
 
 def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:

@@ -18,7 +18,7 @@ from longhand.modeling.coupling import (
     shift_position_ids,
     spread_position_ids,
 )
-from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.relations import NOT_RELATED, Neighbours
 from longhand.modeling.vocabulary import BOS, PAD
 
 IGNORED = -100

@@ -14,10 +14,10 @@ from pathlib import Path
 from transformers.utils import logging
 
 from longhand.data.plugins import load_plugin
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.locks import holding
+from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.runs.locks import holding
-from longhand.hub_cards.runs.plugins import add_plugin_option
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -24,11 +24,11 @@ from transformers.utils import logging as transformers_logging
 from longhand.data import EvaluationBatches
 from longhand.data.families.encoder import ENCODER
 from longhand.data.plugins import load_plugin
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.runs.language_models import is_language_model
-from longhand.hub_cards.runs.plugins import add_plugin_option
-from longhand.hub_cards.runs.zoo import locate
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import locate
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.evaluation.language_models import is_language_model
+from longhand.hub_cards.plugins import add_plugin_option
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.modeling.vocabulary import PAD
 

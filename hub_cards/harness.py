@@ -22,12 +22,12 @@ from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.data.text import text_problems
-from longhand.hub_cards.runs import reading
-from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.language_models import MOST_SHOTS, SPARE_TOKENS
-from longhand.hub_cards.runs.plugins import add_plugin_option
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.evaluation import reading
+from longhand.hub_cards.evaluation.language_models import MOST_SHOTS, SPARE_TOKENS
+from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.hub import check_repo_id
+from longhand.hub_cards.plugins import add_plugin_option
 
 DATA_FOLDER = "data"
 

@@ -1,5 +1,96 @@
-"""The former place of `longhand.hub_cards.runs.recipes`, for scripts that import `write_recipe` from here."""
+"""Recipes: the arguments of a training run, one YAML file for each published model."""
 
-from longhand.hub_cards.runs.recipes import write_recipe
+import difflib
+import json
+from pathlib import Path
+from typing import Any
 
-__all__ = ["write_recipe"]
+import yaml
+
+from longhand.data import TASKS
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.files import read_text, write_atomically
+
+MODELS_FOLDER = Path(__file__).parent / "models"
+RECIPE_FILE = "recipe.yaml"
+LONGEST_RECIPE = 100_000
+"""Characters. Reading YAML takes long: a megabyte takes many seconds."""
+
+
+def list_recipes() -> dict[str, str]:
+    """Return name and description of every recipe of the package."""
+    files = sorted(MODELS_FOLDER.glob(f"*/{RECIPE_FILE}"))
+    return {file.parent.name: read_recipe(file).get("description", "") for file in files}
+
+
+def group_recipes() -> dict[str, list[str]]:
+    """Return the names of all recipes in groups, by the title of each group."""
+    certified, compared = "trained until a certificate proves every answer right", "decoders compared with each other"
+    papers = "the papers' own sizes, for a GPU"
+    groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], papers: []}
+    for name in list_recipes():
+        recipe = load_recipe(name)
+        family = TASKS[recipe["task"]].family.name
+        title = compared if family == "decoder" else f"{family}s"
+        if name.startswith("paper-"):
+            title = papers
+        elif recipe.get("until_certified"):
+            title = certified
+        groups.setdefault(title, []).append(name)
+    return groups
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """Return the recipe of that name, or in that file or folder. A recipe with a `base` is that recipe with its changes.
+
+    Raises:
+        ValueError: there is no such recipe.
+    """
+    path = Path(name)
+    published = [MODELS_FOLDER / name / RECIPE_FILE] if path.name == name else []
+    given = path if path.suffix in (".yaml", ".yml") and path.is_file() else path / RECIPE_FILE
+    found = [file for file in (*published, given) if file.is_file()]
+    if not found:
+        names = list(list_recipes())
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"recipe {name!r} is unknown: {hint}choose one of {', '.join(names)}, or give a recipe.yaml file")
+    recipe = read_recipe(found[0])
+    return {**load_recipe(base), **recipe} if (base := recipe.pop("base", None)) else recipe
+
+
+def read_recipe(file: Path) -> dict[str, Any]:
+    """Read a recipe file.
+
+    Raises:
+        ValueError: the file is not a mapping of names to values.
+    """
+    if len(text := read_text(file)) > LONGEST_RECIPE:
+        raise ValueError(f"{file} is not a recipe: it has {len(text):,} characters, the most are {LONGEST_RECIPE:,}")
+    try:
+        recipe = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{file} is not a recipe: it must map argument names to values")
+    if "&" in text and "*" in text:
+        _check_finite(recipe, file)
+    return recipe
+
+
+def _check_finite(recipe: dict[str, Any], file: Path) -> None:
+    """Raise ValueError if a value holds itself, as YAML's anchors allow."""
+    try:
+        json.dumps(recipe, default=str, skipkeys=True)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not a recipe: a value holds itself") from error
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the arguments in which two recipes differ. One that a recipe lacks is None, as in an earlier version."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
+
+
+def write_recipe(recipe: dict[str, Any], file: Path) -> None:
+    """Write a recipe atomically."""
+    write_atomically(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))

@@ -7,9 +7,9 @@ from .configuration_pairwise_bert import PairwiseBertConfig
 from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_position_ids
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
-from .pair_maps import coupled_pair_map
 from .parallel_decoding import parallel_greedy
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, position_encoding
+from .relations import coupled_pair_map
 
 AutoConfig.register(CoupledGPTConfig.model_type, CoupledGPTConfig, exist_ok=True)
 AutoModel.register(CoupledGPTConfig, CoupledGPTModel, exist_ok=True)

@@ -6,7 +6,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .prompt_formats import read_format
+from .inputs import read_format
 
 
 @strict

@@ -8,10 +8,10 @@ from transformers.activations import ACT2FN
 
 from .configuration_checks import TaskConfig, check_at_least_one, check_heads
 from .coupling_rules import COUPLING_RULES
-from .pair_maps import level_ranges
 from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
 from .position_encodings import POSITION_ENCODINGS
 from .registry import check_known
+from .relations import level_ranges
 from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
 
 

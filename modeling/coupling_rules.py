@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .coupling import COUPLING_RULES, Plan, coupling_rule
-from .joined_rules import joined_rule, plan_joined
-from .pair_maps import NEITHER, ONLY_KEY, ONLY_QUERY
+from .coupling import COUPLING_RULES, Plan, coupling_rule, joined_rule, plan_joined
 from .query_forms import (
     board_markers,
     check_rows,
@@ -15,6 +13,7 @@ from .query_forms import (
     text_markers,
     two_number_markers,
 )
+from .relations import NEITHER, ONLY_KEY, ONLY_QUERY
 from .vocabulary import DIVIDED_BY, MINUS, PLUS, TIMES
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .pair_maps import NOT_RELATED, Neighbours
+from .relations import NOT_RELATED, Neighbours
 from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
 
 NO_MAP = "none"

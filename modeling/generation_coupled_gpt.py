@@ -12,9 +12,8 @@ from transformers.generation import GenerationMixin
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import COUPLING_RULES
-from .input_checks import check_input_ids, check_mask, check_query_padding
-from .pair_maps import Neighbours, with_levels
-from .prompt_formats import check_prompts
+from .inputs import check_input_ids, check_mask, check_prompts, check_query_padding
+from .relations import Neighbours, with_levels
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 

@@ -21,20 +21,27 @@ from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
 from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
-from .input_checks import (
+from .inputs import (
     check_input_ids,
     check_logits_to_keep,
     check_mask,
     check_pair_map,
+    check_prompts,
     check_query_padding,
     check_unpacked,
 )
-from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
 from .norms import NORMS, scaled_to_length
-from .packing import distinct_rows
-from .pair_maps import Neighbours, with_levels
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
-from .prompt_formats import check_prompts
+from .relations import (
+    Neighbourhoods,
+    Neighbours,
+    attend_to_columns,
+    attend_to_rows,
+    distinct_neighbourhoods,
+    distinct_rows,
+    expand_rows,
+    with_levels,
+)
 from .windowed_cache import WindowedCache
 
 Tokens = slice | Tensor

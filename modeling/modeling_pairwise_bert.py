@@ -17,10 +17,17 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
-from .input_checks import check_input_ids, check_mask, check_shown, of_values
-from .neighbourhoods import Neighbourhoods, attend_to_columns, attend_to_rows, distinct_neighbourhoods, expand_rows
-from .pair_maps import FAVOUR, NOT_RELATED, Neighbours
-from .prompt_formats import check_prompts
+from .inputs import check_input_ids, check_mask, check_prompts, check_shown, of_values
+from .relations import (
+    FAVOUR,
+    NOT_RELATED,
+    Neighbourhoods,
+    Neighbours,
+    attend_to_columns,
+    attend_to_rows,
+    distinct_neighbourhoods,
+    expand_rows,
+)
 from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from .vocabulary import FIRST_TEXT, STATES
 

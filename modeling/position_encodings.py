@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .coupling import COUPLING_RULES
-from .input_checks import of_values
-from .pair_maps import (
+from .inputs import of_values
+from .registry import check_free
+from .relations import (
     FAVOUR,
     LARGEST_ID,
     NOT_RELATED,
@@ -23,7 +24,6 @@ from .pair_maps import (
     coupled_pair_map,
     num_coupled_relations,
 )
-from .registry import check_free
 
 POSITION_ENCODINGS: dict[str, type["PositionEncoding"]] = {}
 """All encodings by name; `position_encoding` fills it."""

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from .encoder_maps import GRID, PAIR_MAP_RULES, grid_keys, multiplier_places, num_relations, operator_index, virtual_indices
-from .packing import pack
-from .pair_maps import NOT_RELATED
+from .relations import NOT_RELATED, pack
 from .vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES, TIMES
 
 MOST_TOKENS = 2**31 - 1

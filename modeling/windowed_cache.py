@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
-from .pair_maps import Neighbours
+from .relations import Neighbours
 
 _SMALLEST_ROOM = 16
 """Columns of a buffer that may hold dropped keys without causing a new, smaller buffer."""

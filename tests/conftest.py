@@ -62,7 +62,7 @@ def small_encoder(tmp_path_factory) -> Path:
     """The folder of an encoder that has learned nothing, with results made up: what it says is the same everywhere."""
     from faults.subjects import make_encoder
 
-    from longhand.hub_cards.runs.results import write_results
+    from longhand.hub_cards.evaluation.results import write_results
 
     folder = tmp_path_factory.mktemp("encoder") / "reader"
     make_encoder(folder)

@@ -2,7 +2,7 @@
 
 import torch
 
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import PAD
 
 

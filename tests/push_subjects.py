@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from longhand.hub_cards.checkpoints.certificate_file import hash_files
+from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.commits import commit_files
 from longhand.hub_cards.publishing.push import is_model_file, model_files, push_dataset
-from longhand.hub_cards.runs.certificates import hash_files
-from longhand.hub_cards.runs.results import write_results
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.research.constructions.study import run as construct
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
 ROW |= {"decode": "teacher_forced", "exact_match": 0.95, "token_accuracy": 0.99, "hardware": "CPU"}

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from longhand.hub_cards.runs.language_models import LanguageModel
+from longhand.hub_cards.evaluation.language_models import LanguageModel
 
 LINES = ["653+49=702", "12+3=15", "The answer is **702**.", "M__>__M=M2112M"]
 CHAT = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{% endfor %}<|assistant|>"

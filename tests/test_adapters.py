@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, EvaluationBatches
 from longhand.hub_cards import push as push_command
+from longhand.hub_cards.checkpoints import adapters
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.evaluation.language_models import load_language_model
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.runs import adapters
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.language_models import load_language_model
-from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.recipes import write_recipe
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,

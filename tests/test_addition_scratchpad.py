@@ -12,7 +12,7 @@ from longhand.data import SPLITS, TASKS, AdditionScratchpad, CouplingCollator, E
 from longhand.data.collator import IGNORED
 from longhand.data.tasks.addition_scratchpad import LengthSampling
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, SEPARATE_EOS, TOKENS, decode
 
 RULE = COUPLING_RULES["addition_scratchpad"]

@@ -10,7 +10,7 @@ from encoding_subjects import tokenizer
 from longhand.data import TASKS, CouplingCollator, make_generator
 from longhand.data.formatting import Examples
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.coupling import COUPLING_RULES, any_text_rules
 from longhand.modeling.vocabulary import ALL_TOKENS, PAD, TOKENS
 

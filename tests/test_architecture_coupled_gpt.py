@@ -7,7 +7,7 @@ from torch.nn import functional
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling.modeling_coupled_gpt import CoupledGPTMLP, ResidualNorms
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 
 BATCH = build_tokenizer()(["653+049=207", "1+1=2"], padding=True, return_tensors="pt")
 

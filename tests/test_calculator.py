@@ -18,14 +18,13 @@ from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.calculator import LargeSums
 from longhand.data.tasks.registry import find_task
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.joined_rules import joined_rule
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_neighbours, coupled_pair_map
+from longhand.modeling.coupling import COUPLING_RULES, joined_rule
+from longhand.modeling.relations import NOT_RELATED, coupled_neighbours, coupled_pair_map
 from longhand.modeling.vocabulary import EQUALS, PAD, PLUS, decode
 
 PLUGIN = Path(__file__).parent / "plugins" / "joined.py"

@@ -8,11 +8,11 @@ import yaml
 from card_subjects import ROWS, built, folder, measured, row
 from huggingface_hub import HfApi, ModelCard
 
+from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import render_model_card, write_card
 from longhand.hub_cards.publishing.commits import CannotPush
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.runs.results import read_results, write_results
 
 assert built and folder
 

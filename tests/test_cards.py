@@ -16,15 +16,15 @@ from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import cards as command
+from longhand.hub_cards.checkpoints import certificate_file as certificates
+from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing import cards
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.publishing.families import FAMILY_CARDS
-from longhand.hub_cards.runs import certificates
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
-from longhand.hub_cards.runs.results import write_results
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.recipes import read_recipe, write_recipe
+from longhand.hub_cards.research.constructions.study import run as construct
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
@@ -172,7 +172,7 @@ def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
 def test_a_construction_that_does_not_state_its_command_shows_where_to_find_it(folder):
     recipe = read_recipe(folder / "recipe.yaml")
     write_recipe({name: value for name, value in recipe.items() if name != "command"}, folder / "recipe.yaml")
-    assert "python -m longhand.hub_cards.studies constructions --help\n" in render_model_card(folder)
+    assert "python -m longhand.hub_cards.research constructions --help\n" in render_model_card(folder)
 
 
 def test_a_construction_s_recipe_names_a_task_to_train(folder):

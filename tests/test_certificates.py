@@ -22,10 +22,10 @@ from longhand.data.metrics import response_matches
 from longhand.data.tasks import addition as addition_module
 from longhand.data.tasks.task import Task
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import TOKENS
 
 assert damaged

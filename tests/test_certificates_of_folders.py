@@ -14,9 +14,9 @@ from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
+from longhand.hub_cards.checkpoints.certificate_file import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
-from longhand.hub_cards.runs.certificates import hash_files
 
 assert damaged
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from longhand.hub_cards.reports import claims
-from longhand.hub_cards.reports.claims import (
+from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.research import claims
+from longhand.hub_cards.research.claims import (
     CONTRADICTED,
     NOT_RUN,
     PAPERS,
@@ -15,9 +16,8 @@ from longhand.hub_cards.reports.claims import (
     judge,
     load_claims,
 )
-from longhand.hub_cards.reports.predicates import PREDICATES, Evidence, NotFittedError, NotRunError
-from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.runs.studies import STUDIES_FOLDER, Study, list_studies, load_study
+from longhand.hub_cards.research.predicates import PREDICATES, Evidence, NotFittedError, NotRunError
+from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [
     pytest.param(claim, id=f"{paper}-{number}") for paper in PAPERS for number, claim in enumerate(load_claims(paper)[1])

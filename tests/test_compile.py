@@ -5,7 +5,7 @@ import torch
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run
 
 ADDITION = TASKS["addition"]()
 ALL_PAIRS = {

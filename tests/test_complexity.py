@@ -11,10 +11,10 @@ import pytest
 from longhand.data import complexity
 from longhand.data.complexity import carry_run_lengths, cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.splits import make_generator
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies.__main__ import main
-from longhand.hub_cards.studies.complexity import study as command
-from longhand.hub_cards.studies.complexity.distributions import (
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.research.__main__ import main
+from longhand.hub_cards.research.complexity import study as command
+from longhand.hub_cards.research.complexity.distributions import (
     cascade_distribution,
     dependency_distribution,
     dependency_lengths,

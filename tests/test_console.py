@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from longhand.hub_cards.runs.console import interruptible
+from longhand.hub_cards.console import interruptible
 
 
 class Thing:
@@ -43,7 +43,7 @@ def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
 def test_a_closed_output_ends_a_command_in_one_line(lines):
     """A single line is written when Python exits, many before."""
     code = f"""
-from longhand.hub_cards.runs.console import interruptible, refusing_in_one_line
+from longhand.hub_cards.console import interruptible, refusing_in_one_line
 with interruptible("run it again"), refusing_in_one_line(OSError):
     input()
     for line in range({lines}):

@@ -9,11 +9,11 @@ from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
 from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
-from longhand.hub_cards.runs.recipes import read_recipe
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies.__main__ import main
-from longhand.hub_cards.studies.constructions import study
-from longhand.hub_cards.studies.constructions.constructions import (
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.research.__main__ import main
+from longhand.hub_cards.research.constructions import study
+from longhand.hub_cards.research.constructions.constructions import (
     CONSTRUCTIONS,
     construct_addition,
     construct_compact_multiplication,

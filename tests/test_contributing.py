@@ -18,8 +18,8 @@ from longhand.data import TASKS, load_task_dataset
 from longhand.data.plugins import load_plugin
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import cards
-from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 

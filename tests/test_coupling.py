@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from longhand import CoupledGPTConfig
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES, any_text_rules, shift_position_ids
-from longhand.modeling.pair_maps import ONLY_QUERY, coupled_pair_map
+from longhand.modeling.relations import ONLY_QUERY, coupled_pair_map
 from longhand.modeling.vocabulary import ALL_TOKENS, PAD, UNKNOWN
 
 RULES = list(COUPLING_RULES)

@@ -12,7 +12,7 @@ from certificate_subjects import load, untrained
 from longhand.data import Addition
 from longhand.data.certificates import CannotCertify, check_neighbourhoods
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import EQUALS, PAD, decode
 
 ORDERS = ["response_reversed", "all_reversed"]

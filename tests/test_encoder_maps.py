@@ -18,7 +18,7 @@ from longhand.modeling.encoder_maps import (
     virtual_indices,
     with_uniform_keys,
 )
-from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, PAD
 
 TEXTS = ["1+5", "_12+_95", "12*395", "56*_47", "a_1+b_5c", "xy56b*c_47", "0+0"]

@@ -12,12 +12,12 @@ from transformers import AutoConfig
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.reports.evaluations import draw_attention
-from longhand.hub_cards.runs import evaluation as measuring
-from longhand.hub_cards.runs import sources
-from longhand.hub_cards.runs.evaluation_options import parse_lengths
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies.__main__ import main as run_study
+from longhand.hub_cards.checkpoints import sources
+from longhand.hub_cards.evaluation import measure as measuring
+from longhand.hub_cards.evaluation.options import parse_lengths
+from longhand.hub_cards.evaluation.report import draw_attention
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 

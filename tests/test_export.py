@@ -10,7 +10,7 @@ from small_language_models import save_random_model
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
 from longhand.hub_cards import export
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 
 ADDITION = TASKS["addition"]()

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from longhand.hub_cards.runs import files
-from longhand.hub_cards.runs.files import write_atomically
+from longhand.hub_cards import files
+from longhand.hub_cards.files import write_atomically
 
 
 @pytest.mark.parametrize(("content", "written"), [("gelöst\n", "gelöst\n".encode()), (b"\x00\xff", b"\x00\xff")])

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from longhand.data import TASKS
-from longhand.hub_cards.publishing import gallery
 from longhand.hub_cards.publishing.examples import decoder_example, encoder_example
 from longhand.hub_cards.publishing.families import family_card
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.research import gallery
+from longhand.hub_cards.training.arguments import parse_run
 
 WINDOWED = ("addition", "addition-scratchpad", "copy", "minesweeper", "multiplication-2", "subtraction", "three-summands",
             "encoder-addition", "encoder-multiplication-3")  # fmt: skip
@@ -19,7 +19,7 @@ def page() -> str:
 
 
 def test_the_page_is_up_to_date(page):
-    assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.publishing.gallery writes it"
+    assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.research.gallery writes it"
 
 
 def test_every_task_has_a_section(page):

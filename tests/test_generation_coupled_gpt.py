@@ -7,7 +7,7 @@ from transformers import DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.tokenization import build_tokenizer
-from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
 from longhand.modeling.windowed_cache import WindowedCache, WindowedLayer
 

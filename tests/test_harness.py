@@ -10,7 +10,7 @@ from small_language_models import add_without_carries, calculator, save_random_m
 from longhand.data import TASKS, Addition
 from longhand.data.text import text_problems
 from longhand.hub_cards import harness
-from longhand.hub_cards.runs.language_models import load_language_model, measure_language_model
+from longhand.hub_cards.evaluation.language_models import load_language_model, measure_language_model
 
 METRICS = ("exact_match", "lenient_match")
 

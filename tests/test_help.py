@@ -10,9 +10,9 @@ import torch
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS
-from longhand.hub_cards.runs.arguments import field_meanings, model_arguments, parse_run, read_arguments
-from longhand.hub_cards.runs.help import WIDTH, describe_recipe, describe_recipes
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe
+from longhand.hub_cards.recipes import list_recipes, load_recipe
+from longhand.hub_cards.training.arguments import field_meanings, model_arguments, parse_run, read_arguments
+from longhand.hub_cards.training.help import WIDTH, describe_recipe, describe_recipes
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 
 

@@ -17,9 +17,9 @@ from longhand import eval as evaluation
 from longhand.data import build_task
 from longhand.hub_cards import cards as card_command
 from longhand.hub_cards import push as command
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.recipes import read_recipe, write_recipe
 
 OWN = {name: build_task(name, **({} if name == "addition" else {"text_tokens": 3})) for name in NAMES}
 """The tasks of `some_rows`."""

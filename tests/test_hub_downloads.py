@@ -10,8 +10,8 @@ import pytest
 from push_subjects import CONFIGURATIONS, NUM_SAMPLES, built, files, push_sums, send
 
 from longhand.data import load_task_dataset
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.push import push_dataset, push_model
-from longhand.hub_cards.runs.results import read_results
 
 assert built and files
 

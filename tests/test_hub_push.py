@@ -10,10 +10,10 @@ from push_subjects import ROW, built, contents, files, folder, held, make_best, 
 
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push as command
+from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import WAITS, CannotPush, commit_files
 from longhand.hub_cards.publishing.push import is_model_file, model_files, push_model
-from longhand.hub_cards.runs.results import read_results, write_results
 from longhand.modeling import CoupledGPTForCausalLM
 
 assert built and files and folder

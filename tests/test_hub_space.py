@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from longhand.hub_cards import push as command
+from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
 from longhand.hub_cards.publishing import card_updates, commits
 from longhand.hub_cards.publishing.push import publish
 from longhand.hub_cards.publishing.space import GRADIO, is_space_file, package_files, space_publication
-from longhand.hub_cards.runs.zoo import list_zoo, zoo
 
 ROOT = Path(__file__).parent.parent
 

@@ -25,8 +25,8 @@ from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.recipes import write_recipe
+from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, UNKNOWN, decode
 from longhand.train import make_trainer

@@ -38,12 +38,12 @@ from longhand import eval as evaluation
 from longhand.data import TASKS, Addition, AdditionScratchpad, EvaluationBatches, make_generator
 from longhand.data.columns import example_columns
 from longhand.data.text import text_problems
-from longhand.hub_cards.reports.evaluations import report
-from longhand.hub_cards.runs import language_models
-from longhand.hub_cards.runs.evaluation import evaluate_lengths
-from longhand.hub_cards.runs.language_models import is_language_model, measure_language_model, write_prompts
-from longhand.hub_cards.runs.reading import is_exact, is_lenient_match
-from longhand.hub_cards.runs.results import format_table, read_results
+from longhand.hub_cards.evaluation import language_models
+from longhand.hub_cards.evaluation.language_models import is_language_model, measure_language_model, write_prompts
+from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match
+from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.evaluation.results import format_table, read_results
 from longhand.modeling.vocabulary import decode
 
 
@@ -259,7 +259,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_loaded(llama, tmp_p
     monkeypatch.setattr("longhand.data.memory.available_memory", lambda device: 2**10)
     bare = shutil.copytree(llama, tmp_path / "bare")
     (bare / "model.safetensors").write_bytes(b"not read")
-    monkeypatch.setattr("longhand.hub_cards.runs.sources.check_weights", lambda folder: None)
+    monkeypatch.setattr("longhand.hub_cards.checkpoints.sources.check_weights", lambda folder: None)
     said = refusal(capsys, bare, "--task", "addition")
     assert re.search(r"the [\d,]+ weights of .*bare in float32 need about", said) and "--bf16" in said
 

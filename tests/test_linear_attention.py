@@ -5,10 +5,10 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies.__main__ import main
-from longhand.hub_cards.studies.ring import study as command
-from longhand.hub_cards.studies.ring.linear_attention import (
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.research.__main__ import main
+from longhand.hub_cards.research.ring import study as command
+from longhand.hub_cards.research.ring.linear_attention import (
     AbsoluteLinearAttention,
     RelativeLinearAttention,
     population_losses,

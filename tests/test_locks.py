@@ -13,15 +13,14 @@ from test_train import SMALL, refusal
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.hub_cards import cards
+from longhand.hub_cards import cards, locks
 from longhand.hub_cards import push as push_cli
-from longhand.hub_cards.runs import locks
-from longhand.hub_cards.runs.locks import LOCK_FILE, holding
+from longhand.hub_cards.locks import LOCK_FILE, holding
 
 HOLD = """
 import sys
 from pathlib import Path
-from longhand.hub_cards.runs.locks import holding
+from longhand.hub_cards.locks import holding
 
 with holding(Path(sys.argv[1])):
     print("held", flush=True)

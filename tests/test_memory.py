@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from longhand.data import TASKS, EvaluationBatches, memory
 from longhand.data.builder import TaskDatasetBuilder, load_task_dataset
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation import batch_shape
-from longhand.hub_cards.runs.trainer import make_trainer
+from longhand.hub_cards.evaluation.measure import batch_shape
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import CoupledGPTConfig, PairwiseBertConfig
 
 WITHIN = 3

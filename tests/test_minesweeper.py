@@ -10,7 +10,7 @@ from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, Fr
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 RULE = COUPLING_RULES["minesweeper_next_cell"]

@@ -16,7 +16,7 @@ from longhand.data.tokenization import build_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, shift_position_ids
 from longhand.modeling.coupling_rules import addition, sequential
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 
 ENCODINGS = {
     "none": {"position_encoding": "none"},

@@ -20,7 +20,7 @@ from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.eager_attention import eager_attention_forward
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
-from longhand.modeling.pair_maps import FAVOUR, NOT_RELATED
+from longhand.modeling.relations import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
 
 WINDOWED = [name for name, options in ENCODERS.items() if options.get("windowed")]

@@ -7,7 +7,7 @@ import pytest
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiOperandAddition, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.splits import problem_keys, split_of
-from longhand.modeling.pair_maps import coupled_pair_map
+from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 OPERANDS = [2, 3, 4, 7, 10]

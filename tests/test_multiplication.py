@@ -13,7 +13,7 @@ from longhand.data.digits import multiply_digits
 from longhand.data.splits import problem_keys, split_of
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, SEPARATE_EOS, decode
 
 RULE = COUPLING_RULES["multiplication_by_digits"]

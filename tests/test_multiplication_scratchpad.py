@@ -9,7 +9,7 @@ from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, Mu
 from longhand.data.collator import IGNORED
 from longhand.data.splits import problem_keys, split_of
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import PAD, SEPARATE_EOS, decode
 
 RULE = COUPLING_RULES["multiplication_scratchpad"]

@@ -9,9 +9,9 @@ from test_train import SMALL, Cut
 from torch import nn
 
 from longhand import train
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.muon import MuonBeside, layer_matrices
-from longhand.hub_cards.runs.trainer import make_trainer
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
+from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 MUON = [*SMALL, "--muon_learning_rate", "0.02", "--weight_decay", "0.3"]

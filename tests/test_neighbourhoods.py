@@ -11,11 +11,10 @@ from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition, CouplingCollator
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling import generation_coupled_gpt
-from longhand.modeling import neighbourhoods as windowed
+from longhand.modeling import relations as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential
-from longhand.modeling.neighbourhoods import distinct_neighbourhoods
-from longhand.modeling.pair_maps import NOT_RELATED, Neighbours
+from longhand.modeling.relations import NOT_RELATED, Neighbours, distinct_neighbourhoods
 
 tokenizer = build_tokenizer()
 BATCH = tokenizer(["653+049=2070$", "7+12=910$", "1+1=2$", "99+9=801$"], padding=True, return_tensors="pt")

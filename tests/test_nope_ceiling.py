@@ -10,12 +10,12 @@ import torch
 
 from longhand import train
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies.__main__ import main
-from longhand.hub_cards.studies.nope_ceiling import study as command
-from longhand.hub_cards.studies.nope_ceiling.ceiling import nope_ceiling
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.recipes import read_recipe, write_recipe
+from longhand.hub_cards.research.__main__ import main
+from longhand.hub_cards.research.nope_ceiling import study as command
+from longhand.hub_cards.research.nope_ceiling.ceiling import nope_ceiling
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import TOKENS
 
@@ -61,7 +61,7 @@ def test_ceiling_is_that_of_all_pairs(digits):
 
 @pytest.mark.parametrize("digits", [3, 4])
 def test_ceiling_does_not_depend_on_how_many_keys_are_merged_at_a_time(digits, monkeypatch):
-    monkeypatch.setattr("longhand.hub_cards.studies.nope_ceiling.ceiling._CHUNK", 5000)
+    monkeypatch.setattr("longhand.hub_cards.research.nope_ceiling.ceiling._CHUNK", 5000)
     assert nope_ceiling(digits) == KNOWN[digits]
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from longhand.modeling.packing import distinct_rows, fits_in_one_number, pack
+from longhand.modeling.relations import distinct_rows, fits_in_one_number, pack
 
 SIZES = [
     [4],

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_neighbours, coupled_pair_map, num_coupled_relations
+from longhand.modeling.relations import NOT_RELATED, coupled_neighbours, coupled_pair_map, num_coupled_relations
 
 RANGES = [(0, 1), (-1, 2), (2, 2)]
 

@@ -18,9 +18,9 @@ from longhand.data import TASKS, Addition
 from longhand.data.collator import IGNORED
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push as command
+from longhand.hub_cards.evaluation import measure as measuring
+from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.publishing import card_updates, commits
-from longhand.hub_cards.runs import evaluation as measuring
-from longhand.hub_cards.runs.evaluation import draw_batch
 from longhand.modeling import parallel_decoding
 from longhand.modeling.parallel_decoding import generate, parallel_greedy
 

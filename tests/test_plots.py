@@ -8,8 +8,8 @@ import torch
 from matplotlib import rcParams
 from PIL import Image
 
-from longhand.hub_cards.reports import plots
-from longhand.hub_cards.reports.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_grid, spread
+from longhand.hub_cards.evaluation import plots
+from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_grid, spread
 
 
 def row(model="x", length=10, exact_match=1.0, length_b=None):

@@ -17,11 +17,11 @@ from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
 from longhand.hub_cards import cards, push
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.publishing.push import push_command
-from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.plugins import named_plugins
-from longhand.hub_cards.runs.results import read_results
 from longhand.modeling.coupling import any_text_rules
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"

@@ -13,7 +13,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.collator import POSITION_SAMPLINGS
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
 from longhand.modeling.vocabulary import BOS
 

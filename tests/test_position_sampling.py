@@ -10,7 +10,7 @@ from encoding_subjects import build, tokenizer
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches, make_generator
 from longhand.data.formatting import lay_out
-from longhand.hub_cards.runs.arguments import parse_run
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan, largest_position_ids, plan_position_ids
 from longhand.modeling.coupling_rules import addition
 from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TOKENS

@@ -24,12 +24,12 @@ from longhand.data import (
 )
 from longhand.data.certificates import hash_weights
 from longhand.data.families import DECODER
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.recipes import list_recipes
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.research.constructions.study import run as construct
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig
-from longhand.modeling.prompt_formats import PromptFormat, check_prompts, read_format
+from longhand.modeling.inputs import PromptFormat, check_prompts, read_format
 from longhand.modeling.vocabulary import HINTS
 
 ORDERS = ("response_reversed", "all_reversed", "plain")

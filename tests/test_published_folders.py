@@ -15,13 +15,13 @@ from huggingface_hub.errors import HTTPError
 from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import cards, push
+from longhand.hub_cards.checkpoints.loading import loading
+from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.publishing.card_updates import PushedResults, update_card
 from longhand.hub_cards.publishing.commits import commit_files
 from longhand.hub_cards.publishing.push import model_files, model_publication, push_model
-from longhand.hub_cards.runs.loading import loading
-from longhand.hub_cards.runs.recipes import read_recipe, write_recipe
-from longhand.hub_cards.runs.results import read_results, write_results
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.recipes import read_recipe, write_recipe
+from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_changes_nothing_of_a_card(folder, monkeypatch, writ
 def test_a_card_that_cannot_be_written_is_one_line_and_the_old_one_stays(folder, capsys, monkeypatch):
     before = state(folder)
     error = OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr("longhand.hub_cards.runs.files.os.open", lambda *arguments: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("longhand.hub_cards.files.os.open", lambda *arguments: (_ for _ in ()).throw(error))
     assert "Read-only file system" in refusal(capsys, cards.main, folder)
     assert state(folder) == before
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from longhand.hub_cards.reports.tables import race_table
+from longhand.hub_cards.research.tables import race_table
 
 RACE = Path(__file__).parent / "benchmarks" / "race.py"
 

@@ -3,8 +3,9 @@ import sys
 
 import pytest
 
-from longhand.hub_cards.reports import documents, tables
-from longhand.hub_cards.runs.recipes import list_recipes
+from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.research import pages as documents
+from longhand.hub_cards.research import tables
 
 PAGES = {
     page.name: page.read_text(encoding="utf-8")

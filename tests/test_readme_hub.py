@@ -12,9 +12,9 @@ from loopback_hub import LoopbackHub
 
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.push import make_parser, push_model
-from longhand.hub_cards.reports import documents
-from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.research import pages as documents
+from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SECTION = documents.README.read_text().partition("## The Hub\n")[2].partition("\n## ")[0]

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from longhand.hub_cards.runs.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
-from longhand.hub_cards.runs.results import (
+from longhand.hub_cards.evaluation.results import (
     describe_length,
     format_medians,
     format_table,
@@ -17,6 +16,7 @@ from longhand.hub_cards.runs.results import (
     wilson_interval,
     write_results,
 )
+from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
 
 RECIPES = sorted(folder.name for folder in MODELS_FOLDER.iterdir() if (folder / "recipe.yaml").is_file())
 

@@ -11,9 +11,8 @@ from test_hub_commands import PUSHED, hub, refusal
 from test_train import SMALL, Cut
 
 from longhand import train
-from longhand.hub_cards.runs import folder as run_folder
-from longhand.hub_cards.runs import trainer
-from longhand.hub_cards.runs.resuming import last_checkpoint
+from longhand.hub_cards.training import run_folder, trainer
+from longhand.hub_cards.training.resuming import last_checkpoint
 
 assert hub
 

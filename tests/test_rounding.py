@@ -17,7 +17,7 @@ from longhand.data.certificates.certificate import STATEMENT
 from longhand.data.certificates.check import _predictions, _Rounding
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.rounding import ACTIVATIONS, BENT
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 LARGE = 2.0**24

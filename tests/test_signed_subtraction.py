@@ -4,7 +4,7 @@ import torch
 from neighbourhood_search import listed_neighbourhoods, neighbourhoods
 
 from longhand.data import SPLITS, SignedSubtraction, make_generator
-from longhand.hub_cards.runs.reading import is_lenient_match
+from longhand.hub_cards.evaluation.reading import is_lenient_match
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import decode
 

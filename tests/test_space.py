@@ -16,8 +16,8 @@ from longhand.data import TASKS
 from longhand.data.certificates import check as check_module
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.tasks.questions import digits_of
-from longhand.hub_cards.runs.recipes import list_recipes
-from longhand.hub_cards.runs.zoo import zoo
+from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.space import __main__ as command
 from longhand.hub_cards.space import reading
 from longhand.hub_cards.space.actions import ask, check, measure

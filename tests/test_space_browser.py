@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.space import space_publication
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.zoo import list_zoo, zoo
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -7,7 +7,7 @@ import torch
 
 from longhand.data import SPLITS, TASKS, Copy, CouplingCollator, EvaluationBatches, Parity, Reverse, make_generator
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 ANSWERS = {

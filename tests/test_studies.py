@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from test_locks import held_elsewhere
 
-from longhand.hub_cards.reports import documents
-from longhand.hub_cards.reports.studies import draw_study, study_block, study_table
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation_options import check_options, parse_arguments
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
-from longhand.hub_cards.runs.results import read_results, write_results
-from longhand.hub_cards.runs.studies import RUNS_FILE, Study, list_studies, load_study
-from longhand.hub_cards.studies import training
-from longhand.hub_cards.studies.__main__ import STUDIES, main
+from longhand.hub_cards.evaluation.options import check_options, parse_arguments
+from longhand.hub_cards.evaluation.results import read_results, write_results
+from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.research import pages as documents
+from longhand.hub_cards.research import run as training
+from longhand.hub_cards.research.__main__ import STUDIES, main
+from longhand.hub_cards.research.study import RUNS_FILE, Study, list_studies, load_study
+from longhand.hub_cards.research.study_pages import draw_study, study_block, study_table
+from longhand.hub_cards.training.arguments import parse_run
 
 
 def test_every_study_has_a_line_and_a_folder(capsys):
@@ -41,7 +41,7 @@ def test_a_name_that_is_none_is_refused_in_one_line(arguments, said, capsys):
 def test_help_of_a_study_names_its_command(name, capsys):
     with pytest.raises(SystemExit) as end:
         main([name, "--help"])
-    assert end.value.code == 0 and f"usage: python -m longhand.hub_cards.studies {name}" in " ".join(
+    assert end.value.code == 0 and f"usage: python -m longhand.hub_cards.research {name}" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -95,7 +95,7 @@ def test_every_study_with_results_is_on_a_page():
 
 
 def test_a_file_with_an_unknown_or_missing_field_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("longhand.hub_cards.runs.studies.STUDIES_FOLDER", tmp_path)
+    monkeypatch.setattr("longhand.hub_cards.research.study.STUDIES_FOLDER", tmp_path)
     (tmp_path / "odd.yaml").write_text("question: Is it odd?\nrecipe: addition\nvariant: {}\n")
     with pytest.raises(ValueError, match="unknown field 'variant': legal are arguments"):
         load_study("odd")
@@ -244,7 +244,7 @@ def test_results_of_a_recipe_that_has_changed_are_missing(tmp_path, monkeypatch)
     assert run not in training.missing_runs(TINY, results)
     now = load_recipe(TINY.recipe)
     for changes, missing in (({"description": "words alone"}, False), ({"adam_beta2": 0.5}, True)):
-        monkeypatch.setattr("longhand.hub_cards.runs.studies._recipe", lambda name, changes=changes: {**now, **changes})
+        monkeypatch.setattr("longhand.hub_cards.research.study._recipe", lambda name, changes=changes: {**now, **changes})
         assert (run in training.missing_runs(TINY, results)) == missing
 
 
@@ -278,7 +278,7 @@ def test_a_run_is_finished_when_it_is_measured_and_its_measurements_are_gathered
 
 
 def test_a_study_that_measures_what_it_does_not_have_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("longhand.hub_cards.runs.studies.STUDIES_FOLDER", tmp_path)
+    monkeypatch.setattr("longhand.hub_cards.research.study.STUDIES_FOLDER", tmp_path)
     text = "question: Is it odd?\nrecipe: addition\nvariants: {own: {}}\nevaluate:\n  long: {lengths: 9, %s}\n"
     (tmp_path / "odd.yaml").write_text(text % "variants: [other]")
     with pytest.raises(ValueError, match="evaluate long has variants 'other': choose from own"):

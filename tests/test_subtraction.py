@@ -7,7 +7,7 @@ import pytest
 from longhand.data import SPLITS, TASKS, CouplingCollator, Subtraction, make_generator
 from longhand.data.digits import numbers_below, subtract_digits
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import NOT_RELATED, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 RULE = COUPLING_RULES["subtraction"]

@@ -18,11 +18,11 @@ from longhand.data.certificates import hash_weights
 from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.splits import SPLITS
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.runs import trainer
-from longhand.hub_cards.runs.arguments import DataArguments, parse_run
-from longhand.hub_cards.runs.folder import claim_folder
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.training import trainer
+from longhand.hub_cards.training.arguments import DataArguments, parse_run
+from longhand.hub_cards.training.run_folder import claim_folder
 
 SMALL = [
     "addition",

@@ -18,9 +18,9 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import EncoderAddition, EncoderMultiplication, FreshBatches, make_generator
 from longhand.data.complexity import cascade_lengths
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation import measure_position_maps
-from longhand.hub_cards.runs.results import read_results
+from longhand.hub_cards.evaluation.measure import measure_position_maps
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 SMALL = [

@@ -9,9 +9,9 @@ from test_train import SMALL, refusal
 from transformers import TrainingArguments
 
 from longhand import train
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.trainer import make_trainer
-from longhand.hub_cards.runs.training_arguments import DERIVED, PUBLISHING_ARGUMENTS, SUPPORTED, RunArguments
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.trainer import make_trainer
+from longhand.hub_cards.training.training_arguments import DERIVED, PUBLISHING_ARGUMENTS, SUPPORTED, RunArguments
 
 TINY = [*SMALL, "--max_steps", "4", "--eval_steps", "2"]
 OWN = {*RunArguments.__annotations__, *PUBLISHING_ARGUMENTS}

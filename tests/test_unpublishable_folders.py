@@ -8,8 +8,8 @@ from push_subjects import ROW, built, folder, make_best, write_certificate
 from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
+from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.push import push_model
-from longhand.hub_cards.runs.results import write_results
 from longhand.modeling import CoupledGPTForCausalLM
 
 assert built and folder

@@ -54,13 +54,12 @@ from longhand.data.certificates.verify_certificate import (
     verify,
 )
 from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, hash_files
+from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
-from longhand.hub_cards.publishing.zoo import unpack
-from longhand.hub_cards.runs.certificates import VERIFIER, hash_files
-from longhand.hub_cards.runs.zoo import list_zoo
-from longhand.modeling.neighbourhoods import Neighbourhoods
-from longhand.modeling.pair_maps import Neighbours
+from longhand.hub_cards.research.zoo import unpack
+from longhand.modeling.relations import Neighbourhoods, Neighbours
 from longhand.modeling.vocabulary import BOS
 
 BLOCKED = ("torch", "transformers", "safetensors", "tokenizers", "longhand", "yaml")

@@ -9,12 +9,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import longhand
 from longhand import eval as evaluation
+from longhand.hub_cards.checkpoints import zoo as names
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
+from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing import zoo as shipping
-from longhand.hub_cards.runs import zoo as names
-from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.runs.zoo import ZOO_FOLDER, list_zoo, zoo
 
 QUICK = 10_000
 """Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""

@@ -20,7 +20,7 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.certificates.rounding import CLEAR, PROVED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.pair_maps import MOST_TOKENS, largest_neighbour_id
+from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
 if TYPE_CHECKING:  # Tasks import this package.

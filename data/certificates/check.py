@@ -21,9 +21,8 @@ from longhand.data.collator import IGNORED, CouplingCollator, neighbourhood_inpu
 from longhand.data.families.family import to_device
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.neighbourhoods import Neighbourhoods, distinct_neighbourhoods
-from longhand.modeling.pair_maps import NOT_RELATED, Neighbours, Window
-from longhand.modeling.prompt_formats import read_format
+from longhand.modeling.inputs import read_format
+from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods
 from longhand.modeling.vocabulary import ALL_TOKENS, PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.

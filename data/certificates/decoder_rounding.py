@@ -9,7 +9,7 @@ from torch import Tensor
 from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
 from longhand.data.certificates.rounding import Arithmetic, Mlp, Pair, Value, Weight
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.neighbourhoods import Neighbourhoods
+from longhand.modeling.relations import Neighbourhoods
 
 
 class Projected(NamedTuple):

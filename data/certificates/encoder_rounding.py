@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
 from longhand.data.certificates.rounding import TINY, Arithmetic, Mlp, Pair, Value
 from longhand.modeling import PairwiseBertForTokenClassification
-from longhand.modeling.pair_maps import NOT_RELATED
+from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.vocabulary import STATES
 

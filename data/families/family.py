@@ -10,8 +10,8 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longhand.modeling.pair_maps import Window
 from longhand.modeling.registry import check_free
+from longhand.modeling.relations import Window
 
 
 class Family(ABC):
@@ -75,7 +75,7 @@ class Family(ABC):
 
     @abstractmethod
     def window(self, model: Any) -> Window:
-        """The window of a model that `check_certifiable` accepts, see `modeling/pair_maps.py`."""
+        """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
 
     @abstractmethod
     def columns(

@@ -16,7 +16,7 @@ from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}

@@ -16,7 +16,7 @@ from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
 LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]

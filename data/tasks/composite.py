@@ -8,14 +8,14 @@ import numpy as np
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
-from longhand.modeling.prompt_formats import PromptFormats
+from longhand.modeling.inputs import PromptFormats
 
 
 @dataclass(frozen=True)
 class CompositeTask(Task):
     """Base of the tasks of several kinds of problems, whose prompts tell which kind a problem is of.
 
-    A subclass names its members and a coupling rule that joins theirs (`modeling/joined_rules.py`). Its fields are handed on
+    A subclass names its members and a coupling rule that joins theirs (`modeling/coupling.py`). Its fields are handed on
     to the members that have fields of these names; members' other fields have their defaults. Every batch of training holds
     problems of one task. All else is done part by part: `Task.parts`.
 

@@ -11,7 +11,7 @@ from longhand.data.formatting import Examples
 from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES, joining_rules
-from longhand.modeling.pair_maps import Window
+from longhand.modeling.relations import Window
 from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS, decode
 
 

@@ -14,7 +14,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, DIVIDED_BY, EQUALS, GREATER
 
 

@@ -11,7 +11,7 @@ from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_casc
 from longhand.data.digits import add_digits, count_up, shift_digits
 from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
 
 AdditionSampling = Literal[

@@ -10,7 +10,7 @@ from longhand.data.checks import check_integer
 from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
 from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
 
 

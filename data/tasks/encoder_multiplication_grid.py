@@ -17,7 +17,7 @@ from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.encoder_maps import GRID
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
 from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, TIMES
 

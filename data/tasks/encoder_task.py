@@ -16,7 +16,7 @@ from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
-from longhand.modeling.pair_maps import Window
+from longhand.modeling.relations import Window
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
 
 _MOST_TOKENS = 1_000_000

@@ -9,7 +9,7 @@ from longhand.data.digits import add_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
 

@@ -14,7 +14,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
 
 

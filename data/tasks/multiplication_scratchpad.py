@@ -15,7 +15,7 @@ from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD, PLUS, TIMES
 
 

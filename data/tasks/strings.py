@@ -12,7 +12,7 @@ from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
-from longhand.modeling.prompt_formats import PromptFormat
+from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
 

@@ -19,8 +19,8 @@ from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
-from longhand.modeling.pair_maps import Window
-from longhand.modeling.prompt_formats import PromptFormat, PromptFormats
+from longhand.modeling.inputs import PromptFormat, PromptFormats
+from longhand.modeling.relations import Window
 
 
 @dataclass(frozen=True)

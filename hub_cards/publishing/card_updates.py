@@ -16,15 +16,15 @@ from huggingface_hub import EvalResultEntry, HfApi, ModelCard, eval_result_entri
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 from longhand.data import TASKS
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
+from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_grid
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, describe_length, read_results, write_results
+from longhand.hub_cards.files import read_text
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.cards import CARD_FILE, RESULTS_BLOCK, eval_results, results_block
 from longhand.hub_cards.publishing.commits import BranchMoved, Push, check_push, commit_files, retry
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_grid
-from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, PLOT_FILE
-from longhand.hub_cards.runs.checkpoint_folders import CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.console import one_line
-from longhand.hub_cards.runs.files import read_text
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.results import RESULTS_FILE, Row, describe_length, read_results, write_results
 
 EVALUATION_FOLDER = ".eval_results"
 

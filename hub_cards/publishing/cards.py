@@ -12,18 +12,18 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from longhand import __version__
 from longhand.data import Task
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
+from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
+from longhand.hub_cards.checkpoints.zoo import is_in_zoo
+from longhand.hub_cards.evaluation.results import Row, describe_length, wilson_interval
+from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.commits import TAG
 from longhand.hub_cards.publishing.families import TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.publishing.wording import format_fields, sentence
-from longhand.hub_cards.runs.certificates import VERIFIER
-from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, PLOT_FILE
-from longhand.hub_cards.runs.checkpoint_folders import CheckpointFolder, read_checkpoint
-from longhand.hub_cards.runs.files import write_atomically
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.recipes import RECIPE_FILE
-from longhand.hub_cards.runs.results import Row, describe_length, wilson_interval
-from longhand.hub_cards.runs.zoo import is_in_zoo
+from longhand.hub_cards.recipes import RECIPE_FILE
 
 CARD_FILE = "README.md"
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"

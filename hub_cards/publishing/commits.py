@@ -30,7 +30,7 @@ from huggingface_hub.hf_api import RepoSibling
 from huggingface_hub.utils import parse_ratelimit_headers
 from huggingface_hub.utils.sha import git_hash
 
-from longhand.hub_cards.runs.hub import check_repo_id, check_revision, is_passing
+from longhand.hub_cards.hub import check_repo_id, check_revision, is_passing
 
 TAG = "longhand"
 """Tag on every card of this package. A push replaces only a repository whose card has it."""

@@ -19,12 +19,12 @@ from longhand.data import TASKS
 from longhand.data.builder import VERSION
 from longhand.data.checks import check_integer
 from longhand.data.plugins import plugin_hashes
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import CannotPush, Content, Files, HeldFile, Push, check_push, commit_files, retry
 from longhand.hub_cards.publishing.dataset_files import DatasetFile, GeneratedDataset, Size, is_dataset_file
 from longhand.hub_cards.publishing.push import Publication, PushOptions, publish
-from longhand.hub_cards.runs.hub import check_repo_id
 
 
 def shard_branch(dataset: GeneratedDataset) -> str:

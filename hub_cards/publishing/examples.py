@@ -13,7 +13,7 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
-from longhand.modeling.pair_maps import NOT_RELATED, Window, coupled_pair_map
+from longhand.modeling.relations import NOT_RELATED, Window, coupled_pair_map
 from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, LABELS, PAD, decode
 
 EXAMPLE_LENGTH = 3

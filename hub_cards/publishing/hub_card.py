@@ -13,14 +13,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import Task, task_from_recipe
 from longhand.data.certificates import hash_weights
+from longhand.hub_cards.checkpoints.certificate_file import ANSWER_FILES, CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.load import load_checkpoint, trained_lengths
+from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
+from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.reports.evaluations import report
-from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE
-from longhand.hub_cards.runs.checkpoints import load_checkpoint, trained_lengths
-from longhand.hub_cards.runs.evaluation import check_lengths, evaluate_lengths
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe, write_recipe
-from longhand.hub_cards.runs.results import Row
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, write_recipe
 
 WRITTEN_FOR = ("model_name", "tags")
 """What Trainer itself says to the card; the card has both."""

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from huggingface_hub import get_token
 
-from longhand.hub_cards.runs.files import read_text
-from longhand.hub_cards.runs.recipes import read_recipe
-from longhand.hub_cards.runs.training_arguments import PUBLISHING_ARGUMENTS
+from longhand.hub_cards.files import read_text
+from longhand.hub_cards.recipes import read_recipe
+from longhand.hub_cards.training.training_arguments import PUBLISHING_ARGUMENTS
 
 PRIVATE_ARGUMENTS = {
     *PUBLISHING_ARGUMENTS,

@@ -15,6 +15,13 @@ from typing import Any, TypedDict, Unpack
 from huggingface_hub import HfApi
 
 from longhand.data import TASKS
+from longhand.hub_cards.checkpoints.certificate_file import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
+from longhand.hub_cards.checkpoints.code import changed_code
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, TRAINING_ARGUMENTS
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
+from longhand.hub_cards.hub import check_repo_id
+from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.publishing.card_updates import (
     EVALUATION_FOLDER,
     PushedResults,
@@ -29,14 +36,7 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
 from longhand.hub_cards.publishing.dataset_files import GeneratedDataset, is_dataset_file
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
-from longhand.hub_cards.runs.certificates import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
-from longhand.hub_cards.runs.checkpoint_files import BEST_FOLDER, TRAINING_ARGUMENTS
-from longhand.hub_cards.runs.checkpoint_folders import read_checkpoint
-from longhand.hub_cards.runs.code import changed_code
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.plugins import named_plugins
-from longhand.hub_cards.runs.recipes import RECIPE_FILE, read_recipe
-from longhand.hub_cards.runs.results import CERTIFICATES_FILE, RESULTS_FILE
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling import parallel_decoding
 
 MODEL_FILES = (

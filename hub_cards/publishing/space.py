@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+from longhand.hub_cards.checkpoints.files import checkpoint_name
+from longhand.hub_cards.checkpoints.zoo import locate
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import Files
 from longhand.hub_cards.publishing.families import ENVIRONMENT
 from longhand.hub_cards.publishing.privacy import check_private
 from longhand.hub_cards.publishing.push import Publication, model_files
-from longhand.hub_cards.runs.checkpoint_files import checkpoint_name
-from longhand.hub_cards.runs.hub import check_repo_id
-from longhand.hub_cards.runs.zoo import locate
 
 PACKAGE = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import argparse
 
 from transformers.utils import logging
 
-from longhand.hub_cards.runs.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.runs.zoo import list_zoo, locate
+from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 
 
 def make_parser() -> argparse.ArgumentParser:

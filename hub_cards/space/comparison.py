@@ -6,11 +6,11 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from longhand.hub_cards.reports.documents import read_recipes, read_rows
-from longhand.hub_cards.reports.studies import fits
-from longhand.hub_cards.reports.tables import PUBLISHED_REACH
-from longhand.hub_cards.runs.results import Row, group_by, group_variants, last_rows
-from longhand.hub_cards.runs.studies import load_study
+from longhand.hub_cards.evaluation.results import Row, group_by, group_variants, last_rows
+from longhand.hub_cards.research.pages import read_recipes, read_rows
+from longhand.hub_cards.research.study import load_study
+from longhand.hub_cards.research.study_pages import fits
+from longhand.hub_cards.research.tables import PUBLISHED_REACH
 from longhand.hub_cards.space.drawing import escape
 
 PICTURES = {"encodings": "addition", "short-sums": "addition-short"}

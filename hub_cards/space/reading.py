@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from longhand.data import Task
-from longhand.hub_cards.runs.certificates import CERTIFICATE_FILE, read_fitting
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.console import one_line
-from longhand.hub_cards.runs.evaluation import check_lengths
-from longhand.hub_cards.runs.passes import passes_of
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE, read_fitting
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.evaluation.measure import check_lengths
+from longhand.hub_cards.evaluation.passes import passes_of
 from longhand.modeling.coupling import COUPLING_RULES, plan_position_ids
 from longhand.modeling.parallel_decoding import parallel_greedy
 from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, STATES

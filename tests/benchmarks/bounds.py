@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from longhand.data.certificates import check_neighbourhoods
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
-from longhand.hub_cards.runs.evaluation import hardware
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.evaluation.measure import hardware
 
 
 def measure(folder: str) -> dict:

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.evaluation import draw_batch, hardware
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.evaluation.measure import draw_batch, hardware
 from longhand.modeling import parallel_greedy
 
 SHORT, LONG = 100_000, 1_000_000

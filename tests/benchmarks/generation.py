@@ -13,8 +13,8 @@ from statistics import median
 import torch
 
 from longhand.data import make_generator
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation import hardware
+from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.training.arguments import parse_run
 
 RECIPES = {
     "addition": 100_000,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from longhand.hub_cards.runs.zoo import locate
+from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.space.app import launch
 
 DESKTOP = {"viewport": {"width": 640, "height": 100}}

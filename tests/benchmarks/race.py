@@ -34,7 +34,7 @@ from transformers.utils import logging
 
 from longhand.data import Addition
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.runs.evaluation import draw_batch, hardware
+from longhand.hub_cards.evaluation.measure import draw_batch, hardware
 from longhand.modeling import CoupledGPTForCausalLM, parallel_greedy
 
 EXPECTED = [f"src/{name}/__init__.py" for name in ("data", "evaluate", "model", "tokenization", "training")]

@@ -38,9 +38,9 @@ from transformers.utils import logging
 import longhand
 from longhand.data import load_task_dataset
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation import draw_batch, hardware
-from longhand.hub_cards.runs.trainer import make_trainer
+from longhand.hub_cards.evaluation.measure import draw_batch, hardware
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import CoupledGPTForCausalLM
 
 RECIPES = ("addition", "addition-absolute")

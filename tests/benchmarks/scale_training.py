@@ -16,9 +16,9 @@ import psutil
 import torch
 from transformers import TrainerCallback
 
-from longhand.hub_cards.runs.arguments import parse_run
-from longhand.hub_cards.runs.evaluation import hardware
-from longhand.hub_cards.runs.trainer import make_trainer
+from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.trainer import make_trainer
 
 STEPS = {"addition": 300, "addition-absolute": 200}
 """Optimizer steps of each recipe."""

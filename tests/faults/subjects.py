@@ -8,9 +8,9 @@ import torch
 
 from longhand import train
 from longhand.data import EncoderAddition
-from longhand.hub_cards.runs.checkpoints import Checkpoint, load_checkpoint
-from longhand.hub_cards.runs.recipes import write_recipe
-from longhand.hub_cards.studies.constructions.study import run as construct
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.recipes import write_recipe
+from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 CONSTRUCTED = ("addition", "multi-operand-addition", "multiplication-compact")

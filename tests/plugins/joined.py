@@ -8,7 +8,7 @@ from longhand.data.tasks.composite import CompositeTask
 from longhand.data.tasks.copy import Copy
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.subtraction import Subtraction
-from longhand.modeling.joined_rules import joined_rule, plan_joined
+from longhand.modeling.coupling import joined_rule, plan_joined
 from longhand.modeling.vocabulary import EQUALS, MINUS
 
 _MEMBERS = {EQUALS: "copy", MINUS: "subtraction"}

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from longhand import eval as evaluation
 from longhand.data.certificates import certify, hash_weights
 from longhand.hub_cards import cards, push
-from longhand.hub_cards.runs.checkpoints import load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 
 TAMPERINGS = ("settings", "tokenizer", "recipe", "code", "certificate", "weights", "forgery", "untouched")
 

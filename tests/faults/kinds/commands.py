@@ -12,9 +12,9 @@ from faults.subjects import Subjects
 
 from longhand import eval as evaluation
 from longhand.hub_cards import cards, push
-from longhand.hub_cards.runs.results import read_results
-from longhand.hub_cards.studies import __main__ as studies
-from longhand.hub_cards.studies.constructions import study as constructions
+from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.research import __main__ as studies
+from longhand.hub_cards.research.constructions import study as constructions
 
 
 def make_evaluation(generator: np.random.Generator) -> Input:

@@ -8,8 +8,8 @@ from faults.documents import choose_change, damage_file
 from faults.inputs import Input, Kind
 from faults.subjects import Subjects
 
-from longhand.hub_cards.reports.plots import plot_accuracy, plot_comparison
-from longhand.hub_cards.runs.results import (
+from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_comparison
+from longhand.hub_cards.evaluation.results import (
     format_medians,
     format_table,
     generalizable_length,

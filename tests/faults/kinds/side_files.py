@@ -10,8 +10,8 @@ from faults.inputs import ODD, Input, Kind, choose
 from faults.subjects import Subjects
 
 from longhand import eval as evaluation
+from longhand.hub_cards.evaluation.results import last_rows, read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.runs.results import last_rows, read_results, write_results
 
 QUESTION, SUM = "1234567890+9753108642", "10987676532"
 CERTIFIED = "**Certified.**"

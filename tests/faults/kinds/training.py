@@ -13,9 +13,9 @@ from huggingface_hub import constants
 from safetensors.numpy import load_file
 
 from longhand import train
-from longhand.hub_cards.runs.arguments import parse_run, read_arguments
-from longhand.hub_cards.runs.console import refusing_in_one_line
-from longhand.hub_cards.runs.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.console import refusing_in_one_line
+from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
+from longhand.hub_cards.training.arguments import parse_run, read_arguments
 
 TINY = [
     *("--hidden_size", "16", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "32"),

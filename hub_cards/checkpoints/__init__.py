@@ -1,0 +1,1 @@
+"""Checkpoints: loading them, their folders, and the certificates in them."""

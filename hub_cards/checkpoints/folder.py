@@ -1,0 +1,188 @@
+"""What the card of a checkpoint says of its folder: the model, its results and its certificate, all of the same weights."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from longhand.data import TASKS, Task
+from longhand.data.certificates import hash_weights
+from longhand.data.tasks.registry import task_from_recipe
+from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG
+from longhand.hub_cards.checkpoints.certificate_file import read_certificate
+from longhand.hub_cards.checkpoints.files import (
+    BEST_FOLDER,
+    PLOT_FILE,
+    check_loadable,
+    check_pickles,
+    check_side_files,
+    check_weights,
+)
+from longhand.hub_cards.checkpoints.load import trained_lengths
+from longhand.hub_cards.checkpoints.loading import describe_task, load_model, load_tokenizer
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
+from longhand.hub_cards.files import read_object
+from longhand.hub_cards.plugins import require_plugins
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """What the card of a folder's model needs: the model's facts, and what was measured and proved of it.
+
+    Attributes:
+        name: how its results refer to it.
+        parameters: number of weights.
+        recipe: the arguments that made it; empty if it has no recipe.
+        rows: results of the last checkpoint; empty if it was not evaluated.
+        best_rows: results of the checkpoint in `best`.
+        certificate: the fields of `Certificate`; None if there is none.
+        weights: `hash_weights` of its model, and of that in `best` if there is one, by how results refer to them.
+        has_plot: whether there is a plot of its results.
+    """
+
+    folder: Path
+    name: str
+    config: PreTrainedConfig
+    task: Task
+    parameters: int
+    recipe: dict[str, Any]
+    rows: list[Row]
+    best_rows: list[Row]
+    certificate: dict[str, Any] | None
+    weights: dict[str, str]
+    has_plot: bool
+
+    @property
+    def trained_lengths(self) -> tuple[int, int] | None:
+        """Shortest and longest trained operand in digits; None if unknown, or for a model that was built, not trained."""
+        return trained_lengths(self.recipe)
+
+    @property
+    def spare_best(self) -> str | None:
+        """Why `best` is not published: it adds nothing to the last checkpoint. None if it adds something or is missing."""
+        last, *best = self.weights.values()
+        if best == [last]:
+            return "the last checkpoint has the same weights"
+        if best and self.certificate is not None and self.certificate["certified"]:
+            return "the last checkpoint is certified"
+        return None
+
+    def without_best(self) -> "CheckpointFolder":
+        """The same, as if `best` were not there."""
+        return replace(self, best_rows=[], weights={self.name: self.weights[self.name]})
+
+
+def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
+    """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
+
+    Args:
+        name: how its results refer to it, if that is known; by default the name that they give these weights, since a
+            folder may be renamed, else the folder's own name.
+
+    Raises:
+        ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
+            another checkpoint or a certificate that does not fit (`read_certificate`); or it needs a plugin that is not
+            loaded.
+    """
+    if (folder / ADAPTER_CONFIG).is_file():
+        raise ValueError(
+            f"{folder} is an adapter, which has no card here: push it by PEFT's push_to_hub, or save the merged model, "
+            f"load_checkpoint({str(folder)!r}).model, and its tokenizer into another folder"
+        )
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
+    check_pickles(folder)
+    check_weights(folder)
+    check_side_files(folder)
+    recipe = read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
+    require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
+    described, named_by = describe_task(recipe, str(folder))
+    if "task" not in described:
+        raise ValueError(
+            f"{folder} does not say what task the model is for: write a {RECIPE_FILE} with `task: NAME`, one of "
+            f"{', '.join(TASKS)}"
+        )
+    task = _read_task(described, folder / named_by)
+    model = _load_published(folder, task)
+    own = hash_weights(model)
+    name = name or _measured_name(folder, own) or folder.resolve().name
+    weights = {name: own}
+    if (best := folder / BEST_FOLDER).is_dir():
+        check_side_files(best)
+        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(best_model := _load_published(best, task))
+        _check_best(best, task, weights)
+        read_certificate(best, best_model, task)
+    rows = _read_rows(folder, task, weights)
+    return CheckpointFolder(
+        folder=folder,
+        name=name,
+        config=model.config,
+        task=task,
+        parameters=model.num_parameters(),
+        recipe=recipe,
+        rows=[row for row in rows if not row["model"].endswith(f"/{BEST_FOLDER}")],
+        best_rows=[row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")],
+        certificate=read_certificate(folder, model, task),
+        weights=weights,
+        has_plot=(folder / PLOT_FILE).is_file(),
+    )
+
+
+def _measured_name(folder: Path, weights: str) -> str | None:
+    """Return how the results in a folder refer to these weights, those of its last checkpoint; None if they do not."""
+    file = folder / RESULTS_FILE
+    rows = read_results(file) if file.is_file() else []
+    named = [row["model"] for row in rows if row.get("weights") == weights]
+    return next((name for name in named if not name.endswith(f"/{BEST_FOLDER}")), None)
+
+
+def _load_published(folder: Path, task: Task) -> PreTrainedModel:
+    model = load_model(str(folder), task)
+    # Configurations name their code by themselves. The file does not where the code was left out.
+    model.config.auto_map = read_object(folder / "config.json").get("auto_map")
+    check_loadable(folder, model.config)
+    load_tokenizer(str(folder), task)
+    return model
+
+
+def _check_best(folder: Path, task: Task, weights: dict[str, str]) -> None:
+    """Raise ValueError if something beside the weights of `best` is of another checkpoint."""
+    if (file := folder / RECIPE_FILE).is_file() and (own := _read_task(read_recipe(file), file)) != task:
+        raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
+    _read_rows(folder, task, weights)
+
+
+def _read_task(recipe: dict[str, Any], file: Path) -> Task:
+    """Return the task that a recipe names, after a check of all else that a card reads from it."""
+    if not isinstance(description := recipe.get("description", ""), str):
+        raise ValueError(f"{file}: description must be text, got {description!r}")
+    for argument in ("min_length", "max_length"):
+        # Not isinstance: True is an int.
+        if type(digits := recipe.get(argument, 1)) is not int:
+            raise ValueError(f"{file}: {argument} must be a whole number of digits, got {digits!r}")
+    try:
+        return task_from_recipe(recipe)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
+    file, (name, *_) = folder / RESULTS_FILE, weights
+    if not file.is_file():
+        return []
+    rows = read_results(file)
+    if strangers := sorted({row["model"] for row in rows} - {name, f"{name}/{BEST_FOLDER}"}):
+        raise ValueError(
+            f"{file} is of another checkpoint ({', '.join(strangers)}, not {name}): evaluate this one with eval.py, or give "
+            "the folder the name that it was evaluated under"
+        )
+    if other := sorted({row["task"] for row in rows} - {part.name for part in task.parts}):
+        raise ValueError(f"{file} is of another task ({', '.join(other)}), the recipe's is {task.name!r}")
+    if stale := sorted({row["model"] for row in rows if "weights" in row and row["weights"] != weights.get(row["model"])}):
+        raise ValueError(
+            f"{file} is of another checkpoint, what it calls {' and '.join(stale)} had other weights or another "
+            "configuration: remove it and evaluate again with eval.py"
+        )
+    return rows

@@ -1,0 +1,53 @@
+"""The zoo: certified checkpoints that come with this package, a folder `hub_cards/zoo/NAME` for each, named as its recipe.
+
+A folder holds what a finished run leaves, but for the code that travels with checkpoints: here the package is the code.
+"""
+
+import difflib
+import sys
+from pathlib import Path
+
+from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG
+
+ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
+
+
+def list_zoo() -> list[str]:
+    """Return the names of all checkpoints of the zoo."""
+    return sorted(file.parent.name for file in ZOO_FOLDER.glob("*/config.json"))
+
+
+def zoo(name: str) -> str:
+    """Return the folder of a checkpoint of the zoo, for `from_pretrained`.
+
+        AutoModelForCausalLM.from_pretrained(longhand.zoo("addition"))
+
+    Raises:
+        ValueError: there is no such checkpoint.
+    """
+    if name not in (names := list_zoo()):
+        close = difflib.get_close_matches(str(name), names, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"the zoo has no checkpoint {name!r}: {hint}choose one of {', '.join(names)}")
+    return str(ZOO_FOLDER / name)
+
+
+def locate(source: str) -> str:
+    """Return the folder of the zoo if a checkpoint is named so, else the name itself: of another folder, or on the Hub.
+
+    A folder of that name in the working directory comes first if it holds a checkpoint or an adapter. If there is such a
+    folder, one line says which of the two is taken.
+    """
+    if source not in list_zoo():
+        return source
+    if any(Path(source, name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
+        print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
+        return source
+    if Path(source).is_dir():
+        print(f"note: the folder {source} holds no checkpoint; that of the zoo is taken, {zoo(source)}", file=sys.stderr)
+    return zoo(source)
+
+
+def is_in_zoo(folder: Path | str) -> bool:
+    """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.zoo`."""
+    return Path(folder).resolve().parent == ZOO_FOLDER.resolve()

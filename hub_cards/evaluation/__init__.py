@@ -1,0 +1,1 @@
+"""Evaluation: what is measured of a checkpoint, results files, tables and plots."""

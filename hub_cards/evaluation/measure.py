@@ -1,0 +1,357 @@
+"""Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
+
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
+
+from longhand.data import EvaluationBatches, Task
+from longhand.data.batches import check_problems
+from longhand.data.certificates import hash_weights
+from longhand.data.collator import IGNORED
+from longhand.data.families.family import to_device
+from longhand.data.memory import INPUT_BYTES, check_memory
+from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.hub_cards.checkpoints.load import Checkpoint
+from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.modeling_pairwise_bert import RelationVectors
+from longhand.modeling.parallel_decoding import parallel_greedy
+
+RESPONSE_TOKENS_PER_BATCH = 4096
+"""Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
+
+SECONDS_BEFORE_ESTIMATE = 10
+"""After this time, where no progress bar is shown, an evaluation says how long the rest takes."""
+
+
+def check_lengths(
+    model: PreTrainedModel,
+    task: Task,
+    lengths: list[tuple[int, ...]],
+    num_samples: int = 1,
+    batch_size: int | None = None,
+    arguments: str = "num_samples or lengths",
+) -> list[int]:
+    """Check operands before any time is spent.
+
+    Args:
+        num_samples: problems of each size.
+        batch_size: problems of one forward pass; by default as `evaluate_lengths` divides them.
+        arguments: what to make smaller if they do not fit into memory.
+
+    Returns:
+        Tokens that the model predicts for one problem of each size.
+
+    Raises:
+        ValueError: the model cannot take the operands, or problems or a forward pass do not fit into memory.
+    """
+    predicted = []
+    for operands in tqdm(lengths, desc="checking lengths", disable=None, leave=False, delay=1):
+        batch = draw_batch(model, task, operands)
+        tokens, kept = batch_shape(batch)
+        check_problems(num_samples, tokens, arguments)
+        rows = batch_size or _batch_size(batch, num_samples)
+        needed = task.family.forward_bytes(model.config, rows, tokens, kept) + rows * tokens * INPUT_BYTES
+        check_memory(needed, f"forward passes of {rows:,} x {tokens:,} tokens", arguments, model.device)
+        task.family.check_inputs(task, model, batch)
+        predicted.append(kept)
+    return predicted
+
+
+def batch_shape(batch: dict[str, Any]) -> tuple[int, int]:
+    """Return the tokens of every example of a batch, and the last ones of them for which a model predicts."""
+    tokens = batch["input_ids"].shape[1]
+    return tokens, batch.get("logits_to_keep", tokens)
+
+
+def _batch_size(one: dict[str, Any], num_samples: int) -> int:
+    """Return how many problems are evaluated at once, from a batch of one."""
+    return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
+
+
+class TokenBar(BaseStreamer):
+    """Shows, on a terminal, how many tokens a model has predicted; elsewhere says once on stderr if it takes long.
+
+    As the streamer of `generate()` it counts the tokens of one response, whose length is read off the prompt. What comes
+    later may take longer.
+    """
+
+    def __init__(self, bar: tqdm, description: str, coupling: str | None):
+        self.bar, self.description, self.coupling = bar, description, coupling
+        self.began, self.predicted, self.is_said = time.monotonic(), 0, False
+
+    def count(self, new: int) -> None:
+        """Add predicted tokens. Tokens that are predicted again, in parallel decoding, do not count beyond the total."""
+        bar = self.bar
+        if bar.total is not None:
+            new = min(new, bar.total - self.predicted)
+        bar.update(new)
+        self.predicted += new
+        seconds = time.monotonic() - self.began
+        known = bar.disable and bar.total and 10 * self.predicted >= bar.total
+        if known and not self.is_said and seconds > SECONDS_BEFORE_ESTIMATE:
+            self.is_said, left = True, seconds * (bar.total - self.predicted) / self.predicted
+            if left > 2 * SECONDS_BEFORE_ESTIMATE:
+                print(f"{self.description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.bar.total is None and self.coupling is not None:
+            self.bar.total = COUPLING_RULES[self.coupling].plan(value, 1).response_length
+        else:
+            self.count(value.numel())
+
+    def end(self) -> None:
+        pass
+
+
+@contextmanager
+def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[TokenBar]:
+    """Yield a `TokenBar`. With a total, it counts what the model predicts; without, it is for `generate()` as a streamer."""
+    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as shown:
+        bar = TokenBar(shown, description, getattr(model.config, "coupling", None))
+        if total is None:
+            yield bar
+            return
+        hook = model.register_forward_hook(lambda model, inputs, output: bar.count(output.logits.shape[:2].numel()))
+        try:
+            yield bar
+        finally:
+            hook.remove()
+
+
+def draw_batch(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], count: int = 1, seed: int = 0, split: str = "test"
+) -> dict[str, Any]:
+    """Return problems of a size as one batch of inputs for a model."""
+    return EvaluationBatches(task, operands, count, seed, split, count, collator=task.family.collator(model.config))[0]
+
+
+def evaluate_lengths(
+    model: PreTrainedModel,
+    task: Task,
+    lengths: list[tuple[int, ...]],
+    *,
+    name: str,
+    num_samples: int = 200,
+    seed: int = 0,
+    split: str = "test",
+    decode: str = "teacher_forced",
+) -> list[Row]:
+    """Measure exact match and per-token accuracy by operand lengths; for a task with a scratchpad, the answer's alone too.
+
+    Args:
+        lengths: digits of every operand.
+        name: the model's name in the results.
+        decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
+            `"parallel"` (greedy decoding in few passes).
+
+    Returns:
+        One row of results.jsonl for each of `lengths`.
+
+    Raises:
+        ValueError: operands that the model cannot take or that do not fit into memory, or responses that it cannot generate.
+    """
+    if decode != "teacher_forced":
+        task.family.check_generation(task)
+    ends = np.cumsum(check_lengths(model, task, lengths, num_samples)) * num_samples
+    rows, weights = [], hash_weights(model)
+    with token_bar(model, f"evaluating {name}", int(ends[-1])) as bar:
+        for operands, end in zip(lengths, ends.tolist(), strict=True):
+            began = time.perf_counter()
+            accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
+            took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
+            rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
+            # Responses that are generated may end early.
+            bar.count(end - bar.predicted)
+    return rows
+
+
+def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int, seed: int) -> Row:
+    """Return the fields of a row that say what was measured."""
+    length, length_b = task.size(operands)
+    size = {"model": name, "task": task.name, "length": length, "length_b": length_b}
+    return {**size, "num_samples": num_samples, "seed": seed}
+
+
+def _divided(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str = "test"
+) -> Iterator[dict[str, Any]]:
+    """Yield problems of a size as batches of inputs that a forward pass takes at once."""
+    batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split), num_samples)
+    collator = task.family.collator(model.config)
+    batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
+    for index in range(len(batches)):
+        yield batches[index]
+
+
+def _measure_accuracy(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
+) -> dict[str, float]:
+    batches = _divided(model, task, operands, num_samples, seed, split)
+    measures: dict[str, Callable[..., torch.Tensor]] = {
+        "teacher_forced": task.family.forward_matches,
+        "generate": generated_matches,
+        "parallel": partial(generated_matches, custom_generate=parallel_greedy),
+    }
+    measure = measures[decode]
+    answer_length = task.answer_length(operands)
+    with torch.inference_mode():
+        matches = torch.cat([measure(model, batch, answer_length) for batch in batches]).numpy()
+    exact, right, supervised = matches[:, :3].T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(matches)))
+    answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
+    return {"exact_match": accuracy["exact_match"], **answer, "token_accuracy": accuracy["token_accuracy"]}
+
+
+def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
+    """Measure the accuracy of every place of the answer, the last place being 1 (paper 2, Table 1).
+
+    Returns:
+        A row for each of `lengths` and each place.
+    """
+    task, rows = checkpoint.task, []
+    for operands in lengths:
+        masks = []
+        for batch in _divided(checkpoint.model, task, operands, num_samples, seed):
+            with torch.inference_mode():
+                masks.append(
+                    [mask.cpu() for mask in task.family.right_tokens(*task.family.forward(checkpoint.model, batch))]
+                )
+        accuracy = place_accuracy(*(torch.cat(parts) for parts in zip(*masks, strict=True)))
+        shared = describe(checkpoint.name, task, operands, num_samples, seed)
+        rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]
+    return rows
+
+
+def check_position_maps(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model has no pairwise vectors."""
+    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
+        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def check_attentions(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model records no attention weights."""
+    if "attentions" not in checkpoint.model.can_record_outputs:
+        raise ValueError(f"--attentions: {checkpoint.name} has no attention")
+
+
+def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int) -> None:
+    """Raise ValueError if the attention weights of all pairs of tokens, in all layers, do not fit into memory."""
+    tokens, kept = batch_shape(draw_batch(model, task, operands))
+    config: Any = model.config
+    queries = kept if config.num_hidden_layers == 1 else tokens
+    # Two more than are recorded: scores, and their softmax.
+    needed = 4 * num_samples * config.num_attention_heads * queries * tokens * (config.num_hidden_layers + 2)
+    what = f"--attentions: maps of {queries:,} x {tokens:,} tokens for {num_samples} problems"
+    check_memory(needed, what, "the first of --lengths, or --num_samples,", model.device)
+
+
+def read_attention(
+    checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int
+) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Return the attention of every token that predicts to all tokens, and the batch of problems.
+
+    Returns:
+        For each layer (problems, heads, queries, tokens), with the last queries of the sequence; and the inputs.
+    """
+    model, task = checkpoint.model, checkpoint.task
+    batch = draw_batch(model, task, operands, num_samples, seed)
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
+    finally:
+        model.set_attn_implementation(implementation)
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    return [weights[:, :, queries].float().cpu() for weights in outputs.attentions], batch
+
+
+def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int) -> list[Row]:
+    """Measure which tokens every head looks at, by the difference of their ids from the query's (paper 1, Fig. 7).
+
+    Ids are those of the first level; without any, the places of tokens. In a sum, a column has the id of its digits, and
+    the next column the id below.
+
+    Returns:
+        A row for each layer and head: the mean weight on tokens with the `same_id`, the `id_below`, the `id_above`, with
+        `no_id` (the beginning), and on all `others`, a sink among them.
+    """
+    maps, batch = read_attention(checkpoint, operands, num_samples, seed)
+    tokens = batch["input_ids"].shape[1]
+    ids = batch["position_ids"][0, 0].cpu() if "position_ids" in batch else torch.arange(1, tokens + 1)
+    rows = []
+    for layer, weights in enumerate(maps, 1):
+        end = tokens - 1 if "logits_to_keep" in batch else tokens
+        difference = ids - ids[end - weights.shape[2] : end, None]
+        kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
+        kinds["no_id"] = (ids == 0).expand_as(difference)
+        # A sink is a key behind the tokens.
+        for head, own in enumerate(weights.mean(0)[..., :tokens], 1):
+            shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
+            others = max(0.0, 1 - sum(shares.values()))
+            described = describe(checkpoint.name, checkpoint.task, operands, num_samples, seed)
+            rows.append({**described, "layer": layer, "head": head, **shares, "others": others})
+    return rows
+
+
+def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
+    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row.
+
+    The vectors of a sink are left out.
+    """
+    config: Any = model.config
+    return [
+        {
+            rule.name: rule.weight.detach()[: config.sink_relation(rule.name)].float().flatten(1).cpu().numpy()
+            for rule in layer.self_attn.relations
+        }
+        for layer in model.model.layers
+    ]
+
+
+def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
+    """Measure how dispersed the pairwise vectors of every layer are over the differences of ids.
+
+    The share of a vector is its squared length divided by the sum of all squared lengths. `effective_relations` is e to the
+    entropy of the shares: n if n vectors have the same length and all others are 0. Vectors of a multiplier's digits are
+    left out, so that RPE and UPE compare (paper 2, App. C.3, which judges by eye). `after` has the shares of the vectors
+    for the three keys after the query, the nearest first, which in a number are the next less significant digits. They are
+    in multiples of an equal share, and 0 outside the window.
+
+    Returns:
+        A row for each layer and rule.
+    """
+    low, high = checkpoint.model.config.relation_range
+    rows = []
+    for layer, tables in enumerate(position_maps(checkpoint.model), 1):
+        for rule, table in tables.items():
+            lengths = np.square(table[: high - low + 1]).sum(1)
+            shares = lengths / lengths.sum()
+            entropy = -(shares * np.log(np.maximum(shares, np.finfo(np.float32).tiny))).sum()
+            strongest = int(shares.argmax())
+            measured = {"strongest": strongest + low, "share": float(shares[strongest])}
+            measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
+            after = [-place - low for place in (1, 2, 3)]
+            measured["after"] = [float(shares[at] * len(shares)) if 0 <= at < len(shares) else 0.0 for at in after]
+            rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
+    return rows
+
+
+def hardware(device: torch.device) -> str:
+    """Return what a number was measured on: the accelerator's name, or the processor's kind and the threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -1,0 +1,412 @@
+"""Pictures in one house style: accuracy by length, comparisons, grids of two sizes, cost, attention, position maps.
+
+Every picture is as wide as a page shows it, has a solid white background, so that it reads the same on light and dark pages,
+names its lines at their ends, and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
+
+Matplotlib is imported by what draws: most commands draw nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from longhand.hub_cards.evaluation.results import (
+    Row,
+    group_by,
+    group_cost,
+    has_classes,
+    median_interval,
+    name_parts,
+    wilson_interval,
+)
+from longhand.hub_cards.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
+GREY = "#777777"
+MARKERS = "os^DvPX"
+WIDTH = 8.3
+"""Inches; 100 of its pixels an inch is what a page shows."""
+
+SMALL = 9
+"""Points of the smallest text of a picture with axes."""
+
+OPERANDS = "digits of both operands"
+"""The name of the axis of most pictures."""
+
+LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}
+"""A thin line from a note to what it names."""
+
+HOUSE_STYLE: Any = {
+    "savefig.dpi": 150,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": SMALL,
+}
+
+
+@contextmanager
+def _house_style() -> Iterator[None]:
+    from matplotlib import rc_context
+
+    with rc_context(HOUSE_STYLE):
+        yield
+
+
+house_style = _house_style()
+"""Decorator of a function that draws."""
+
+
+class Line(NamedTuple):
+    """A line of a picture.
+
+    Attributes:
+        label: what stands at its end.
+        x, y: its points.
+        low, high: the band around it; no band if empty.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, np.ndarray]:
+    """A figure of the page's width and its axes (rows, columns); `options` as of `Figure.subplots`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def save_figure(figure: Figure, file: Path) -> None:
+    """Write a figure; the file appears only when it is complete."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file.suffix[1:])
+    write_atomically(file, drawn.getvalue())
+
+
+def merge_equal(lines: Iterable[Line]) -> list[Line]:
+    """The lines, with one line that bears all labels in place of lines through the same points."""
+    groups: dict[tuple, list[Line]] = {}
+    for line in lines:
+        groups.setdefault((tuple(line.x), tuple(line.y)), []).append(line)
+    return [own[0]._replace(label=", ".join(line.label for line in own)) for own in groups.values()]
+
+
+def mark_whole_numbers(axes: Axes, most: int) -> None:
+    """Mark at most `most` places of the horizontal axis, all whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
+
+
+def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
+    """Draw lines with markers and bands, and their labels at their ends; lines through the same points are drawn once.
+
+    Call it when the limits and scales of the axes are set: the places of the labels follow from them.
+    """
+    merged = merge_equal(lines)
+    for number, line in enumerate(merged):
+        colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
+        axes.plot(line.x, line.y, style, color=colour, marker=MARKERS[number % len(MARKERS)])
+        if len(line.low):
+            axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+    label_ends(axes, [(line.label, line.x[-1], line.y[-1]) for line in merged], COLOURS)
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float]], colours: Sequence[str]) -> None:
+    """Write labels to the right of the axes, each at the height of its point (label, x, y) unless two would overlap."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # only axes that were removed have none
+    figure.draw_without_rendering()
+    line_height = 1.35 * SMALL / 72 * figure.dpi / axes.get_window_extent().height
+    texts = [textwrap.fill(label, 26, break_on_hyphens=False, break_long_words=False) for label, _, _ in ends]
+    heights = [line_height * (text.count("\n") + 1) for text in texts]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    wanted = [float(to_axes.transform((x, y))[1]) for _, x, y in ends]
+    for number, place in enumerate(spread(wanted, heights)):
+        colour = colours[number % len(colours)]
+        arrow = LEADER | {"color": colour, "alpha": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
+        note(axes, texts[number], ends[number][1:], (1.04, place), colour, textcoords="axes fraction", arrowprops=arrow)
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Centres near the wanted ones at which boxes of these heights do not overlap.
+
+    Boxes keep their order. They stay within 0 and 1 if they fit there.
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    places = list(wanted)
+    floor = 0.0
+    for index in order:
+        places[index] = max(wanted[index], floor + heights[index] / 2)
+        floor = places[index] + heights[index] / 2
+    ceiling = max(1.0, sum(heights))
+    for index in reversed(order):
+        places[index] = min(places[index], ceiling - heights[index] / 2)
+        ceiling = places[index] - heights[index] / 2
+    return places
+
+
+def darken(colour: str) -> tuple[float, ...]:
+    """The colour for text, which needs more contrast on white than a line."""
+    return tuple(0.75 * int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+
+
+def note(
+    axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], colour: str, **options: Any
+) -> None:
+    """Write a small text `offset` points away from a point; `options` as of `Axes.annotate`."""
+    options = {"textcoords": "offset points", "fontsize": SMALL, "va": "center", **options}
+    axes.annotate(text, point, offset, color=darken(colour), **options)
+
+
+def describe_sizes(sizes: tuple[int, int]) -> str:
+    """Return "1 to 5", or "5" if the shortest size is the longest."""
+    return " to ".join(map(str, dict.fromkeys(sizes)))
+
+
+def shade_trained(axes: Axes, sizes: tuple[int, int] | None, label: str = "trained on {}") -> None:
+    """Shade the trained sizes, if they are known, and write the label above the shade. Call it when the limits are set."""
+    if sizes is None:
+        return
+    start = max(sizes[0], axes.get_xlim()[0])
+    # The span of a single size has no width but that of its edge.
+    axes.axvspan(start, sizes[1], color=GREEN, alpha=0.13, linewidth=0 if start < sizes[1] else 10, zorder=0)
+    note(axes, label.format(describe_sizes(sizes)), (start, 1), (0, 8), GREEN, xycoords=("data", "axes fraction"))
+
+
+def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None) -> None:
+    """Scale the horizontal axis for these lengths: logarithmic if they spread far, else linear.
+
+    Args:
+        trained: the longest trained length, if known; some of the shade of the trained lengths is to be seen.
+    """
+    first, last = min(lengths := list(lengths)), max(lengths)
+    if trained is not None:
+        first, last = min(first, max(1, trained // 2)), max(last, trained)
+    if last < 20 or last < 8 * first:
+        margin = 0.03 * (last - first) or 0.5
+        axes.set_xlim(first - margin, last + margin)
+        mark_whole_numbers(axes, 10)
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(0.93 * first, 1.08 * last)
+    steps = (1,) if last > 3000 * first else (1, 2, 5)
+    ticks = [step * 10**power for power in range(10) for step in steps if first <= step * 10**power <= last]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def _accuracy_axes(
+    rows: Iterable[Row], labels: int, sizes: tuple[int, int] | None, xlabel: str, title: str = ""
+) -> tuple[Figure, Axes]:
+    """Axes of exact match against length, high enough for this number of labels."""
+    figure, ((axes,),) = new_figure(max(3.7, 0.2 * labels + 1))
+    scale_lengths(axes, [row["length"] for row in rows], sizes[1] if sizes else None)
+    axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))
+    axes.set_title(title, pad=18 if sizes else 6)
+    shade_trained(axes, sizes)
+    return figure, axes
+
+
+@house_style
+def plot_accuracy(
+    rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str], seeds: bool = False
+) -> None:
+    """Draw exact match against length with 95% intervals, the trained lengths shaded.
+
+    Args:
+        size_names: names of `length` and `length_b` of the rows.
+        seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
+    """
+    tasks = group_by(rows, itemgetter("task"))
+    models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
+    lines = [_wilson_line(label, own) for label, own in models.items()]
+    names = size_names[:1] if has_classes(rows) else size_names
+    xlabel = " = ".join(dict.fromkeys(names))
+    figure, axes = _accuracy_axes(rows, 2 if seeds else len(lines), trained_lengths, xlabel, ", ".join(tasks))
+    if seeds:
+        for line in lines:
+            axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
+        label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
+        lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
+    draw_lines(axes, lines)
+    save_figure(figure, file)
+
+
+def _wilson_line(label: str, rows: list[Row]) -> Line:
+    """Exact match of one model against length, rows in order of length, with the intervals of its samples."""
+    values = [row["exact_match"] for row in rows]
+    bounds = (wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"]) for row in rows)
+    return Line(label, [row["length"] for row in rows], values, *zip(*bounds, strict=True))
+
+
+def median_line(label: str, rows: list[Row]) -> Line:
+    """Median exact match of several runs against length, with its interval by bootstrap over the runs."""
+    lengths = group_by(sorted(rows, key=itemgetter("length")), itemgetter("length"))
+    runs = [[row["exact_match"] for row in own] for own in lengths.values()]
+    return Line(label, list(lengths), [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
+
+
+@house_style
+def plot_comparison(
+    results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None, xlabel: str = OPERANDS
+) -> None:
+    """Draw the median exact match over seeds against length, a line for each variant."""
+    figure, axes = _accuracy_axes(chain(*results.values()), len(results), trained_lengths, xlabel)
+    draw_lines(axes, [median_line(label, rows) for label, rows in results.items()])
+    save_figure(figure, file)
+
+
+@house_style
+def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str]) -> None:
+    """Draw exact match over two sizes, such as the lengths of both operands (paper 1's heatmaps).
+
+    Trained sizes are outlined.
+
+    Args:
+        size_names: names of `length` and `length_b` of the rows.
+    """
+    first, second = sorted({row["length"] for row in rows}), sorted({row["length_b"] for row in rows})
+    grid = np.full((len(second), len(first)), np.nan)
+    for row in rows:
+        grid[second.index(row["length_b"]), first.index(row["length"])] = row["exact_match"]
+    figure, ((axes,),) = new_figure(min(7.0, 1.4 + 0.5 * len(second)))
+    image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto")
+    for axis, sizes in ((axes.xaxis, first), (axes.yaxis, second)):
+        axis.set_ticks(range(len(sizes)), sizes)
+        axis.set_ticks(np.arange(len(sizes) - 1) + 0.5, minor=True)
+    # Lines between the cells: without them a grid of equal values is one plain area.
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    if max(grid.shape) <= 12:
+        for y, x in np.argwhere(~np.isnan(grid)):
+            colour = "black" if grid[y, x] > 0.5 else "white"
+            axes.text(x, y, f"{grid[y, x]:.2f}", ha="center", va="center", color=colour, fontsize=SMALL)
+    title = rows[0]["model"]
+    if trained_lengths is not None:
+        low, high = trained_lengths
+        (left, right), (bottom, top) = (np.searchsorted(sizes, (low, high + 1)) - 0.5 for sizes in (first, second))
+        corners = ([left, right, right, left, left], [bottom, bottom, top, top, bottom])
+        axes.plot(*corners, color=ORANGE, linewidth=3, clip_on=False, zorder=3)
+        title += f"; outlined: trained sizes, {describe_sizes(trained_lengths)}"
+    axes.set(xlabel=size_names[0], ylabel=size_names[1], title=title)
+    figure.colorbar(image, label="exact match")
+    save_figure(figure, file)
+
+
+@house_style
+def plot_cost(rows: list[Row], file: Path) -> None:
+    """Draw seconds and memory against digits on logarithmic axes, a line for each form of attention and kind of work.
+
+    Args:
+        rows: as tests/benchmarks/cost.py writes them.
+    """
+    figure, (panels,) = new_figure(3.6, 1, 2, sharex=True)
+    groups, dashes = group_cost(rows), {"evaluation": "-", "training": "--"}
+    forms = sorted({form for form, _ in groups})
+    quantities = (("seconds", 1, "time in seconds"), ("bytes", 1e6, "additional memory in MB"))
+    for axes, (quantity, unit, title) in zip(panels, quantities, strict=True):
+        for (form, what), own in groups.items():
+            number = forms.index(form)
+            points = [(row["digits"], row[quantity] / unit) for row in own]
+            axes.plot(*zip(*points, strict=True), dashes[what], color=COLOURS[number], marker=MARKERS[number])
+            if what == "evaluation":
+                note(axes, form, points[len(points) // 2], (8, -8), COLOURS[number], fontsize=10)
+        axes.set(xlabel=OPERANDS, title=title, xscale="log", yscale="log")
+    for what, style in dashes.items():
+        panels[1].plot([], [], style, color=GREY, label=what)
+    panels[1].legend(loc="lower right")
+    save_figure(figure, file)
+
+
+@house_style
+def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
+    """Draw the mean attention of every layer and head (paper 1, Fig. 7).
+
+    Args:
+        weights: per layer (heads, queries, keys).
+        labels: a token or its kind for every key.
+        first_query: key column of the first query.
+    """
+    layers, heads = len(weights), weights[0].shape[0]
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
+    figure, panels = new_figure(0.6 + 2.2 * layers * rows, layers * rows, columns)
+    for number, axes in enumerate(panels.flat):
+        layer, head = divmod(number, rows * columns)
+        if head >= heads:
+            axes.set_axis_off()
+            continue
+        image = axes.imshow(weights[layer][head].numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        axes.set_title(f"layer {layer + 1}, head {head + 1}")
+        queries = labels[first_query : first_query + weights[layer].shape[1]]
+        # So many labels of 8 points fit beside each other.
+        for set_ticks, tokens, most in ((axes.set_xticks, labels, 48 // columns), (axes.set_yticks, queries, 12)):
+            places = _labelled_places(tokens, most)
+            set_ticks(places, [tokens[place] for place in places], fontsize=8)
+    figure.supxlabel("key token", fontsize=10)
+    figure.supylabel("query token", fontsize=10)
+    figure.colorbar(image, ax=panels, label="attention", shrink=0.8, aspect=15 * layers * rows)
+    save_figure(figure, file)
+
+
+def _labelled_places(tokens: Sequence[str], most: int) -> list[int]:
+    """The places of the tokens that get a label: all if they fit, else the signs between digits, else a part of all."""
+    signs = [place for place, token in enumerate(tokens) if token != "#"]
+    if len(tokens) <= most or not signs or len(signs) > most:
+        return list(range(0, len(tokens), -(-len(tokens) // most)))
+    return signs
+
+
+@house_style
+def plot_position_maps(maps: list[dict[str, np.ndarray]], low: int, high: int, file: Path) -> None:
+    """Draw the vectors that the heads of every layer add to keys (paper 2, Figs. 11 and 12).
+
+    Args:
+        maps: per layer, by rule (relations, elements): of differences of ids from `low` to `high`, then of the digits of a
+            multiplier, if the rule has any; these are drawn under a line.
+    """
+    layers, rules = len(maps), len(maps[0])
+    figure, panels = new_figure(0.8 + 3.2 * rules, rules, layers, sharey="row")
+    for layer, column in enumerate(panels.T):
+        for axes, (rule, table) in zip(column, maps[layer].items(), strict=True):
+            largest = max(float(np.abs(table).max()), 1e-9)
+            edges = (-0.5, table.shape[1] - 0.5, low + len(table) - 0.5, low - 0.5)
+            axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
+            axes.set_title(f"{rule}, layer {layer + 1}")
+            mark_whole_numbers(axes, 4)
+            every = (high - low) // 10 + 1
+            ticks = {difference: str(difference) for difference in range(low, high + 1) if difference % every == 0}
+            if len(table) > high - low + 1:
+                axes.axhline(high + 0.5, color="black", linewidth=1)
+                ticks = {place: name for place, name in ticks.items() if place <= high - every / 2}
+                ticks[high + 1] = "multiplier"
+            axes.set_yticks(list(ticks), list(ticks.values()), fontsize=SMALL)
+    figure.supxlabel("element of the vector", fontsize=10)
+    figure.supylabel("query id - key id", fontsize=10)
+    save_figure(figure, file)

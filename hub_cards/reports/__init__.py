@@ -1,1 +1,0 @@
-"""Reports: results files, tables and plots, and the documents rendered from them."""

@@ -1,3 +1,0 @@
-from longhand.hub_cards.reports.documents import main
-
-main()

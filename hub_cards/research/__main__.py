@@ -1,0 +1,53 @@
+"""Run a study: python -m longhand.hub_cards.research NAME ..., or list the studies: --list
+
+NAME --help says what a study does and which options it takes.
+"""
+
+import argparse
+import sys
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from transformers.utils import logging
+
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.research.study import list_studies, load_study
+
+STUDIES = ("complexity", "constructions", "nope_ceiling", "ring", "wavefront")
+"""Studies with code of their own. The others are data: `longhand.hub_cards.research.study`."""
+
+
+def describe_studies() -> str:
+    """Return a line for each study: its name and the first line of its docstring, or its question."""
+    lines: dict[str, Any] = {name: import_module(f"{__package__}.{name}").__doc__ for name in STUDIES}
+    lines |= {name: load_study(name).question for name in list_studies()}
+    width = max(map(len, lines))
+    return "\n".join(f"{name:<{width}}  {line}" for name, line in lines.items())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the study that is named first, with the options that follow; bad input ends with one line and exit status 2."""
+    name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if name in ("--list", "-h", "--help"):
+        print(describe_studies() if name == "--list" else f"{__doc__}\n{describe_studies()}")
+        return
+    logging.disable_progress_bar()
+    with interruptible("the same command goes on"), refusing_in_one_line(OSError):
+        names = [*STUDIES, *list_studies()]
+        if name not in names:
+            problem = f"study {name!r} is unknown" if name else "no study is named"
+            raise ValueError(f"{problem}: choose from {', '.join(names)}")
+        study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.training")
+        parser = OneLineParser(
+            prog=f"python -m longhand.hub_cards.research {name}",
+            description=study.__doc__,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        study.add_options(parser)
+        run = study.run if name in STUDIES else partial(study.run, name)
+        run(**vars(parser.parse_args(options)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach.
+
+python -m longhand.hub_cards.research.gallery    writes hub_cards/GALLERY.md
+
+It is in this room because it shows results, which `data/` knows nothing of, and draws problems as cards do.
+"""
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from longhand.data import TASKS, Task, make_generator
+from longhand.data.columns import rows_of_part
+from longhand.hub_cards.checkpoints.zoo import list_zoo
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
+from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.publishing.dataset_cards import COLUMNS
+from longhand.hub_cards.publishing.families import ENVIRONMENT, family_card
+from longhand.hub_cards.publishing.wording import count
+from longhand.hub_cards.recipes import list_recipes
+from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.research.study_pages import CERTIFICATES, FITS, NOT_FITTED, fitted_reach
+from longhand.hub_cards.research.tables import render_table
+from longhand.hub_cards.training.arguments import Run, parse_run
+
+GALLERY = Path(__file__).parents[1] / "GALLERY.md"
+
+SIZES = (2, 3, 4)
+"""The sizes of the three problems."""
+
+PAPERS = "paper-"
+"""The names of the recipes of the papers' own sizes begin so. They need a GPU."""
+
+TESTING = {"seed", "data_seed", "validation_lengths", "validation_samples", "test_lengths", "test_samples"}
+"""Arguments in which a run may differ from its recipe and still says how far the recipe reaches; also `max_steps`."""
+
+
+def reached() -> dict[str, str]:
+    """How far every recipe reaches that was trained for a study, in words, by the recipe's name."""
+    found: dict[str, str] = {}
+    for study in map(load_study, list_studies()):
+        folder = STUDY_RESULTS / study.name
+        if not (file := folder / RESULTS_FILE).exists():
+            continue
+        variants = group_variants(last_rows(read_results(file)))
+        checks = group_variants(read_results(folder / CERTIFICATES)) if (folder / CERTIFICATES).exists() else {}
+        for run in study.runs:
+            variant = run.name.rpartition("-seed")[0]
+            changed = set(run.arguments) - TESTING
+            if variant not in variants or not changed <= {"max_steps"} or (changed and run.recipe in found):
+                continue
+            seeds = len({row["model"] for row in variants[variant]})
+            said = describe_reach(fitted_reach(variants[variant], study.trained_sizes(variant)), seeds)
+            if proved := sum(row["certified"] for row in checks.get(variant, [])):
+                said = f"**every size, proved** ({proved} of {count(len(checks[variant]), 'run')})"
+            found[run.recipe] = f"{said}, in {run.arguments['max_steps']:,} steps" if changed else said
+    return found
+
+
+def describe_reach(reach: str, seeds: int) -> str:
+    """A reach such as ">= 200" in words."""
+    if reach == NOT_FITTED:
+        return f"below {FITS} at a trained size"
+    tested = ", the largest size tested" if reach.startswith(">= ") else ""
+    return f"{int(reach.removeprefix('>= ')):,}{tested} ({count(seeds, 'run')})"
+
+
+def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:
+    """A line for each recipe: what it is trained on, and how far it reaches."""
+    lines = []
+    for name, run in runs.items():
+        trained = run.task.describe_lengths(run.data.min_length, run.data.max_length)
+        lines.append({"recipe": f"`{name}`", "trained on": trained, "right up to": reach.get(name, "not measured by size")})
+    return render_table(lines)
+
+
+def problems(task: Task) -> str:
+    """A table of three problems of every part of a task, as a dataset has them."""
+    lines = []
+    for part, size in product(task.parts, SIZES):
+        lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
+        digits = part.draw_operands(generator, lengths)
+        row = rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator)
+        texts = {name: row[name][0].as_py() for name in ("prompt", "completion", "answer")}
+        headings = ("a model is given", "it writes", "the answer")
+        lines.append({heading: f"`{text}`" for heading, text in zip(headings, texts.values(), strict=True)})
+    return render_table(lines)
+
+
+def dataset_columns(task: Task) -> list[str]:
+    """The names of a dataset's columns."""
+    part, generator = task.parts[0], make_generator("gallery", task.name)
+    lengths = np.array([part.operand_lengths(SIZES[0])])
+    digits = part.draw_operands(generator, lengths)
+    return rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator).column_names
+
+
+def render() -> str:
+    """The whole page."""
+    runs = {name: parse_run([name, "--use_cpu", "True"]) for name in list_recipes()}
+    columns = {name: dataset_columns(TASKS[name]()) for name in TASKS}
+    common = [column for column in next(iter(columns.values())) if all(column in own for own in columns.values())]
+    reach, tasks = reached(), []
+    for name in TASKS:
+        own = {recipe: run for recipe, run in runs.items() if run.task.name == name}
+        local = {recipe: run for recipe, run in own.items() if not recipe.startswith(PAPERS)}
+        drawn = [(recipe, run.task, family_card(run.task).draw_sight(run.task, run.config)) for recipe, run in local.items()]
+        recipe, task, drawing = next((found for found in drawn if found[2]), (None, TASKS[name](), None))
+        tasks.append(
+            {
+                "task": task,
+                "about": " ".join((type(task).__doc__ or "").split("\n\n")[0].split()),
+                "problems": problems(task.for_evaluation),
+                "recipe": recipe,
+                "drawing": drawing or family_card(task).draw(task),
+                "columns": [column for column in columns[name] if column not in common],
+                "table": recipes_table(local, reach),
+                "shipped": [shipped for shipped in list_zoo() if shipped in own],
+                "papers": [recipe for recipe in own if recipe not in local],
+            }
+        )
+    return ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS).rstrip() + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    write_atomically(GALLERY, render())
+    print(f"wrote {GALLERY}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The two pictures on the first screen of README.md: how far addition reaches, and how far every other task does."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from longhand.hub_cards.evaluation import plots
+from longhand.hub_cards.evaluation.plots import BLACK, BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
+from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.research.tables import PANELS, PUBLISHED_REACH
+
+LONGEST_OF_TASKS = 2000
+
+
+@plots.house_style
+def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], sizes: tuple[int, int], file: Path) -> None:
+    """Draw exact match of sums against digits: the certified window, paper 1's learned table, and rivals without coupling.
+
+    Args:
+        certified: rows of the recipe with a window, also for very long sums.
+        absolute: rows of the learned table of coupled ids.
+        rivals: rows of all models whose ids are not coupled.
+        sizes: shortest and longest trained length of all of them.
+    """
+    figure, ((axes,),) = plots.new_figure(3.5)
+    window, table, rival = (median_line("", rows) for rows in (certified, absolute, rivals))
+    longest = max(window.x)
+    plots.scale_lengths(axes, [sizes[0], int(longest)])
+    axes.set(xlabel=plots.OPERANDS, ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
+    axes.spines["left"].set_bounds(0, 1)
+    plots.shade_trained(axes, sizes, "all trained on {} digits")
+    # The model is certified for every length, so its line begins with the first one and does not end.
+    _draw_certified(axes, window, sizes[0])
+    note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
+    axes.plot(table.x, table.y, color=ORANGE, marker="s")
+    reached = f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
+    note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
+    reach = PUBLISHED_REACH["addition"]
+    axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
+    note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
+    axes.plot(rival.x, rival.y, color=BLACK, marker="^")
+    ids = "no positions, absolute positions,\nabsolute from a random start"
+    note(axes, ids, (rival.x[-1], rival.y[-1]), (10, 8), BLACK, fontsize=10)
+    plots.save_figure(figure, file)
+
+
+@plots.house_style
+def plot_tasks(
+    windows: Mapping[str, list[Row]],
+    certified: Collection[str],
+    tables: Mapping[str, list[Row]],
+    sizes: Mapping[str, tuple[int, int]],
+    file: Path,
+) -> None:
+    """Draw exact match against size, a panel of `PANELS` for each task.
+
+    Args:
+        windows: rows of each recipe with a window.
+        certified: recipes whose models are certified.
+        tables: rows of the learned table, by task.
+        sizes: shortest and longest trained size of each recipe with a window.
+    """
+    figure, panels = plots.new_figure(3.9, 2, 5, sharex=True, sharey=True)
+    for axes, (title, recipe, task) in zip(panels.flat, PANELS, strict=True):
+        axes.set(xscale="log", xlim=(0.9, LONGEST_OF_TASKS), ylim=(-0.08, 1.25), yticks=[0, 0.5, 1])
+        axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
+        axes.set_xticks([], minor=True)
+        axes.set_title(title, fontsize=SMALL)
+        axes.tick_params(labelsize=SMALL)
+        plots.shade_trained(axes, sizes[recipe], "")
+        if task in tables:
+            table = median_line("", tables[task])
+            axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
+        if task in PUBLISHED_REACH:
+            axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
+        window = median_line("", windows[recipe])
+        if recipe in certified:
+            _draw_certified(axes, window, sizes[recipe][0], size=2.5)
+        else:
+            axes.plot(window.x, window.y, color=BLUE, marker="o", markersize=2.5)
+    _draw_key(figure, panels[0, 0])
+    figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
+    figure.supylabel("exact match", fontsize=10)
+    plots.save_figure(figure, file)
+
+
+def _draw_key(figure: Figure, axes: Axes) -> None:
+    """Say above all panels what their lines are."""
+    handles = [
+        axes.plot([], [], color=BLUE, marker="o", label="window (arrow: certified for every size)")[0],
+        axes.plot([], [], color=ORANGE, marker="s", label="learned table, here")[0],
+        axes.plot([], [], color=PINK, linestyle="--", label="papers' reach")[0],
+        axes.fill_between([], [], color=GREEN, alpha=0.13, linewidth=0, label="trained sizes"),
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1.6, columnspacing=1.4)
+
+
+def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> None:
+    """Draw the tested sizes as points on a line at 1 that runs from the first size on and leaves the axes as an arrow."""
+    axes.plot(line.x, line.y, color=BLUE, marker="o", markersize=size, linestyle="", zorder=4)
+    arrow = {"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=(1, 1), xycoords=("axes fraction", "data"), xytext=(first, 1), textcoords="data", arrowprops=arrow)

@@ -1,0 +1,162 @@
+"""Fill the tables of RESULTS.md and its sister pages from the results files, and draw the pictures of all pages.
+
+python -m longhand.hub_cards.research.pages           write the pages and the pictures
+python -m longhand.hub_cards.research.pages --check   write nothing; exit with 1 if a page is out of date
+"""
+
+import argparse
+import re
+import sys
+from itertools import chain
+from pathlib import Path
+
+from longhand.hub_cards.evaluation.plots import plot_cost
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
+from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.research import scale, tables
+from longhand.hub_cards.research.claims import claims_blocks
+from longhand.hub_cards.research.overview import plot_addition, plot_tasks
+from longhand.hub_cards.research.study import STUDIES_FOLDER as STUDIES
+from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fitted_reach, study_block
+
+HUB_CARDS = Path(__file__).parents[1]
+README = HUB_CARDS.parent / "README.md"
+RESULTS = HUB_CARDS / "RESULTS.md"
+COMPARISONS = HUB_CARDS / "COMPARISONS.md"
+ENCODERS = HUB_CARDS / "ENCODERS.md"
+CLAIMS = HUB_CARDS / "CLAIMS.md"
+FOLDER = HUB_CARDS / "results"
+
+RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
+"""Studies whose variants are recipes, without changes."""
+
+RIVALS = ("addition-nope", "addition-ape", "addition-random-start-ape")
+"""Recipes whose position ids are not coupled."""
+
+
+def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
+    """Return the rows of a file in a folder of `hub_cards/results`."""
+    return read_results(FOLDER / folder / file)
+
+
+def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
+    """Return the rows of a file of `RECIPES` by recipe: of last checkpoints, or certificates where there are some."""
+    files = [STUDY_RESULTS / name / file for name in RECIPES]
+    return group_variants(last_rows([row for one in files if one.exists() for row in read_results(one)]))
+
+
+def measured_blocks() -> dict[str, str]:
+    """Return the tables of what no study trains: speed, cost, faults, constructions, the ceiling, theories of encoders."""
+    return {
+        "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
+        "race": tables.race_table(read_rows("", "race.jsonl")),
+        "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
+        "training-time": tables.training_time_table(
+            read_rows("", "training_time.jsonl"), read_rows("", "training_time_clock.jsonl")
+        ),
+        "generation": tables.generation_table(read_rows("", "generation.jsonl")),
+        "scale/processes": scale.processes_table(read_rows("", "scale-training.jsonl")),
+        "scale/rows": scale.rows_table(data := read_rows("", "scale-data.jsonl")),
+        "scale/begin": scale.begin_table(data),
+        "scale/rows-plan": scale.rows_plan(data),
+        "scale/models": scale.models_table(models := read_rows("", "scale-model.jsonl")),
+        "scale/model-plan": scale.model_plan(models, read_rows("", "generation.jsonl")),
+        "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
+        "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
+        "cost": tables.cost_table(read_rows("", "cost.jsonl")),
+        "constructions": tables.long_table(read_results(STUDIES / "constructions" / "long.jsonl")),
+        "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
+        "cost/decoding": tables.decoding_table(decoding),
+        "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
+        "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
+        "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
+        "tasks": tasks_block(),
+        **claims_blocks(),
+    }
+
+
+def tasks_block() -> str:
+    """Return the table of all tasks by encoding, from several studies."""
+    reach = {}
+    for name, task in (("tasks", ""), ("encodings", "addition--")):
+        study = load_study(name)
+        for variant, own in group_variants(last_rows(read_rows(f"studies/{name}"))).items():
+            reach[f"{task}{variant}"] = fitted_reach(own, study.trained_sizes(variant))
+    return tables.tasks_table(reach, read_recipes(), read_recipes(CERTIFICATES))
+
+
+def all_blocks(pages: str) -> dict[str, str]:
+    """Return every table by the name of its block: what no study trains, and what these pages show of studies.
+
+    `studies/NAME` is the usual table of a study and `studies/NAME/EVALUATION` what was measured besides; after either,
+    `/runs` or `/labels` is a table of that kind, see `study_block`.
+    """
+    blocks = measured_blocks()
+    for block, name, rest in re.findall(r"<!-- results (studies/([\w-]+)((?:/[\w-]+)*)) -->", pages):
+        if (STUDY_RESULTS / name).exists():
+            parts = rest.split("/")[1:]
+            kind = parts.pop() if parts[-1:] in (["runs"], ["labels"]) else ""
+            blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, "/".join(parts), kind)
+    return blocks | {"other-studies": other_studies(pages)}
+
+
+def other_studies(pages: str) -> str:
+    """Return question, table and command of every study with results that these pages do not show."""
+    parts = []
+    for name in list_studies():
+        if (STUDY_RESULTS / name / RESULTS_FILE).exists() and not re.search(rf"<!-- results (studies/)?{name}[ /]", pages):
+            study = load_study(name)
+            command = f"```bash\npython -m longhand.hub_cards.research {name}\n```\n"
+            parts.append(f"### `{name}`\n\n{study.question}\n\n{study_block(study, STUDY_RESULTS / name)}\n{command}")
+    return "\n".join(parts)
+
+
+def render(text: str, blocks: dict[str, str]) -> str:
+    """The text with every block between `<!-- results NAME -->` and `<!-- end -->` filled with the table NAME."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{blocks.get(match[2], 'No results yet.')}\n{match[3]}"
+
+    return re.sub(r"(<!-- results (\S+) -->\n).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
+
+
+def draw_overview() -> None:
+    """Draw the two pictures of the README."""
+    results, studies = read_recipes(), {name: load_study(name) for name in RECIPES}
+    sizes = {variant: study.trained_sizes(variant) for study in studies.values() for variant in study.variants}
+    certified = results["addition"] + read_rows("studies/addition/long")
+    rivals = list(chain.from_iterable(results[name] for name in RIVALS))
+    plot_addition(certified, results["addition-absolute"], rivals, sizes["addition"], FOLDER / "accuracy.png")
+    variants = group_variants(last_rows(read_rows("studies/tasks")))
+    absolute = {name.removesuffix("--coupled"): rows for name, rows in variants.items() if name.endswith("--coupled")}
+    plot_tasks(results, read_recipes(CERTIFICATES), absolute, sizes, FOLDER / "tasks.png")
+
+
+def draw_pictures(pages: str) -> None:
+    """Draw the pictures of the pages, except for those of studies with code of their own."""
+    draw_overview()
+    plot_cost(read_rows("", "cost.jsonl"), FOLDER / "cost.png")
+    for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
+        draw_study(load_study(folder.split("/")[1]), read_rows(folder), FOLDER / folder / "accuracy.png")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the pages and their pictures, or compare the pages with the results files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
+    check = parser.parse_args(arguments).check
+    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS)}
+    pages = "\n".join(before.values())
+    blocks = all_blocks(pages)
+    after = {file: render(text, blocks) for file, text in before.items()}
+    if check:
+        old = [file.name for file in before if before[file] != after[file]]
+        if old:
+            print(
+                f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.research.pages", file=sys.stderr
+            )
+        sys.exit(bool(old))
+    for file, text in after.items():
+        write_atomically(file, text)
+    draw_pictures(pages)

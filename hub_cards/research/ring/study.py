@@ -1,0 +1,264 @@
+"""Which positions let linear attention generalize on a ring (paper 2, Sec. 5 and App. D; Figs. 9, 15 and 16).
+
+The study trains absolute positions (APE), APE with augmentation by all circular shifts, and relative positions (RPE) by
+gradient descent on the exact population loss. It measures the test loss at every position and writes losses.jsonl and two
+pictures, of losses and of learned matrices. This command makes everything that is published here:
+
+OMP_NUM_THREADS=1 python -m longhand.hub_cards.research ring
+"""
+
+import argparse
+import time
+from itertools import product
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from longhand.data import make_generator
+from longhand.data.checks import check_integer
+from longhand.hub_cards.evaluation import plots
+from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import Row, group_by
+from longhand.hub_cards.research.publication import publish
+from longhand.hub_cards.research.ring.linear_attention import (
+    AbsoluteLinearAttention,
+    FactoredLinearAttention,
+    RelativeLinearAttention,
+    population_losses,
+    ring_target,
+    window_pairs,
+)
+from longhand.hub_cards.research.tables import ring_table
+
+RESULTS = Path(__file__).with_name("losses.jsonl")
+METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
+COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
+NUM_POSITIONS = 51
+HIDDEN_SIZE = 200
+
+ALPHA = 2.0
+"""Weight of a position's own token. The paper gives no weights. App. D.2 needs alpha above the squared length of a fresh
+position vector, which is about 1. Inner products can equal the task on a window only if the task is positive semidefinite;
+with beta_k = 2^-k it is, for any number of neighbours."""
+
+LEARNING_RATE = 0.04
+"""Step size if training shows each pair of positions (with RPE, each relation) at most once; else it is divided by how
+often training shows it."""
+
+WEIGHT_DECAY = 4e-3
+"""Share by which the first step shrinks every parameter. It falls linearly to 0, which stands for the infinitesimal decay
+of the theorem: in 3,000 steps a vector without gradients shrinks by e^-6, and a vector with gradients ends where the loss
+alone would take it."""
+
+_BATCH_SIZE = 500
+
+
+class Setting(NamedTuple):
+    """A task of App. D: `window` positions are not padded in training, and `neighbours` on each side count."""
+
+    window: int
+    neighbours: int
+
+    @property
+    def betas(self) -> list[float]:
+        return [2.0**-distance for distance in range(1, self.neighbours + 1)]
+
+    @property
+    def target(self) -> torch.Tensor:
+        return ring_target(NUM_POSITIONS, ALPHA, self.betas)
+
+    def pairs(self, method: str) -> torch.Tensor:
+        return window_pairs(NUM_POSITIONS, self.window, augmented=method == "ape_augmented")
+
+    def theoretical_losses(self, method: str) -> torch.Tensor:
+        """Test losses (NUM_POSITIONS,) that the theory predicts.
+
+        The losses of RPE (0) and of APE are exact. With APE p_k vanishes outside the window, so the model loses every weight
+        of the task that is not between two positions of the window: alpha^2 + 2 sum beta_k^2 outside, and at the border
+        beta_k^2 for each neighbour beyond it. The loss with augmentation is an estimate: pairs that no window shows keep the
+        angle of two random vectors, whose squared cosine is 1 / HIDDEN_SIZE on average (the n / d of Eq. D.10). Decay does
+        not remove them: training fixes the squared length of every vector at alpha, so all solutions have the same norm.
+        """
+        unseen = self.pairs(method) == 0
+        if method == "ape":
+            return (unseen * self.target**2).sum(1)
+        if method == "ape_augmented":
+            return unseen.sum(1) * ALPHA**2 / HIDDEN_SIZE
+        return torch.zeros(NUM_POSITIONS)
+
+
+SETTINGS = (Setting(window=10, neighbours=1), Setting(window=20, neighbours=5))
+"""The settings of Fig. 9 and Fig. 15."""
+
+
+def initial_model(method: str, seed: int) -> tuple[FactoredLinearAttention, torch.Tensor]:
+    """A new model, and theta (HIDDEN_SIZE,) of length 1. Both kinds of APE start from the same vectors."""
+    generator = torch.Generator().manual_seed(int(make_generator(seed, "linear-attention").integers(2**63)))
+    theta = torch.nn.functional.normalize(torch.randn(HIDDEN_SIZE, generator=generator), dim=0)
+    if method == "rpe":
+        return RelativeLinearAttention(NUM_POSITIONS, HIDDEN_SIZE, generator), theta
+    return AbsoluteLinearAttention(NUM_POSITIONS, theta, generator), theta
+
+
+def train_model(
+    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int, bar: tqdm
+) -> float:
+    """Train by gradient descent with weight decay, p <- p - eta grad - epsilon p, on the paper's sum of population losses.
+
+    Returns:
+        The training loss at the end: a mean over supervised positions, as test losses are.
+    """
+    parameters = list(model.parameters())
+    # One pair per position of the window shows a relation; one window per shift shows a pair under augmentation.
+    shared = isinstance(model, RelativeLinearAttention)
+    rate = LEARNING_RATE / float(pairs.sum(1).max() if shared else pairs.max())
+    for step in range(steps):
+        loss = population_losses(model.effective_matrix(), model.value, target, theta, pairs).sum()
+        gradients = torch.autograd.grad(loss, parameters)
+        kept = 1 - WEIGHT_DECAY * (1 - step / steps)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.mul_(kept).sub_(gradient, alpha=rate)
+        bar.update()
+    with torch.no_grad():
+        losses = population_losses(model.effective_matrix(), model.value, target, theta, pairs)
+    return float(losses.sum() / pairs.diagonal().sum())
+
+
+@torch.inference_mode()
+def sampled_losses(
+    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, num_samples: int, seed: int
+) -> torch.Tensor:
+    """Return the mean squared error at every position over `num_samples` unpadded sequences, which follow from the seed."""
+    generator = make_generator(seed, "linear-attention", "test")
+    total = torch.zeros(NUM_POSITIONS, dtype=torch.float64)
+    for begin in range(0, num_samples, _BATCH_SIZE):
+        size = (min(_BATCH_SIZE, num_samples - begin), NUM_POSITIONS, HIDDEN_SIZE)
+        tokens = torch.from_numpy(generator.standard_normal(size, dtype=np.float32))
+        total += (model(tokens) - (tokens @ theta) @ target.T).square().sum(0, dtype=torch.float64)
+    return total / num_samples
+
+
+def run_setting(
+    setting: Setting, seed: int, steps: int, num_samples: int, bar: tqdm
+) -> tuple[list[Row], dict[str, torch.Tensor]]:
+    """Train and test every method.
+
+    Returns:
+        A row for each method and position, and by method the learned matrix <v, theta> A, which theory compares with the
+        task. Positions of rows count from 1, as in the paper: the window has positions 1 to `window`.
+    """
+    rows, matrices = [], {}
+    for method in METHODS:
+        started = time.perf_counter()
+        model, theta = initial_model(method, seed)
+        loss = train_model(model, theta, setting.target, setting.pairs(method), steps, bar)
+        seconds = round(time.perf_counter() - started, 2)
+        with torch.no_grad():
+            matrix = model.effective_matrix()
+            expected = population_losses(matrix, model.value, setting.target, theta)
+            matrices[method] = (model.value @ theta) * matrix
+        sampled = sampled_losses(model, theta, setting.target, num_samples, seed)
+        rows += [
+            {
+                "model": method,
+                "num_positions": NUM_POSITIONS,
+                "hidden_size": HIDDEN_SIZE,
+                **setting._asdict(),
+                "alpha": ALPHA,
+                "betas": setting.betas,
+                "seed": seed,
+                "steps": steps,
+                "training_loss": loss,
+                "position": position,
+                "test_loss": test_loss,
+                "sampled_test_loss": sampled_loss,
+                "num_samples": num_samples,
+                "hardware": hardware(torch.device("cpu")),
+                "run_seconds": seconds,
+            }
+            for position, (test_loss, sampled_loss) in enumerate(zip(expected.tolist(), sampled.tolist(), strict=True), 1)
+        ]
+    return rows, matrices
+
+
+@plots.house_style
+def plot_losses(rows: list[Row], file: Path) -> None:
+    """Draw the test loss at every position, a panel for each setting: expected losses as lines, sampled means as points."""
+    figure, (panels,) = plots.new_figure(3.8, 1, len(SETTINGS), sharey=True)
+    for axes, setting in zip(panels, SETTINGS, strict=True):
+        ends = []
+        for method, name in METHODS.items():
+            own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
+            for runs in group_by(own, itemgetter("seed")).values():
+                points = map(itemgetter("position", "test_loss", "sampled_test_loss"), runs)
+                places, expected, sampled = zip(*points, strict=True)
+                axes.plot(places, expected, color=COLOURS[method], linewidth=1)
+                axes.plot(places, sampled, color=COLOURS[method], marker=".", markersize=3, linestyle="")
+            ends.append((name, places[-1], expected[-1]))
+        theory = setting.theoretical_losses("ape").numpy()
+        axes.plot(places, theory, color=plots.BLACK, linestyle=":")
+        axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
+        axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
+        plots.shade_trained(axes, (1, setting.window), "window of training: {}")
+    panels[0].set_ylabel("test loss")
+    # The closed form of APE runs on the line of APE: it is named at the border of the window, where it leaves the axes.
+    plots.note(panels[1], "APE, closed form", (16, 3e-5), (8, 0), plots.BLACK)
+    plots.label_ends(panels[1], ends, [COLOURS[method] for method in METHODS])
+    plots.save_figure(figure, file)
+
+
+@plots.house_style
+def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) -> None:
+    """Draw what was learned, a row for each setting: both matrices p_i^T p_j, and RPE's weights <v, theta> a_k."""
+    figure, panels = plots.new_figure(0.33 * plots.WIDTH * len(matrices), len(matrices), 3)
+    half = NUM_POSITIONS // 2
+    extent = (0.5, NUM_POSITIONS + 0.5, NUM_POSITIONS + 0.5, 0.5)
+    for line, (setting, learned) in zip(panels, matrices.items(), strict=True):
+        for axes, method in zip(line, ("ape", "ape_augmented"), strict=False):
+            image = axes.imshow(learned[method].numpy(), cmap="RdBu_r", vmin=-ALPHA, vmax=ALPHA, extent=extent)
+            axes.set(title=METHODS[method], xlabel="position j", ylabel="position i")
+        line[0].set_ylabel(f"window of {setting.window}\nposition i")
+        # Row i of the first column holds relation i, the last rows the negative ones.
+        task, weights = (matrix[:, 0].roll(half).numpy() for matrix in (setting.target, learned["rpe"]))
+        relations = range(-half, NUM_POSITIONS - half)
+        line[2].plot(relations, task, color=plots.BLACK, linestyle=":", zorder=3, label="task")
+        line[2].plot(relations, weights, color=plots.SKY, marker=".", label="learned")
+        line[2].set(title=METHODS["rpe"], xlabel="relation k", ylabel="weight")
+        line[2].legend()
+    label = "weight with which position i reads position j"
+    figure.colorbar(image, ax=panels[:, :2], label=label, location="bottom", shrink=0.5, aspect=40)
+    plots.save_figure(figure, file)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds of the runs (default 0 1 2)")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of gradient descent (default %(default)s)")
+    parser.add_argument("--num_samples", type=int, default=5000, help="sequences of the test (default %(default)s)")
+
+
+def run(seeds: list[int], steps: int, num_samples: int) -> None:
+    """Train and test every method in every setting; write, draw and print the losses, and draw the first seed's matrices.
+
+    Raises:
+        ValueError: `steps` or `num_samples` is below 1, or the seeds are negative or equal.
+    """
+    check_integer("--steps", steps, 1)
+    check_integer("--num_samples", num_samples, 1)
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, seeds))}")
+    rows: list[Row] = []
+    pictured: dict[Setting, dict[str, torch.Tensor]] = {}
+    total = len(SETTINGS) * len(seeds) * len(METHODS) * steps
+    with tqdm(total=total, desc="training", disable=None, leave=False) as bar:
+        for setting, seed in product(SETTINGS, seeds):
+            own, matrices = run_setting(setting, seed, steps, num_samples, bar)
+            rows += own
+            pictured.setdefault(setting, matrices)
+    plot_matrices(pictured, RESULTS.with_name("matrices.png"))
+    publish(rows, RESULTS, plot_losses, ring_table)

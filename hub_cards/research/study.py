@@ -1,0 +1,220 @@
+"""Studies as data: which runs are compared, from one YAML file for each study.
+
+A file `hub_cards/research/studies/NAME.yaml` holds:
+
+    question: what the study asks, in one sentence
+    recipe: the recipe that all runs begin with
+    arguments: arguments of train.py for all runs; null takes back what the recipe gives
+    variants: by name, the arguments in which a variant differs; `recipe` among them takes another recipe
+    seeds: the seeds of each variant, for the initial weights and for the data
+    evaluate: by name, options of eval.py that measure more of a finished run, such as {certify: true}; a list of them for
+        several measurements under one name. `variants` and `seeds` among them name the runs that are measured; without
+        them, all are
+    xlabel: what the sizes are, for the picture
+    lengths: the sizes that the table shows; without them, all sizes
+    columns: the columns that the table shows, see `longhand.hub_cards.research.study_pages`; without them, the usual ones
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from longhand.data import Task
+from longhand.hub_cards.evaluation.results import (
+    ATTENTION_FILE,
+    CERTIFICATES_FILE,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
+    RESULTS_FILE,
+)
+from longhand.hub_cards.recipes import load_recipe, read_recipe
+from longhand.hub_cards.training.argument_parser import UNSET
+from longhand.hub_cards.training.arguments import Run, parse_run
+from longhand.hub_cards.training.sizes import count_parameters
+
+STUDIES_FOLDER = Path(__file__).parent / "studies"
+STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
+"""Holds a folder of results for each study."""
+
+RUNS_FILE = "runs.jsonl"
+"""What was trained for a study: a row for each run, with its name and arguments, those of its recipe among them."""
+
+WRITTEN = {
+    "attentions": ATTENTION_FILE,
+    "certify": CERTIFICATES_FILE,
+    "output_places": PLACES_FILE,
+    "position_maps": POSITION_MAPS_FILE,
+}
+"""Options of eval.py that write another file than `RESULTS_FILE`."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One measurement of a finished run by eval.py.
+
+    Attributes:
+        name: several measurements may share it; their rows make one table.
+        options: of eval.py.
+    """
+
+    name: str
+    options: dict[str, Any]
+
+    def command(self, run_folder: Path) -> list[str]:
+        """Return the words that follow `python eval.py`."""
+        words = []
+        for name, value in self.options.items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [f"--{name}"] if value is True else [f"--{name}", text]
+        return [str(run_folder), *words, "--output_dir", str(self.folder(run_folder))]
+
+    def folder(self, run_folder: Path) -> Path:
+        """Return where the measurement is written. Other options write elsewhere, so that none is taken for another."""
+        digest = hashlib.sha256(json.dumps(self.options).encode()).hexdigest()
+        return run_folder / "evaluations" / f"{self.name}-{digest[:8]}"
+
+    def is_done(self, run_folder: Path) -> bool:
+        """Whether all is written that the options ask for."""
+        files = {WRITTEN[option] for option in self.options if option in WRITTEN} or {RESULTS_FILE}
+        return all((self.folder(run_folder) / file).exists() for file in files)
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study.
+
+    Attributes:
+        name: VARIANT-seedN, which is also the name of its folder and of its results.
+        recipe: the recipe that it begins with.
+        arguments: what it gives train.py besides; lists, numbers, words or mappings, None for what it takes back.
+        evaluations: what is measured after training, besides what train.py measures.
+    """
+
+    name: str
+    recipe: str
+    arguments: dict[str, Any]
+    evaluations: tuple[Evaluation, ...] = ()
+
+    def command(self, folder: Path) -> list[str]:
+        """Return the words that follow `python train.py`, for a run into a folder."""
+        words = [self.recipe]
+        for name, value in self.arguments.items():
+            values = value if isinstance(value, list) else [UNSET if value is None else value]
+            words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
+        return [*words, "--output_dir", str(folder)]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The run as a row of `RUNS_FILE`, with the arguments of its recipe: what is measured goes with them."""
+        recipe = {name: value for name, value in _recipe(self.recipe).items() if name != "description"}
+        trained = {"model": self.name, "recipe": self.recipe, "arguments": {**recipe, **self.arguments}}
+        measured = [{"name": one.name, "options": one.options} for one in self.evaluations]
+        return {**trained, "evaluations": measured} if measured else trained
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as its file describes it; the module's docstring says what the fields mean."""
+
+    name: str
+    question: str
+    recipe: str
+    variants: dict[str, dict[str, Any]]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=lambda: [0])
+    evaluate: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    xlabel: str = "digits"
+    lengths: list[int] | None = None
+    columns: list[str] | None = None
+
+    @property
+    def runs(self) -> list[StudyRun]:
+        """All runs, the first seed of every variant before the second."""
+        return [self._run(variant, seed) for seed in self.seeds for variant in self.variants]
+
+    def _run(self, variant: str, seed: int) -> StudyRun:
+        arguments = {**self.arguments, **self.variants[variant], "seed": seed, "data_seed": seed}
+        recipe = arguments.pop("recipe", self.recipe)
+        evaluations = [
+            Evaluation(name, {option: value for option, value in one.items() if option not in ("variants", "seeds")})
+            for name, measurements in self.evaluate.items()
+            for one in measurements
+            if variant in one.get("variants", self.variants) and seed in one.get("seeds", self.seeds)
+        ]
+        return StudyRun(f"{variant}-seed{seed}", recipe, arguments, tuple(evaluations))
+
+    def setting(self, variant: str, argument: str) -> Any:
+        """Return the value of an argument of a variant; None if its model and task have no such argument."""
+        return self._parse(variant).recipe.get(argument)
+
+    def parameters(self, variant: str) -> int:
+        """Return the number of parameters of a variant's model."""
+        return count_parameters(self._parse(variant))
+
+    def trained_sizes(self, variant: str) -> tuple[int, int]:
+        """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it.
+
+        Numbers that are uniform below 10**n are of size n, as in a test, however few digits a number has. All parts of a
+        task are trained on the sizes that are returned.
+        """
+        run = self._parse(variant)
+        shortest, longest = zip(*(_trained_sizes(run, part) for part in run.task.parts), strict=True)
+        return max(shortest), min(longest)
+
+    def _parse(self, variant: str) -> Run:
+        return _parse(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
+
+
+def _trained_sizes(run: Run, task: Task) -> tuple[int, int]:
+    """`Study.trained_sizes` of one part of a run's task."""
+    tested, longest = task.for_evaluation, run.data.max_length
+    _, drawn = next(iter(task.shortest_lengths(run.data.min_length, longest)))
+    shortest = max(run.data.min_length, task.size(tuple(drawn[0].tolist()))[0])
+    most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
+    # A test of n digits may have n operands too, and training fewer.
+    second = tested.size(tested.operand_lengths(longest))[1]
+    return shortest, longest if second <= most else most
+
+
+@cache
+def _recipe(name: str) -> dict[str, Any]:
+    """Return a recipe; a study of many runs reads it once."""
+    return load_recipe(name)
+
+
+@cache
+def _parse(command: tuple[str, ...]) -> Run:
+    """Return the run of a command; recipes for a GPU are read on any computer."""
+    return parse_run([*command, "--use_cpu", "True"])
+
+
+def list_studies() -> list[str]:
+    """Return the names of all studies."""
+    return sorted(file.stem for file in STUDIES_FOLDER.glob("*.yaml"))
+
+
+def load_study(name: str) -> Study:
+    """Return the study of that name.
+
+    Raises:
+        ValueError: its file lacks a field, has one that no study has, or measures variants or seeds that it does not have.
+    """
+    file = STUDIES_FOLDER / f"{name}.yaml"
+    values = read_recipe(file)
+    known = {option.name for option in fields(Study)} - {"name"}
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"{file} has the unknown field {unknown[0]!r}: legal are {', '.join(sorted(known))}")
+    if missing := sorted({"question", "recipe", "variants"} - set(values)):
+        raise ValueError(f"{file} lacks the field {missing[0]!r}")
+    values["variants"] = {variant: changes or {} for variant, changes in values["variants"].items()}
+    evaluate = {key: one if isinstance(one, list) else [one] for key, one in values.pop("evaluate", {}).items()}
+    study = Study(name=name, evaluate=evaluate, **values)
+    for key, one in ((key, one) for key, measurements in evaluate.items() for one in measurements):
+        for choice, legal in (("variants", list(study.variants)), ("seeds", study.seeds)):
+            if strange := [chosen for chosen in one.get(choice, ()) if chosen not in legal]:
+                listed = ", ".join(map(str, legal))
+                raise ValueError(f"{file}: evaluate {key} has {choice} {strange[0]!r}: choose from {listed}")
+    return study

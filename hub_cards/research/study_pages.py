@@ -1,0 +1,195 @@
+"""Tables and pictures of studies (`hub_cards/research/studies/NAME.yaml`).
+
+A method's reach counts only if the method fits the sizes that it was trained on. Otherwise a low score says nothing about
+generalization.
+"""
+
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+from statistics import median
+
+from longhand.data import TASKS
+from longhand.hub_cards.evaluation.plots import describe_sizes, plot_comparison, plot_grid
+from longhand.hub_cards.evaluation.results import (
+    ATTENTION_FILE,
+    CERTIFICATES_FILE,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
+    RESULTS_FILE,
+    Row,
+    best_rows,
+    by_class,
+    group_by,
+    group_variants,
+    last_rows,
+    read_results,
+)
+from longhand.hub_cards.research.study import Study
+from longhand.hub_cards.research.tables import (
+    TableLine,
+    attention_table,
+    by_length_table,
+    certificate_table,
+    describe_reach,
+    describe_samples,
+    describe_seeds,
+    long_table,
+    median_cells,
+    median_seconds,
+    places_table,
+    positions_table,
+    render_table,
+)
+
+FITS = 0.95
+"""Exact match at every tested size within the trained ones from which on a method fits them."""
+
+NOT_FITTED = "not fitted"
+
+CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
+"""In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
+
+CLASSES = "columns of the longest chain of carries"
+"""The name of the axis of sums by class."""
+
+USUAL = ("trained on", "worst trained size", "lengths", "reach", "of the best checkpoint", "certified", "steps", "seconds")
+"""The columns of a study's table, unless its file names others; `lengths` is a column for each size. The columns of best
+checkpoints and of certificates are left out where there are none.
+
+Others: `predictions checked` and `smallest margin` of the certificates; `exact match`, the worst of all runs and sizes;
+`parameters` of the model.
+"""
+
+
+def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
+    """Return the lowest exact match at trained sizes, each the median over seeds; None if no trained size was tested."""
+    tested = group_by([row for row in rows if sizes[0] <= row["length"] <= sizes[1]], itemgetter("length"))
+    return min((median(row["exact_match"] for row in own) for own in tested.values()), default=None)
+
+
+def fits(rows: list[Row], sizes: tuple[int, int]) -> bool:
+    """Whether a variant's runs fit the trained sizes."""
+    return (trained_match(rows, sizes) or 0.0) >= FITS
+
+
+def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
+    """Return the generalizable length of a variant if it fits the trained sizes."""
+    return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
+
+
+def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
+    """Return a table of a study.
+
+    Args:
+        folder: of the study's results.
+        evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
+        kind: "runs" for a line for each run or measurement, "labels" for the share of right labels; "" is the usual table.
+    """
+    others = {
+        ATTENTION_FILE: attention_table,
+        CERTIFICATES_FILE: certificate_table,
+        PLACES_FILE: places_table,
+        POSITION_MAPS_FILE: positions_table,
+    }
+    for file, table in others.items():
+        if (folder / evaluation / file).exists():
+            return table(read_results(folder / evaluation / file))
+    if not (rows := read_results(folder / evaluation / RESULTS_FILE)):
+        return "No results yet.\n"
+    if kind == "runs":
+        return long_table(rows) if evaluation else by_length_table(last_rows(rows))
+    if kind == "labels":
+        return study_table(study, rows, measure="token_accuracy", columns=("lengths", "seconds"))
+    if evaluation:
+        return study_table(study, rows, columns=("lengths", "seconds"))
+    certificates = read_results(folder / CERTIFICATES) if (folder / CERTIFICATES).exists() else []
+    return study_table(study, rows, certificates)
+
+
+def study_table(
+    study: Study,
+    rows: list[Row],
+    certificates: Sequence[Row] = (),
+    measure: str = "exact_match",
+    columns: Sequence[str] = (),
+) -> str:
+    """Return a line for each variant with results, in the order of the study.
+
+    Last checkpoints are shown; best ones only if there are no others.
+
+    Args:
+        columns: as in `USUAL`; by default the columns of the study.
+    """
+    left_out = {"of the best checkpoint": not best_rows(rows), "certified": not certificates}
+    columns = columns or study.columns or [name for name in USUAL if not left_out.get(name)]
+    shown = last_rows(rows) or rows
+    classes = is_by_class(shown)
+    what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
+    notes = [] if last_rows(rows) else ["best checkpoints"]
+    notes += [describe_seeds(group_variants(shown)), describe_samples(shown, what)]
+    shown = by_class(shown) if classes else shown
+    last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
+    lines = []
+    for variant in (name for name in study.variants if name in last):
+        own, sizes = last[variant], study.trained_sizes(variant)
+        lengths = study.lengths or sorted({row["length"] for row in shown})
+        cells: dict[str, str | TableLine] = {
+            "trained on": describe_sizes(sizes),
+            "worst trained size": "" if (matched := trained_match(own, sizes)) is None else f"{matched:.3f}",
+            "lengths": median_cells(own, lengths, measure),
+            "reach": fitted_reach(own, sizes),
+            "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
+            "exact match": describe_worst(own),
+            **certificate_cells(checks.get(variant, [])),
+            "parameters": f"{study.parameters(variant):,}" if "parameters" in columns else "",
+            "steps": f"{study.setting(variant, 'max_steps'):,}",
+            "seconds": median_seconds(own),
+        }
+        if unknown := [name for name in columns if name not in cells]:
+            raise ValueError(f"study {study.name}: columns has {unknown[0]!r}; choose among {', '.join(cells)}")
+        chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
+        lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
+    note = f"{', '.join(notes)}."
+    if any(NOT_FITTED in line.values() for line in lines):
+        note += f" Fitted: at least {FITS} at every trained size that was tested."
+    return render_table(lines, note[0].upper() + note[1:])
+
+
+def certificate_cells(rows: list[Row]) -> TableLine:
+    """Return what the certificates of a variant's runs say; a variant without them cannot be certified."""
+    if not rows:
+        return {"certified": "cannot be", "predictions checked": "", "smallest margin": "", "lead / bound": ""}
+    ratios = [row["ratio"] for row in rows if row.get("ratio")]
+    return {
+        "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}",
+        "predictions checked": f"{max(row['predictions'] for row in rows):,}",
+        "smallest margin": f"{min(row['margin'] for row in rows):.2f}",
+        # Where a prediction is wrong nothing is bounded.
+        "lead / bound": f"{min(ratios):,.0f}" if len(ratios) == len(rows) else "",
+    }
+
+
+def describe_worst(rows: list[Row]) -> str:
+    """Return the worst exact match of all runs and sizes, and the longest size."""
+    worst = min(row["exact_match"] for row in rows)
+    return f"{'' if worst == 1 else 'at least '}{worst:.3f} to {max(row['length'] for row in rows):,}"
+
+
+def draw_study(study: Study, rows: list[Row], file: Path) -> None:
+    """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid."""
+    shown = last_rows(rows) or rows
+    classes, lengths = is_by_class(shown), {row["length"] for row in shown}
+    variants = group_variants(by_class(shown) if classes else shown)
+    trained = {study.trained_sizes(variant) for variant in variants}
+    sizes = trained.pop() if len(trained) == 1 and not classes else None
+    if len({(row["length"], row["length_b"]) for row in shown}) > len(lengths) and not classes:
+        plot_grid(shown, file, sizes, TASKS[shown[0]["task"]].size_names)
+        return
+    drawn = {name: variants[name] for name in study.variants if name in variants}
+    plot_comparison(drawn, file, sizes, CLASSES if classes else study.xlabel)
+
+
+def is_by_class(rows: list[Row]) -> bool:
+    """Whether sums of one length were tested by class, such as the length of their longest cascade of carries."""
+    return len({row["length"] for row in rows}) == 1 < len({row["length_b"] for row in rows})

@@ -1,0 +1,214 @@
+"""Put a finished, certified run into the zoo, the folder of checkpoints that come with this package.
+
+The shipped files are certified, measured and described anew. They hold no code, so that work on the package leaves them as
+they are. If a certificate no longer fits the package, such as after a change of its words, ship the zoo's own folder again.
+The gallery, which names the zoo's checkpoints, is written anew too.
+
+examples:
+  python -m longhand.hub_cards.research.zoo outputs/addition
+  python -m longhand.hub_cards.research.zoo hub_cards/zoo/addition hub_cards/zoo/copy
+  python -m longhand.hub_cards.research.zoo --check                 certify everything again that the zoo holds
+  python -m longhand.hub_cards.research.zoo --check addition copy
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from longhand.hub_cards.checkpoints.certificate_file import (
+    ANSWER_FILES,
+    CERTIFICATE_FILE,
+    VERIFIER,
+    copy_verifier,
+    hash_files,
+)
+from longhand.hub_cards.checkpoints.certification import certify_checkpoint
+from longhand.hub_cards.checkpoints.code import save_code
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.files import read_object, write_atomically
+from longhand.hub_cards.locks import holding
+from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
+from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, write_recipe
+from longhand.hub_cards.research import gallery
+from longhand.hub_cards.training.arguments import parse_run
+
+LARGEST_ZOO = 12 * 10**6
+"""Bytes of all files of the zoo: everybody who installs the package downloads them."""
+
+_TESTED = ("test_lengths", "test_samples")
+"""Arguments that say how a checkpoint is measured: the zoo's are measured as the recipe says today."""
+
+_OF_ONE_RUN = {*PRIVATE_ARGUMENTS, *_TESTED, "seed", "data_seed", "use_cpu", "description"}
+"""Arguments in which a run may differ from its recipe."""
+
+
+def ship(folder: Path) -> Path:
+    """Put the last checkpoint of a finished run into the zoo, in the place of an earlier one of the same recipe.
+
+    Args:
+        folder: of a run, or of the zoo itself.
+
+    Returns:
+        The folder in the zoo.
+
+    Raises:
+        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified, was changed
+            since, or is not of float32, or the zoo would be too large. The zoo is unchanged then.
+    """
+    checkpoint = load_checkpoint(str(folder))
+    own = _find_recipe(folder, checkpoint.recipe)
+    _check_unchanged(folder)
+    name = own["recipe"]
+    if checkpoint.model.dtype != torch.float32:
+        raise ValueError(f"{folder} holds weights of {checkpoint.model.dtype}: the zoo holds float32, as certified")
+    with tempfile.TemporaryDirectory() as place:
+        _write(checkpoint, folder, own, made := Path(place, name))
+        read_checkpoint(made)
+        _check_size(made)
+        (ZOO_FOLDER / name).mkdir(parents=True, exist_ok=True)
+        with holding(ZOO_FOLDER / name):
+            for file in made.iterdir():
+                shutil.move(file, ZOO_FOLDER / name / file.name)
+            return write_card(ZOO_FOLDER / name).parent
+
+
+def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return the recipe of this package that a run was made by.
+
+    Raises:
+        ValueError: the run is not of an unchanged recipe of this package.
+    """
+    name = recipe.get("recipe")
+    if name not in list_recipes():
+        raise ValueError(f"{folder} is not the run of a recipe of this package: its {RECIPE_FILE} names {name!r}")
+    own = parse_run([name, "--use_cpu", "True"]).recipe
+    if changed := [key for key in {**own, **recipe} if key not in _OF_ONE_RUN and own.get(key) != recipe.get(key)]:
+        listed = ", ".join(f"{key} is {recipe.get(key)!r}, not {own.get(key)!r}" for key in changed)
+        raise ValueError(f"{folder} is not as the recipe {name!r} makes it: {listed}")
+    return own
+
+
+def _check_unchanged(folder: Path) -> None:
+    """Raise ValueError if a folder has no certificate, or one of other files; other code is legal, since it stays behind."""
+    if not (folder / CERTIFICATE_FILE).is_file():
+        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
+    stated, found = read_object(folder / CERTIFICATE_FILE).get("files") or {}, hash_files(folder)
+    if changed := [name for name in found if not name.endswith(".py") and stated.get(name) != found[name]]:
+        raise ValueError(f"{folder} has changed since it was certified: {', '.join(changed)}")
+
+
+def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> None:
+    """Write the files of a run for the zoo into a new folder, except the card.
+
+    Args:
+        own: the recipe of this package.
+
+    Raises:
+        ValueError: what was written is not certified.
+    """
+    made.mkdir()
+    for file in (file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.suffix != ".py"):
+        shutil.copyfile(file, made / file.name)
+    config = read_object(folder / "config.json")
+    # The entry names classes of the code that is left out.
+    config.pop("auto_map", None)
+    write_atomically(made / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+    recipe = published_recipe(run.recipe) | {name: own[name] for name in _TESTED}
+    write_recipe(recipe, made / RECIPE_FILE)
+    shipped = load_checkpoint(str(made))
+    if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
+        raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
+    # The package has it already; `unpack` puts it beside what is pushed.
+    (made / VERIFIER.name).unlink(missing_ok=True)
+    rows = []
+    for part in shipped.task.parts:
+        lengths = [part.operand_lengths(length) for length in recipe["test_lengths"]]
+        rows += evaluate_lengths(shipped.model, part, lengths, name=made.name, num_samples=recipe["test_samples"])
+    known = {} if run.run_seconds is None else {"run_seconds": run.run_seconds}
+    report([row | known for row in rows], made, shipped.trained_lengths)
+
+
+def _check_size(made: Path) -> None:
+    """Raise ValueError if the zoo would be too large with the files in a folder."""
+    others = [ZOO_FOLDER / name for name in list_zoo() if name != made.name]
+    sizes = {folder.name: folder_bytes(folder) for folder in (*others, made)}
+    if (total := sum(sizes.values())) > LARGEST_ZOO:
+        listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise ValueError(f"the zoo may have {LARGEST_ZOO:,} bytes, with {made.name} it would have {total:,}: {listed}")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def unpack(name: str, place: Path) -> Path:
+    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
+
+    Args:
+        place: an existing folder; the checkpoint's folder is made in it.
+
+    Returns:
+        The checkpoint's folder, whose certificate names the code too.
+    """
+    folder = Path(shutil.copytree(zoo(name), place / name))
+    checkpoint = load_checkpoint(str(folder))
+    save_code(checkpoint.model.config, checkpoint.task, folder)
+    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    copy_verifier(folder)
+    return folder
+
+
+def check(name: str) -> None:
+    """Check a checkpoint of the zoo from its bytes: load it, compare every hash, and certify it again.
+
+    Raises:
+        ValueError: something does not fit; the message names it.
+    """
+    folder = Path(zoo(name))
+    read = read_checkpoint(folder)
+    if read.certificate is None or not read.certificate["certified"] or not read.rows or not read.has_plot:
+        raise ValueError(f"{folder} lacks a certificate, results or a picture: ship it again")
+    if not (folder / CARD_FILE).is_file() or list(folder.glob("*.py")):
+        raise ValueError(f"{folder} must hold {CARD_FILE} and no code: ship it again")
+    if read.name != name:
+        raise ValueError(f"{folder} holds results of {read.name}: ship it again")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry. Illegal input ends with one line and exit status 2."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = OneLineParser("python -m longhand.hub_cards.research.zoo", description=__doc__, formatter_class=style)
+    described = "folders of finished runs; with --check, names of the zoo (default: all)"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=described)
+    parser.add_argument("--check", action="store_true", help="certify checkpoints of the zoo again; write nothing")
+    logging.disable_progress_bar()
+    with interruptible("run the command again"), refusing_in_one_line(OSError):
+        options = parser.parse_args(arguments)
+        if not options.runs and not options.check:
+            raise ValueError("name the folder of a finished run, or choose --check")
+        for run in options.runs or list_zoo():
+            if options.check:
+                check(run)
+                print(f"{run}: certified again from its files")
+            else:
+                print(f"\nshipped {ship(Path(run))}\n")
+        if not options.check:
+            gallery.main()
+
+
+if __name__ == "__main__":
+    main()

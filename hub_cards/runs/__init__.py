@@ -1,1 +1,0 @@
-"""Runs: arguments, recipes, and the loading of checkpoints."""

@@ -1,1 +1,0 @@
-"""Studies: each theory or experiment in one place, with its code, data and picture."""

@@ -1,0 +1,116 @@
+"""The folder of a run: what it may hold before, what is resumed from it, and what a finished run leaves in it."""
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER
+from longhand.hub_cards.evaluation.results import RESULTS_FILE
+from longhand.hub_cards.files import read_object, write_atomically
+from longhand.hub_cards.plugins import copy_plugins
+from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
+from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
+from longhand.hub_cards.training.resuming import last_checkpoint, list_checkpoints
+from longhand.hub_cards.training.trainer import BatchTrainer
+
+PUSHED_FILE = "pushed.json"
+
+
+def claim_folder(run: Run) -> Path | None:
+    """Check that the output folder is new, or holds this very run unfinished. Return the checkpoint to resume from.
+
+    A complete run that is still to be pushed passes too, see `is_complete`.
+
+    Raises:
+        ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
+    """
+    folder, resume = run.folder, run.training.resume
+    if resume and is_complete(folder):
+        # A kill may have left some of them.
+        remove_checkpoints(folder)
+    if is_complete(folder) and not (resume and run.publishing):
+        advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
+        raise ValueError(f"{folder} holds a finished run: {advice}")
+    recipe_file = folder / RECIPE_FILE
+    if not recipe_file.exists():
+        # A kill may leave the lock and files under temporary names.
+        if any(path.is_file() and path.suffix not in (".lock", ".partial") for path in folder.rglob("*")):
+            raise ValueError(f"{folder} holds files but no run ({RECIPE_FILE} is missing): choose another --output_dir")
+        if resume:
+            raise ValueError(f"--resume: {folder} holds no run to continue")
+        return None
+    if not resume:
+        raise ValueError(f"{folder} holds an unfinished run: continue it with --resume, or remove it")
+    before = read_recipe(recipe_file)
+    if different := differences(before, run.recipe):
+        listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
+        raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
+    return last_checkpoint(folder / CHECKPOINTS_FOLDER, run.training.world_size)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a run's folder holds all that the run leaves. The training states are moved away last, all at once."""
+    return (folder / RESULTS_FILE).exists() and not list_checkpoints(folder / CHECKPOINTS_FOLDER)
+
+
+def is_certified(folder: Path) -> bool:
+    """Whether a complete run that should have ended with a certificate did so."""
+    return read_object(folder / CERTIFICATE_FILE).get("certified") is True
+
+
+def start_folder(run: Run) -> None:
+    """Make the folder and write what says which run it holds: the recipe and the plugins."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_recipe(run.recipe, run.folder / RECIPE_FILE)
+    copy_plugins(run.plugins, run.folder)
+
+
+def save_final(trainer: BatchTrainer, run: Run) -> None:
+    """Put the last weights at the run's root and the best ones in `best`, each whole or not at all."""
+    trainer.check_weights()
+    partial = run.folder / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    model.save_pretrained(partial)
+    tokenizer: Any = trainer.processing_class
+    tokenizer.save_pretrained(partial)
+    if (best := trainer.state.best_model_checkpoint) is not None:
+        keep = ("*.safetensors", "*.py", "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json")
+        (partial / BEST_FOLDER).mkdir()
+        for file in (file for pattern in keep for file in Path(best).glob(pattern)):
+            shutil.copy2(file, partial / BEST_FOLDER / file.name)
+        write_recipe(run.recipe, partial / BEST_FOLDER / RECIPE_FILE)
+        copy_plugins(run.plugins, partial / BEST_FOLDER)
+    shutil.rmtree(run.folder / BEST_FOLDER, ignore_errors=True)
+    for path in partial.iterdir():
+        os.replace(path, run.folder / path.name)
+    partial.rmdir()
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the training states of a finished run; what else its reporters put beside them stays."""
+    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
+    if list_checkpoints(states):
+        # At once: some of them alone would look like a run that was cut off.
+        states.rename(removed)
+    for checkpoint in list_checkpoints(removed):
+        shutil.rmtree(checkpoint)
+    if removed.exists():
+        removed.rename(states)
+    with suppress(OSError):
+        states.rmdir()
+
+
+def write_pushed(folder: Path, repo_id: str, revision: str | None) -> None:
+    """Record that a run was pushed, so that `--resume` does not push it again."""
+    write_atomically(folder / PUSHED_FILE, json.dumps({"repo_id": repo_id, "revision": revision or "main"}) + "\n")
+
+
+def is_pushed(folder: Path, repo_id: str, revision: str | None) -> bool:
+    """Whether a run was pushed to this branch of this repository."""
+    file = folder / PUSHED_FILE
+    return file.exists() and read_object(file) == {"repo_id": repo_id, "revision": revision or "main"}

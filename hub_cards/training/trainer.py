@@ -1,0 +1,329 @@
+"""The Trainer of a run: its model, its batches, and what it does at every validation."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
+from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.evaluation.measure import check_lengths
+from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
+from longhand.hub_cards.training.arguments import Run
+from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
+from longhand.hub_cards.training.sizes import check_model, check_training
+
+BEST = "eval_generalization"
+"""The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
+_SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
+_OPTIMIZATION = ("optim", "optim_args", "muon_learning_rate", *_SCHEDULE)
+
+
+class NotFinite(RuntimeError):
+    """A loss or a weight is NaN or infinite, so training cannot go on."""
+
+
+class CannotSave(OSError):
+    """A checkpoint cannot be written; the ones before stay."""
+
+
+class BatchTrainer(Trainer):
+    """Trainer over datasets of whole batches (`longhand.data.batches`), which every process indexes for itself.
+
+    So Accelerate does not shard the dataloaders. Training stops at the first loss or checkpoint that is not finite.
+
+    Raises:
+        NotFinite: see above; the checkpoints before stay.
+        CannotSave: see there.
+    """
+
+    model: Any
+    sizes_for_best: list[str]
+    """The validated sizes that choose the best checkpoint."""
+
+    def evaluate(self, eval_dataset=None, *args, **kwargs):
+        """Validate all sizes; the metrics say by `BEST` how far the model generalizes."""
+        metrics = super().evaluate(eval_dataset, *args, **kwargs)
+        if eval_dataset is None:
+            matches, tokens = (
+                float(np.mean([metrics[f"eval_{size}_{name}"] for size in self.sizes_for_best]))
+                for name in ("exact_match", "token_accuracy")
+            )
+            # Right tokens count for less than one problem more that is right: they decide among equals alone.
+            problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
+            metrics[BEST] = matches + tokens / (2 * problems)
+        return metrics
+
+    def create_optimizer(self, model=None):
+        """Make the optimizer of `optim`, with Muon beside it if it has a rate."""
+        if self.optimizer is None and (rate := self.args.muon_learning_rate) is not None:
+            other = super().create_optimizer(model)
+            self.optimizer = MuonBeside(layer_matrices(self.model), other, lr=rate, weight_decay=self.args.weight_decay)
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps, optimizer=None):
+        """Make the schedule of the first `decay_steps` steps; the rate of the last of them holds for the steps after."""
+        steps = min(num_training_steps, self.args.decay_steps or num_training_steps)
+        schedule = cast(LambdaLR, super().create_scheduler(steps, optimizer))
+        if steps < num_training_steps:
+            schedule.lr_lambdas = [_held(rate, steps - 1) for rate in schedule.lr_lambdas]
+        return schedule
+
+    def get_train_dataloader(self) -> DataLoader:
+        return self._one_by_one(self.train_dataset)
+
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+        by_length: Any = self.eval_dataset
+        return self._one_by_one(by_length[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset)
+
+    def training_step(self, *args, **kwargs):
+        loss = super().training_step(*args, **kwargs)
+        if not loss.isfinite().all():
+            self._refuse(f"the loss is {float(loss.mean())}")
+        return loss
+
+    def _save_checkpoint(self, *args, **kwargs):
+        self.check_weights()
+        folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        # torch and safetensors raise errors of their own when a file cannot be written.
+        except Exception as error:
+            free = shutil.disk_usage(self.args.output_dir).free / 2**20
+            if self.is_world_process_zero():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise CannotSave(f"{folder} cannot be saved, with {free:,.0f} MiB free there: {one_line(error)}") from error
+
+    def _save_rng_state(self, output_dir):
+        super()._save_rng_state(output_dir)
+        # What process 0 writes last says that the checkpoint is complete.
+        self.accelerator.wait_for_everyone()
+
+    def check_weights(self) -> None:
+        """Raise NotFinite if a weight is NaN or infinite."""
+        if broken := [name for name, weights in self.model.named_parameters() if not weights.isfinite().all()]:
+            self._refuse(f"weights are NaN or infinite ({', '.join(broken[:3])})")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        training: Any = self.args
+        muon = training.muon_learning_rate
+        or_muon = "" if muon is None else f" or a muon_learning_rate below {muon}"
+        raise NotFinite(
+            f"training stopped at step {self.state.global_step + 1}: {reason}; nothing of this step is saved, choose a "
+            f"learning_rate below {training.learning_rate}{or_muon}"
+        )
+
+    def _one_by_one(self, batches) -> DataLoader:
+        workers = self.args.dataloader_num_workers
+        return DataLoader(batches, batch_size=1, shuffle=False, collate_fn=_only, num_workers=workers)
+
+
+def _held(rate: Callable[[int], float], last: int) -> Callable[[int], float]:
+    """Return a schedule's rate by step, which no longer changes after the step `last`."""
+    return lambda step: rate(min(step, last))
+
+
+def _only(items: list) -> dict:
+    (batch,) = items
+    return batch
+
+
+class ProgressLines(ProgressCallback):
+    """A progress bar, and above it one line for each validation of all lengths."""
+
+    def __init__(self, sizes: list[str]):
+        super().__init__()
+        self.sizes = sizes
+        self.loss: float | None = None
+        self.exact_match: dict[str, float] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        # A bar redraws itself, which suits terminals. A log gets the lines alone.
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
+        self.current_step = 0
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        """Show no bar: validations are short."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.loss = logs.get("loss", self.loss)
+        for size in self.sizes:
+            if (value := logs.get(f"eval_{size}_exact_match")) is not None:
+                self.exact_match[size] = value
+        if len(self.exact_match) == len(self.sizes):
+            if state.is_world_process_zero and self.training_bar is not None:
+                accuracy = "  ".join(f"{size}: {value:.3f}" for size, value in self.exact_match.items())
+                loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
+                self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
+            self.exact_match = {}
+
+
+class UntilCertified(TrainerCallback):
+    """Check the model's neighbourhoods at every validation, practise those that fail, and stop when none fails.
+
+    Raises:
+        CannotCertify: no certificate is possible for the model and task. This is known before training.
+    """
+
+    def __init__(self, run: Run, model: Any, batches: Any):
+        self.task, self.ratio, self.batches = run.task.for_evaluation, run.training.certified_ratio, batches
+        try:
+            coverings(model, self.task)
+        except CannotCertify as error:
+            raise CannotCertify(f"{error}; train without one by --until_certified False") from error
+
+    def check(self, model: Any) -> Check:
+        """Check a model; what it finds of rounding is whole only if the run may stop."""
+        return check_thoroughly(model, self.task, enough=self.ratio)
+
+    def reached(self, check: Check) -> bool:
+        """Whether the run may stop: nothing is wrong, and every lead is at least `certified_ratio` times its bound."""
+        return check.ratio is not None and check.ratio >= self.ratio
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        # A resumed run repeats the check of the step that was saved, so that the same problems are practised.
+        if state.global_step:
+            self.batches.practise(check_neighbourhoods(model, self.task).failing)
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step % args.eval_steps:
+            return
+        check = self.check(model)
+        self.batches.practise(check.failing)
+        if state.is_world_process_zero:
+            least = "more" if self.reached(check) else "less"
+            ratio = "" if check.ratio is None else f", {check.ratio:,.3g} times its rounding or {least}"
+            tqdm.write(
+                f"step {state.global_step:6d}  wrong predictions {check.wrong:,} of {check.predictions:,}, "
+                f"smallest margin {check.margin:.3f}{ratio}"
+            )
+            for part, own in check.parts.items():
+                tqdm.write(f"{'':13}{part:24}  {own.wrong:,} of {own.predictions:,}, margin {own.margin:.3f}")
+        if self.reached(check):
+            control.should_training_stop = True
+
+
+def make_trainer(run: Run) -> BatchTrainer:
+    """Return the Trainer of a run, with its model and batches.
+
+    Raises:
+        ValueError: batches cannot be divided, lengths do not fit the model, or the run does not fit into memory.
+    """
+    training, data, task = run.training, run.data, run.task
+    check_model(run)
+    batches = _training_batches(run)
+    # Lengths that the task does not train raise here, before any file is written.
+    for part in task.parts:
+        part.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
+    set_seed(training.seed)
+    model = task.family.model_class(run.config)
+    _check_room(run, model)
+    until_certified = UntilCertified(run, model, batches) if training.until_certified else None
+    samples = -(-data.validation_samples // training.world_size) * training.world_size
+    parts = training.world_size * training.gradient_accumulation_steps
+    training.per_device_train_batch_size = training.batch_size // parts
+    training.per_device_eval_batch_size = samples // training.world_size
+    training.save_steps = cast(float, training.eval_steps)
+    training.eval_strategy = training.save_strategy = "steps"
+    training.metric_for_best_model, training.greater_is_better = BEST, True
+    trainer = BatchTrainer(
+        model=model,
+        args=training,
+        train_dataset=batches,
+        eval_dataset=_validation_batches(run, samples),
+        processing_class=task.family.tokenizer(task),
+        compute_metrics=_mean_matches,
+        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
+    )
+    beyond = [length for length in data.validation_lengths if length > data.max_length]
+    trainer.sizes_for_best = [size for length in beyond or data.validation_lengths for size in _validated(task, length)]
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    lengths = sorted(set(data.validation_lengths))
+    trainer.add_callback(ProgressLines([size for length in lengths for size in _validated(task, length)]))
+    if until_certified:
+        trainer.add_callback(until_certified)
+    try:
+        trainer.create_optimizer_and_scheduler(training.max_steps)
+    # Libraries raise whatever arguments that do not fit run into.
+    except Exception as error:
+        given = {name: getattr(training, name) for name in _OPTIMIZATION}
+        chosen = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
+        raise ValueError(f"optimizer or schedule cannot be made ({chosen}): {one_line(error)}") from error
+    return trainer
+
+
+def _training_batches(run: Run) -> FreshBatches | FixedBatches:
+    training, data = run.training, run.data
+    options: dict[str, Any] = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
+    options |= {"batch_size": training.batch_size, "num_batches": training.max_steps, "collator": run.training_collator}
+    options |= {"accumulation": training.gradient_accumulation_steps, **_share(run)}
+    if data.num_train_samples is None:
+        return FreshBatches(run.task, **options)
+    return FixedBatches(run.task, data.num_train_samples, **options)
+
+
+def _validation_batches(run: Run, samples: int) -> dict[str, EvaluationBatches]:
+    """Return one batch of problems for each validated size, by its name in metrics."""
+    task, seed = run.task.for_evaluation, run.training.data_seed
+    options = {"collator": task.family.collator(run.config), **_share(run)}
+    return {
+        size: EvaluationBatches(part, part.operand_lengths(length), samples, seed, "validation", samples, **options)
+        for length in run.data.validation_lengths
+        for size, part in _validated(task, length).items()
+    }
+
+
+def _validated(task: Task, length: int) -> dict[str, Task]:
+    """Return the parts of a task by the names of one length of theirs in metrics."""
+    if len(task.parts) == 1:
+        return {str(length): task}
+    return {f"{part.name}_{length}": part for part in task.parts}
+
+
+def _share(run: Run) -> dict[str, int]:
+    """Return which share of each batch this process takes."""
+    return {"process": run.training.process_index, "processes": run.training.world_size}
+
+
+def _check_room(run: Run, model: PreTrainedModel) -> None:
+    """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
+    data = run.data
+    for tested in run.task.for_evaluation.parts:
+        check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
+        lengths = [tested.operand_lengths(length) for length in data.test_lengths]
+        check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
+    for part in run.task.parts:
+        longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
+        check_lengths(model, part.widest, [longest], arguments="max_length")
+        # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
+        largest = EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)
+        check_training(run, model, part, largest[0])
+
+
+def _mean_matches(prediction) -> dict[str, float]:
+    exact, right, supervised = prediction.predictions.T
+    accuracy = summarize(exact, right, supervised, np.zeros(len(exact)))
+    return {name: accuracy[name] for name in ("exact_match", "token_accuracy")}
+
+
+def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
+    """Whether the run was cut off after its model was certified, so that no step is left. If so, the model is loaded."""
+    callbacks = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, UntilCertified)]
+    if not callbacks:
+        return False
+    trainer._load_from_checkpoint(str(checkpoint))
+    model: Any = trainer.model
+    if not callbacks[0].reached(callbacks[0].check(model)):
+        return False
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    return True

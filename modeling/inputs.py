@@ -1,0 +1,355 @@
+"""What a model may read: checks of what a user passes, and the format that a prompt must have.
+
+Each check raises ValueError with the value received and what is legal.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
+
+
+def of_values(check: Callable[..., None]) -> Callable[..., None]:
+    """Skip a check of the values of tensors while `torch.compile` or `torch.export` traces: there are no values then."""
+
+    @wraps(check)
+    def check_values(*args, **kwargs) -> None:
+        if not torch.compiler.is_compiling():
+            check(*args, **kwargs)
+
+    return check_values
+
+
+def check_input_ids(input_ids: Any, vocab_size: int) -> Tensor:
+    """Return token ids (batch, tokens) as int64.
+
+    Raises:
+        ValueError: they are no tensor of integers of this shape, there are none, or one is outside the vocabulary.
+    """
+    if not isinstance(input_ids, Tensor) or input_ids.is_floating_point() or input_ids.is_complex():
+        kind = input_ids.dtype if isinstance(input_ids, Tensor) else type(input_ids).__name__
+        raise ValueError(f"input_ids must be a tensor of integers (batch, tokens), got {kind}")
+    if input_ids.ndim != 2 or input_ids.numel() == 0:
+        raise ValueError(f"input_ids must be (batch, tokens), at least one of both, got {tuple(input_ids.shape)}")
+    _check_vocabulary(input_ids, vocab_size)
+    return input_ids.long()
+
+
+@of_values
+def _check_vocabulary(input_ids: Tensor, vocab_size: int) -> None:
+    smallest, largest = (int(extreme) for extreme in input_ids.aminmax())
+    if smallest < 0 or largest >= vocab_size:
+        outside = smallest if smallest < 0 else largest
+        raise ValueError(f"input_ids must be in 0..{vocab_size - 1}, the vocabulary, got {outside}")
+
+
+def check_mask(attention_mask: Tensor | None, batch: int, columns: int) -> None:
+    """Raise ValueError for an attention mask of another shape than (batch, columns); None is legal."""
+    if attention_mask is not None and tuple(attention_mask.shape) != (batch, columns):
+        raise ValueError(f"attention_mask must be ({batch}, {columns}), got {tuple(attention_mask.shape)}")
+    if attention_mask is not None:
+        _check_rows(attention_mask)
+
+
+@of_values
+def _check_rows(attention_mask: Tensor) -> None:
+    if not attention_mask.any(1).all():
+        raise ValueError("attention_mask must show a token of every row, got a row of zeros")
+
+
+def hidden_tokens(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Return which tokens (batch, tokens) a mask hides."""
+    return torch.zeros_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask == 0
+
+
+@of_values
+def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows padding on the left, or hides a token up to the first `=`."""
+    is_equals = input_ids == EQUALS
+    in_query = is_equals.cumsum(1) - is_equals.long() == 0
+    wrong = in_query & (hidden_tokens(input_ids, attention_mask) != (input_ids == PAD))
+    if wrong.any():
+        row = int(wrong.any(1).int().argmax())
+        raise ValueError(
+            f"attention_mask must be 0 at <pad> and 1 at every token of {decode(input_ids[row].tolist())!r}, "
+            f"got {'no mask' if attention_mask is None else attention_mask[row].int().tolist()} in row {row}"
+        )
+
+
+@of_values
+def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows padding, or a character that the tokenizer did not know."""
+    shown = ~hidden_tokens(input_ids, attention_mask)
+    for token in (PAD, UNKNOWN):
+        if (wrong := shown & (input_ids == token)).any():
+            row, column = wrong.nonzero()[0].tolist()
+            reason = "pass the tokenizer's attention_mask" if token == PAD else "the vocabulary lacks this character"
+            raise ValueError(f"{TOKENS[token]} at column {column} of row {row} is not hidden: {reason}")
+
+
+@of_values
+def check_unpacked(input_ids: Tensor) -> None:
+    """Raise ValueError if a row (batch, tokens) holds a second example: `$` after an end token."""
+    first, second = input_ids[:, :-1], input_ids[:, 1:]
+    if (packed := (second == BOS) & ((first == BOS) | (first == SEPARATE_EOS))).any():
+        row, column = packed.nonzero()[0].tolist()
+        raise ValueError(
+            f"a row of input_ids must be one example, got another at column {column + 1} of row {row}: pad examples, for "
+            "instance by longhand.collate_rows, and do not pack or flatten them"
+        )
+
+
+@of_values
+def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
+    """Raise ValueError unless this is a number of tokens, or a tensor of the indices of some."""
+    if isinstance(logits_to_keep, Tensor):
+        legal = logits_to_keep.ndim == 1 and not logits_to_keep.is_floating_point()
+        if legal and logits_to_keep.dtype != torch.bool and logits_to_keep.numel():
+            legal = bool(-tokens <= logits_to_keep.min() and logits_to_keep.max() < tokens)
+    else:
+        legal = isinstance(logits_to_keep, int) and 0 <= logits_to_keep <= tokens
+    if not legal:
+        raise ValueError(f"logits_to_keep must be 0..{tokens}, or indices of the {tokens} tokens, got {logits_to_keep!r}")
+
+
+@of_values
+def check_pair_map(pair_map: Any, batch: int, queries: int, keys: int, encoding: Any) -> None:
+    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations that a position encoding reads."""
+    if not encoding.uses_pair_map:
+        raise ValueError(f"pair_map is for encodings that read relations, not for {encoding.config.position_encoding!r}")
+    relations = encoding.relation_limits
+    shape = tuple(pair_map.shape)
+    if shape[1:] != (queries, keys) or shape[0] not in (1, batch):
+        raise ValueError(f"pair_map must be ({batch} or 1, {queries}, {keys}), got {shape}")
+    if relations is not None:
+        smallest, largest = (int(extreme) for extreme in pair_map.aminmax())
+        if smallest < relations[0] or largest > relations[1]:
+            raise ValueError(f"pair_map must hold relations {relations[0]}..{relations[1]}, got {smallest}..{largest}")
+
+
+_SPECIAL = {SEPARATE_EOS: "\x03", PAD: "\0", UNKNOWN: "\ufffd"}
+"""One character for each token that has several."""
+
+_SHOWN = {ord(character): TOKENS[token] for token, character in _SPECIAL.items()}
+
+
+def _characters(tokens: tuple[str, ...]) -> list[str]:
+    """Return the character of every token; the last one is of ids beyond all tokens."""
+    return [*(_SPECIAL.get(token, character) for token, character in enumerate(tokens)), _SPECIAL[UNKNOWN]]
+
+
+_DECODER_CHARACTERS, _ENCODER_CHARACTERS = _characters(ALL_TOKENS), _characters(ENCODER_TOKENS)
+
+
+@dataclass(frozen=True)
+class PromptFormat:
+    r"""Which prompts a model was made for. `PromptFormat("[0-9]+\\+[0-9]+=", "653+049=", "[0-9]*", equal_widths=True)`.
+
+    Attributes:
+        pattern: regular expression of a whole prompt, without `$` and up to the first `=`.
+        example: a legal prompt, for messages alone: formats that differ in it are equal.
+        response: regular expression of the beginnings of a response, which may follow a prompt; None for an encoder, whose
+            prompt is its whole input.
+        equal_widths: whether all numbers of a prompt, or rows of a board, have one width.
+        larger_first: whether the first number must not be smaller than the second, for numbers of one width.
+        ones_first: whether numbers begin with the ones digit.
+        hint_step: step between the index hints before a number's digits, 1 or -1, which all numbers share; 0 without hints.
+
+    Raises:
+        ValueError: a value has the wrong type, an expression is not one, or the example is not legal.
+    """
+
+    pattern: str
+    example: str = field(compare=False)
+    response: str | None = None
+    equal_widths: bool = False
+    larger_first: bool = False
+    ones_first: bool = False
+    hint_step: int = 0
+
+    def __post_init__(self):
+        for option in fields(self):
+            if not isinstance(value := getattr(self, option.name), option.type):
+                raise ValueError(f"{option.name} of prompt_format must be {_type_name(option.type)}, got {value!r}")
+        for name in ("pattern", "response"):
+            try:
+                re.compile(getattr(self, name) or "")
+            except (re.error, OverflowError) as error:
+                raise ValueError(
+                    f"{name} of prompt_format is no regular expression, {error}: {getattr(self, name)!r}"
+                ) from error
+        if fault := self.prompt_fault(self.example):
+            raise ValueError(f"example of prompt_format, {self.example!r}, is not legal: {fault}")
+
+    @property
+    def shown(self) -> str:
+        """The example, as a message shows it."""
+        return repr(self.example)
+
+    def prompt_fault(self, prompt: str) -> str | None:
+        """Return what is wrong with a prompt; None if it is legal."""
+        if not re.fullmatch(self.pattern, prompt):
+            return f"it is not of the form {self.example!r}"
+        parts = re.findall(r"[^-+*/>=a-z]+", prompt)
+        widths = sorted(set(map(len, parts)), reverse=True)
+        if self.equal_widths and len(widths) > 1:
+            return f"its parts must have one width, got {' and '.join(map(str, widths))}"
+        if self.larger_first and parts[0] < parts[1]:
+            return "its first number must not be smaller than the second"
+        if self.hint_step:
+            hints = [[ord(hint) for hint in part[::2]] for part in parts]
+            first = hints[0][0]
+            if any(own != [first + self.hint_step * place for place in range(len(own))] for own in hints):
+                return "the hints of every number must be the same and follow each other"
+        return None
+
+    def fault(self, text: str, end: str = "") -> str | None:
+        """Return what is wrong with a text that begins with a prompt; None if it is legal.
+
+        Args:
+            text: for a decoder, `$`, the prompt, and the beginning of a response or nothing.
+            end: character that may end a response.
+        """
+        if _SPECIAL[UNKNOWN] in text:
+            return "it holds a character outside the vocabulary"
+        if self.response is None:
+            return self.prompt_fault(text)
+        if not text.startswith("$"):
+            return "it does not begin with '$'"
+        prompt, equals, response = text[1:].partition("=")
+        if fault := self.prompt_fault(prompt + equals):
+            return fault
+        if response and not re.fullmatch(self.response, response.removesuffix(end)):
+            return f"{response.translate(_SHOWN)!r} after the first '=' is not the beginning of a response"
+        return None
+
+    def mend(self, text: str) -> str | None:
+        """Return the legal prompt with the numbers of this text, padded or stripped; None if none is found."""
+        if self.response is not None:
+            text = text.lstrip("$").partition("=")[0] + "="
+        return next((prompt for prompt in self._rewritten(text) if self.prompt_fault(prompt) is None), None)
+
+    def _rewritten(self, prompt: str) -> Iterator[str]:
+        """Yield the prompt with its numbers in other widths, which leave their values as they are."""
+        fill = "_" if self.response is None else "0"
+        numbers = [number.strip("_") or "0" for number in re.findall("[0-9_]+", prompt)]
+        around = re.split("[0-9_]+", prompt)
+        example = [len(number) for number in re.findall("[0-9_]+", self.example)]
+        for kept in (
+            numbers,
+            [(number.rstrip("0") if self.ones_first else number.lstrip("0")) or "0" for number in numbers],
+        ):
+            own = [len(number) for number in kept]
+            yield prompt
+            for width in range(max(own, default=0), max(own, default=0) + 5):
+                yield _join(around, kept, [width] * len(kept), fill, self.ones_first)
+            for more in range(10):
+                yield _join(around, kept, [*own[:-1], *(width + more for width in own[-1:])], fill, self.ones_first)
+            if len(example) == len(kept):
+                yield _join(around, kept, example, fill, self.ones_first)
+
+
+@dataclass(frozen=True)
+class PromptFormats:
+    """The formats of a model of several tasks: a prompt is legal if it is legal in one of them.
+
+    Attributes:
+        formats: each a `PromptFormat` of a decoder, or its fields.
+    """
+
+    formats: list
+
+    def __post_init__(self):
+        if not isinstance(self.formats, list) or not self.formats:
+            raise ValueError(f"formats of prompt_format must be a list of formats, got {self.formats!r}")
+        read = [value if isinstance(value, PromptFormat) else read_format(value) for value in self.formats]
+        object.__setattr__(self, "formats", read)
+
+    @property
+    def response(self) -> str | None:
+        return self.formats[0].response
+
+    @property
+    def shown(self) -> str:
+        return " or ".join(each.shown for each in self.formats)
+
+    def fault(self, text: str, end: str = "") -> str | None:
+        """As `PromptFormat.fault`: what is wrong by the format whose numbers need only be padded or stripped, if any."""
+        faults = [each.fault(text, end) for each in self.formats]
+        if None in faults:
+            return None
+        by_format = zip(faults, self.formats, strict=True)
+        return next((fault for fault, each in by_format if each.mend(text)), "it is of none of the model's formats")
+
+    def mend(self, text: str) -> str | None:
+        """As `PromptFormat.mend`, by the first format that can."""
+        return next(filter(None, (each.mend(text) for each in self.formats)), None)
+
+
+def read_format(values: dict) -> PromptFormat | PromptFormats:
+    """Return the format, or formats, that a configuration holds as a mapping.
+
+    Raises:
+        ValueError: a field is missing or unknown, or its value is not legal.
+    """
+    try:
+        return PromptFormats(**values) if "formats" in values else PromptFormat(**values)
+    except TypeError as error:
+        raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {values}") from error
+
+
+def _type_name(kind) -> str:
+    return {bool: "True or False", int: "an integer"}.get(kind, "text")
+
+
+def _join(around: list[str], numbers: list[str], widths: list[int], fill: str, ones_first: bool) -> str:
+    """Return numbers of at least these widths with the text around them."""
+    pad = str.ljust if ones_first else str.rjust
+    padded = [pad(number, width, fill) for number, width in zip(numbers, widths, strict=True)]
+    return "".join(part for pair in zip(around, [*padded, ""], strict=True) for part in pair)
+
+
+@of_values
+def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
+    """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
+
+    The beginning of a response is legal behind a prompt if it has a response's characters; whether it is right is not
+    checked. The cost is some ten microseconds a row of 100 tokens.
+
+    Args:
+        whole: whether a response may be whole, with its end token.
+
+    Raises:
+        ValueError: a row is not legal. The message has the row, what is wrong, and the right prompt if numbers need only be
+            padded or stripped.
+    """
+    if config.prompt_format is None:
+        return
+    prompt_format = read_format(config.prompt_format)
+    is_encoder = prompt_format.response is None
+    characters = _ENCODER_CHARACTERS if is_encoder else _DECODER_CHARACTERS
+    end = characters[config.eos_token_id] if whole and not is_encoder else ""
+    decoded = "".join(map(characters.__getitem__, input_ids.clamp(max=len(characters) - 1).flatten().tolist()))
+    rows, columns = input_ids.shape
+    for row in range(rows):
+        text = decoded[row * columns : (row + 1) * columns].strip(characters[PAD])
+        if fault := prompt_format.fault(text, end):
+            mended = prompt_format.mend(text)
+            shown = text.removeprefix("$").translate(_SHOWN)
+            hint = f"write {mended!r}" if mended else f"a legal prompt is {prompt_format.shown}"
+            raise ValueError(
+                f"row {row} of input_ids, {shown!r}, is no prompt of {_describe(config.task)}: {fault}; {hint} (for a model "
+                "of another task or format, set task and prompt_format of its config; None checks nothing)"
+            )
+
+
+def _describe(task: dict | None) -> str:
+    """Return a task and its format in words."""
+    options = [f"{name} {value}" for name, value in (task or {}).items() if name != "task"]
+    return "this model" if not task else f"the task {task.get('task')!r}" + (f" ({', '.join(options)})" if options else "")
