@@ -28,6 +28,7 @@ from transformers.utils import logging
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
+from longhand.hub_cards.checkpoints.code import unpack
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.hub import check_revision
@@ -56,7 +57,6 @@ from longhand.hub_cards.publishing.push import (
     push_model,
 )
 from longhand.hub_cards.publishing.space import space_publication
-from longhand.hub_cards.research.zoo import unpack
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
 __all__ = ["push_dataset", "push_metric", "push_model"]

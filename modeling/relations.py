@@ -1,8 +1,9 @@
 """Who sees whom: relations between tokens, the keys under a window, and attention that computes each neighbourhood once.
 
-A relation of two tokens is the tuple of their ids' clipped differences, level by level. Under a window, the output of a layer
-at a token depends only on its neighbourhood: its own input, and the inputs and relations of the few keys that it sees, in any
-order. Tokens with equal neighbourhoods share one row of the layer's output, so the cost is linear in the number of tokens.
+A relation of two tokens is the tuple of their ids' clipped differences, level by level. Under a window, the output of a
+layer at a token depends only on its neighbourhood: its own input, and the inputs and relations of the few keys that it sees,
+in any order. Tokens with equal neighbourhoods share one row of the layer's output, so the cost is linear in the number of
+tokens.
 
 `coupled_pair_map` computes the map of all pairs; `coupled_neighbours` finds only the few keys that a window leaves.
 

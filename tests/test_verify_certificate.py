@@ -55,10 +55,10 @@ from longhand.data.certificates.verify_certificate import (
 )
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, hash_files
+from longhand.hub_cards.checkpoints.code import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
-from longhand.hub_cards.research.zoo import unpack
 from longhand.modeling.relations import Neighbourhoods, Neighbours
 from longhand.modeling.vocabulary import BOS
 

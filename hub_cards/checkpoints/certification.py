@@ -12,8 +12,7 @@ from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, copy_verif
 from longhand.hub_cards.checkpoints.code import changed_code
 from longhand.hub_cards.checkpoints.load import Checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
-from longhand.hub_cards.evaluation.measure import hardware
-from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.hub_cards.files import read_object, write_atomically
 
 

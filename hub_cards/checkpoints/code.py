@@ -1,5 +1,7 @@
 """The code that travels with a checkpoint: which of it this package would not have written there."""
 
+import json
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +11,10 @@ from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
+from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE, copy_verifier, hash_files
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.plugins import require_plugins
 
 
@@ -34,3 +40,26 @@ def changed_code(
         save_code(config, task, Path(place))
         own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
     return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def unpack(name: str, place: Path) -> Path:
+    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
+
+    Args:
+        place: an existing folder; the checkpoint's folder is made in it.
+
+    Returns:
+        The checkpoint's folder, whose certificate names the code too.
+    """
+    folder = Path(shutil.copytree(zoo(name), place / name))
+    checkpoint = load_checkpoint(str(folder))
+    save_code(checkpoint.model.config, checkpoint.task, folder)
+    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    copy_verifier(folder)
+    return folder

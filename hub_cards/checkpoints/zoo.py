@@ -7,7 +7,9 @@ import difflib
 import sys
 from pathlib import Path
 
+from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 
 ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
 
@@ -51,3 +53,13 @@ def locate(source: str) -> str:
 def is_in_zoo(folder: Path | str) -> bool:
     """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.zoo`."""
     return Path(folder).resolve().parent == ZOO_FOLDER.resolve()
+
+
+def describe_zoo() -> str:
+    """Return a line for each checkpoint of the zoo: its name, a question, and what it does."""
+    lines = []
+    for name in list_zoo():
+        recipe = read_recipe(ZOO_FOLDER / name / RECIPE_FILE)
+        lines.append((name, str(task_from_recipe(recipe).example_question), recipe.get("description", "")))
+    widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {question:{widths[1]}}  {about}" for name, question, about in lines)

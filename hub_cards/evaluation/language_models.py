@@ -38,9 +38,9 @@ from longhand.hub_cards.checkpoints.load import Checkpoint
 from longhand.hub_cards.checkpoints.loading import check_loaded, loading, merge_adapter
 from longhand.hub_cards.checkpoints.sources import check_repository, find_recipe
 from longhand.hub_cards.console import one_line
-from longhand.hub_cards.evaluation.measure import describe, hardware
+from longhand.hub_cards.evaluation.measure import describe
 from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match
-from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.hub_cards.hub import find_file
 
 PROMPTS = ("plain", "few_shot", "chat")

@@ -1,6 +1,5 @@
 """Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
 
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from longhand.data.families.family import to_device
 from longhand.data.memory import INPUT_BYTES, check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.checkpoints.load import Checkpoint
-from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
@@ -348,10 +347,3 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
             measured["after"] = [float(shares[at] * len(shares)) if 0 <= at < len(shares) else 0.0 for at in after]
             rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
     return rows
-
-
-def hardware(device: torch.device) -> str:
-    """Return what a number was measured on: the accelerator's name, or the processor's kind and the threads in use."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

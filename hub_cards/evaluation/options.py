@@ -8,14 +8,13 @@ from typing import Any
 
 from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.files import checkpoint_name, file_name, is_best
-from longhand.hub_cards.checkpoints.zoo import is_in_zoo
+from longhand.hub_cards.checkpoints.zoo import describe_zoo, is_in_zoo
 from longhand.hub_cards.console import OneLineParser
 from longhand.hub_cards.evaluation.language_models import DEFAULT_SHOTS, MOST_SHOTS, PROMPTS
 from longhand.hub_cards.evaluation.results import LARGEST
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.recipes import RECIPE_FILE
-from longhand.hub_cards.training.help import describe_zoo
 
 MOST_LENGTHS = 10_000
 

@@ -1,6 +1,7 @@
 """Rows of results files: reading, writing, grouping, and the tables that a terminal shows."""
 
 import json
+import platform
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
@@ -8,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 
 from longhand.hub_cards.files import read_text, write_atomically
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
@@ -243,3 +245,10 @@ def growth_exponent(rows: list[Row], quantity: str) -> float:
 def describe_length(row: Row) -> str:
     """ "30", or "30, 5" if the two sizes differ."""
     return str(row["length"]) if row["length"] == row["length_b"] else f"{row['length']}, {row['length_b']}"
+
+
+def hardware(device: torch.device) -> str:
+    """Return what a number was measured on: the accelerator's name, or the processor's kind and the threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

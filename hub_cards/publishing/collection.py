@@ -13,6 +13,7 @@ from typing import Any, Literal
 from huggingface_hub import Collection, HfApi
 
 from longhand.data import TASKS, load_task_dataset
+from longhand.hub_cards.checkpoints.code import folder_bytes, unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.commits import check_push, retry
@@ -29,7 +30,6 @@ from longhand.hub_cards.publishing.push import (
 from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.publishing.wording import sentence
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
-from longhand.hub_cards.research.zoo import folder_bytes, unpack
 
 TITLE = "longhand: arithmetic that is right at every length"
 DESCRIPTION = "Small transformers that are proved to calculate exactly at every length; their problems, metric and decoding."

@@ -16,11 +16,11 @@ from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.research import scale, tables
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
-from longhand.hub_cards.research.study import STUDIES_FOLDER as STUDIES
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fitted_reach, study_block
 
-HUB_CARDS = Path(__file__).parents[1]
+RESEARCH = Path(__file__).parent
+HUB_CARDS = RESEARCH.parent
 README = HUB_CARDS.parent / "README.md"
 RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
@@ -65,12 +65,12 @@ def measured_blocks() -> dict[str, str]:
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
-        "constructions": tables.long_table(read_results(STUDIES / "constructions" / "long.jsonl")),
+        "constructions": tables.long_table(read_results(RESEARCH / "constructions" / "long.jsonl")),
         "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
         "cost/decoding": tables.decoding_table(decoding),
-        "nope-ceiling": tables.ceiling_table(read_results(STUDIES / "nope_ceiling" / "ceiling.jsonl")),
-        "ring": tables.ring_table(read_results(STUDIES / "ring" / "losses.jsonl")),
-        "complexity": tables.complexity_table(read_results(STUDIES / "complexity" / "distributions.jsonl")),
+        "nope-ceiling": tables.ceiling_table(read_results(RESEARCH / "nope_ceiling" / "ceiling.jsonl")),
+        "ring": tables.ring_table(read_results(RESEARCH / "ring" / "losses.jsonl")),
+        "complexity": tables.complexity_table(read_results(RESEARCH / "complexity" / "distributions.jsonl")),
         "tasks": tasks_block(),
         **claims_blocks(),
     }
@@ -160,3 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     for file, text in after.items():
         write_atomically(file, text)
     draw_pictures(pages)
+
+
+if __name__ == "__main__":
+    main()

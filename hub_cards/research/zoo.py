@@ -25,11 +25,10 @@ from longhand.hub_cards.checkpoints.certificate_file import (
     ANSWER_FILES,
     CERTIFICATE_FILE,
     VERIFIER,
-    copy_verifier,
     hash_files,
 )
 from longhand.hub_cards.checkpoints.certification import certify_checkpoint
-from longhand.hub_cards.checkpoints.code import save_code
+from longhand.hub_cards.checkpoints.code import folder_bytes
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
@@ -147,29 +146,6 @@ def _check_size(made: Path) -> None:
     if (total := sum(sizes.values())) > LARGEST_ZOO:
         listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise ValueError(f"the zoo may have {LARGEST_ZOO:,} bytes, with {made.name} it would have {total:,}: {listed}")
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def unpack(name: str, place: Path) -> Path:
-    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
-
-    Args:
-        place: an existing folder; the checkpoint's folder is made in it.
-
-    Returns:
-        The checkpoint's folder, whose certificate names the code too.
-    """
-    folder = Path(shutil.copytree(zoo(name), place / name))
-    checkpoint = load_checkpoint(str(folder))
-    save_code(checkpoint.model.config, checkpoint.task, folder)
-    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
-    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
-    copy_verifier(folder)
-    return folder
 
 
 def check(name: str) -> None:

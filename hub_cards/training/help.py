@@ -12,9 +12,7 @@ from transformers import TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
 from longhand.data import TASKS, Task
-from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo
-from longhand.hub_cards.recipes import RECIPE_FILE, group_recipes, list_recipes, read_recipe
+from longhand.hub_cards.recipes import group_recipes, list_recipes
 from longhand.hub_cards.training.argument_parser import BOUNDS, UNSET, Parser
 from longhand.hub_cards.training.arguments import DataArguments, read_arguments
 from longhand.hub_cards.training.training_arguments import PUBLISHING_ARGUMENTS, RunArguments
@@ -86,16 +84,6 @@ def describe_recipes() -> str:
     groups = {"data and lengths": data, "training": RunArguments.__annotations__}
     kinds: Any = (DataArguments, RunArguments)
     return _describe("\n".join(lines), Parser(kinds, add_help=False), groups)
-
-
-def describe_zoo() -> str:
-    """Return a line for each checkpoint of the zoo: its name, a question, and what it does."""
-    lines = []
-    for name in list_zoo():
-        recipe = read_recipe(ZOO_FOLDER / name / RECIPE_FILE)
-        lines.append((name, str(task_from_recipe(recipe).example_question), recipe.get("description", "")))
-    widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
-    return "\n".join(f"{name:{widths[0]}}  {question:{widths[1]}}  {about}" for name, question, about in lines)
 
 
 def describe_recipe(words: list[str]) -> str:

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertModel
 
 from longhand.data import Addition, CouplingCollator, EncoderAddition, EvaluationBatches, FreshBatches
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import (
     CoupledGPTConfig,
     CoupledGPTForCausalLM,

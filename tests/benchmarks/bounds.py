@@ -14,7 +14,7 @@ import torch
 
 from longhand.data.certificates import check_neighbourhoods
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 
 
 def measure(folder: str) -> dict:

@@ -18,7 +18,7 @@ from statistics import median
 import torch
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 DIGITS = {

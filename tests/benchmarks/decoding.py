@@ -18,7 +18,8 @@ import torch
 
 from longhand.data.collator import IGNORED
 from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
-from longhand.hub_cards.evaluation.measure import draw_batch, hardware
+from longhand.hub_cards.evaluation.measure import draw_batch
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import parallel_greedy
 
 SHORT, LONG = 100_000, 1_000_000

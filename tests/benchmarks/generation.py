@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from longhand.data import make_generator
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
 
 RECIPES = {

@@ -34,7 +34,8 @@ from transformers.utils import logging
 
 from longhand.data import Addition
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.evaluation.measure import draw_batch, hardware
+from longhand.hub_cards.evaluation.measure import draw_batch
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import CoupledGPTForCausalLM, parallel_greedy
 
 EXPECTED = [f"src/{name}/__init__.py" for name in ("data", "evaluate", "model", "tokenization", "training")]

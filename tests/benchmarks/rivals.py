@@ -38,7 +38,8 @@ from transformers.utils import logging
 import longhand
 from longhand.data import load_task_dataset
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.evaluation.measure import draw_batch, hardware
+from longhand.hub_cards.evaluation.measure import draw_batch
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import CoupledGPTForCausalLM

@@ -22,7 +22,7 @@ import torch
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.shards import DISTINCT_SHARDS
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.publishing.collection import SHORT, configurations, own_tasks
 from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
 

@@ -20,7 +20,7 @@ import torch
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches
 from longhand.data.certificates import check_thoroughly
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SHAPES = ((256, 4, 32), (512, 8, 8), (512, 8, 32), (1024, 8, 8))

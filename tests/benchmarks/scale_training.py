@@ -16,7 +16,7 @@ import psutil
 import torch
 from transformers import TrainerCallback
 
-from longhand.hub_cards.evaluation.measure import hardware
+from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.trainer import make_trainer
 

@@ -31,7 +31,7 @@ from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
 
 from longhand import train  # noqa: E402
 from longhand.data import FreshBatches  # noqa: E402
-from longhand.hub_cards.evaluation.measure import hardware  # noqa: E402
+from longhand.hub_cards.evaluation.results import hardware  # noqa: E402
 from longhand.hub_cards.training import trainer  # noqa: E402
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification  # noqa: E402
 

@@ -28,8 +28,7 @@ from faults.inputs import Input
 from faults.kinds import KINDS
 from faults.subjects import Subjects, make_subjects
 
-from longhand.hub_cards.evaluation.measure import hardware
-from longhand.hub_cards.evaluation.results import write_results
+from longhand.hub_cards.evaluation.results import hardware, write_results
 
 LEAK = 2**30
 """Bytes that the inputs of one kind may leave behind in all, after the first ones of it, which fill caches."""

@@ -187,8 +187,7 @@ def main() -> None:
         from faults.jobs import make_jobs
         from faults.subjects import train_certified
 
-        from longhand.hub_cards.evaluation.measure import hardware
-        from longhand.hub_cards.evaluation.results import write_results
+        from longhand.hub_cards.evaluation.results import hardware, write_results
 
         certified = (options.certified or train_certified(Path(place, "addition"))).resolve()
         jobs = make_jobs(certified, hub)
