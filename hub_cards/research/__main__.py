@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         if name not in names:
             problem = f"study {name!r} is unknown" if name else "no study is named"
             raise ValueError(f"{problem}: choose from {', '.join(names)}")
-        study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.training")
+        study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.run")
         parser = OneLineParser(
             prog=f"python -m longhand.hub_cards.research {name}",
             description=study.__doc__,
