@@ -89,13 +89,18 @@ PRACTISED_NEIGHBOURHOODS = 16
 class FreshBatches(Batches):
     """Training problems drawn anew for every batch.
 
-    A batch holds one group of lengths of one part of the task. Groups are as frequent as `Task.sample_lengths` draws them.
+    Groups of lengths are as frequent as `Task.sample_lengths` draws them.
+
+    Attributes:
+        mixed: whether every problem of a batch has lengths of its own, and shorter ones are padded on the right (as in the
+            code of paper 1); otherwise a batch holds one group of lengths of one part of the task.
     """
 
     task: Task
     min_length: int
     max_length: int
     seed: int
+    mixed: bool = False
     _practice: list[Problems] = field(default_factory=list, init=False)
     _neighbourhoods: list[NeighbourhoodBatch] = field(default_factory=list, init=False)
 
@@ -152,28 +157,42 @@ class FreshBatches(Batches):
         # A task of several parts may have both kinds, which take turns.
         if kinds and not rest and (practised := kinds[turn % len(kinds)](generator)) is not None:
             return practised, generator
-        ((task, _),) = self.task.choose_tasks(generator, 1)
-        lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
-        lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
-        examples = task.augment(generator, task.examples(generator, lengths, "train"))
+        examples = self._draw_mixed(generator) if self.mixed else self._draw_group(generator)
         if self._practises_tokens:
             (problems,), fresh = self._practice, examples.take(slice(self.batch_size // 4))
             chosen = problems.take(generator.integers(len(problems.digits), size=self.batch_size - len(fresh)))
             examples = join_examples([fresh, problems.task.write_tokens(generator, chosen)])
         return examples, generator
 
+    def _draw_group(self, generator: np.random.Generator) -> Examples | LabelledTokens:
+        ((task, _),) = self.task.choose_tasks(generator, 1)
+        lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
+        lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
+        return task.augment(generator, task.examples(generator, lengths, "train"))
+
+    def _draw_mixed(self, generator: np.random.Generator) -> Examples | LabelledTokens:
+        parts, rows = [], []
+        for task, places in self.task.choose_tasks(generator, self.batch_size):
+            lengths = task.sample_lengths(generator, len(places), self.min_length, self.max_length)
+            for _, group in rows_of_groups(task.group(lengths)):
+                parts.append(task.augment(generator, task.examples(generator, lengths[group], "train")))
+                rows.append(places[group])
+        return join_examples(parts).take(np.argsort(np.concatenate(rows)))
+
 
 class FixedBatches(Batches):
     """A training set of `num_samples` problems, drawn once and shuffled every epoch.
 
-    A batch holds one group of lengths. Problems that do not fill a batch of their group sit out the epoch; other problems
-    sit out the next one.
+    A batch holds one group of lengths, or all lengths if `mixed`. Problems that do not fill a batch of their group sit out
+    the epoch; other problems sit out the next one.
 
     Raises:
         ValueError: no group of lengths fills a batch, or the problems do not fit into memory.
     """
 
-    def __init__(self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, **kwargs):
+    def __init__(
+        self, task: Task, num_samples: int, min_length: int, max_length: int, seed: int, mixed: bool = False, **kwargs
+    ):
         super().__init__(**kwargs)
         self.task, self.seed = task, seed
         if len(task.parts) > 1:
@@ -185,6 +204,8 @@ class FixedBatches(Batches):
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = rows_of_groups(task.group(lengths))
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
+        if mixed:
+            self.groups = [join_examples(self.groups)]
         self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
         if self.batches_per_epoch == 0:
             raise ValueError(

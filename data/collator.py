@@ -169,16 +169,23 @@ def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
 
 
 def _random_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    starts = collator.max_position_ids
-    if not collator.wrap_position_ids:
-        starts -= int(position_ids.max()) - 1
-    check_room(collator.coupling, int(position_ids.max()), collator.max_position_ids)
-    offset = torch.from_numpy(generator.integers(0, starts, size=(count, position_ids.shape[1], 1)))
-    return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)
+    return _started(collator, position_ids, position_ids.amax(dim=(1, 2), keepdim=True), count, generator)
 
 
 def _batch_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    return _random_start(collator, tokens, position_ids, 1, generator)
+    return _started(collator, position_ids, position_ids.amax(dim=(0, 1, 2), keepdim=True), 1, generator)
+
+
+def _started(collator, position_ids, largest, count, generator) -> torch.Tensor:
+    """Position ids moved up by `count` random numbers at each level, each as far as `largest` (count or 1, 1, 1) allows."""
+    check_room(collator.coupling, int(largest.max()), collator.max_position_ids)
+    starts = np.full((1, 1, 1), collator.max_position_ids)
+    if not collator.wrap_position_ids:
+        starts = starts - (largest.numpy() - 1)
+    # One number for all rows is drawn otherwise than an array of equal numbers.
+    highest = int(starts[0, 0, 0]) if len(starts) == 1 else starts
+    offset = torch.from_numpy(generator.integers(0, highest, size=(count, position_ids.shape[1], 1)))
+    return shift_position_ids(position_ids, offset, collator.max_position_ids if collator.wrap_position_ids else None)
 
 
 def _multiplier(collator, tokens, position_ids, count, generator) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """From digits to token arrays: the parts of a sequence laid side by side."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,8 @@ class Examples:
         tokens: (count, columns) uint8 token ids, from the begin token to the end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
-        supervised: (columns,) bool, the columns of the response that count, for examples of the same layout; None if all
-            count. A model is given the other tokens.
+        supervised: (columns,) bool for examples of the same layout, else (count, columns): which tokens of the response
+            count; None if all count. A model is given the other tokens.
     """
 
     tokens: np.ndarray
@@ -29,8 +30,13 @@ class Examples:
         return len(self.tokens)
 
     def take(self, rows: np.ndarray | slice) -> "Examples":
-        """Some of the examples."""
-        return replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
+        """Some of the examples, without columns that are padding in all of them."""
+        taken = replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
+        if self.same_layout:
+            return taken
+        width = _width(taken.tokens)
+        supervised = None if self.supervised is None else self.supervised[rows, :width]
+        return replace(taken, tokens=taken.tokens[:, :width], supervised=supervised)
 
 
 @dataclass(frozen=True)
@@ -52,20 +58,36 @@ class LabelledTokens:
         return len(self.tokens)
 
     def take(self, rows: np.ndarray | slice) -> "LabelledTokens":
-        """Some of the examples."""
-        return LabelledTokens(self.tokens[rows], self.labels[rows], None if self.states is None else self.states[rows])
+        """Some of the examples, without columns that are padding in all of them."""
+        tokens = self.tokens[rows]
+        width = _width(tokens)
+        states = None if self.states is None else self.states[rows, :width]
+        return LabelledTokens(tokens[:, :width], self.labels[rows, :width], states)
 
 
-def join_examples(parts: list[LabelledTokens]) -> LabelledTokens:
-    """Problems of several widths, one part after the other, padded on the right; all parts have states, or none."""
+def _width(tokens: np.ndarray) -> int:
+    """Columns up to the last one that is not padding in every row."""
+    return int(np.flatnonzero((tokens != PAD).any(axis=0)).max(initial=0)) + 1
 
-    def padded(name: str, fill: int) -> np.ndarray:
-        width = max(part.tokens.shape[1] for part in parts)
-        rows = [getattr(part, name) for part in parts]
+
+def join_examples(parts: list[Any]) -> Any:
+    """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
+
+    All parts have `states` or `supervised`, or none has.
+    """
+    width = max(part.tokens.shape[1] for part in parts)
+
+    def padded(name: str, fill: int) -> np.ndarray | None:
+        if getattr(parts[0], name) is None:
+            return None
+        rows = [np.broadcast_to(getattr(part, name), part.tokens.shape) for part in parts]
         return np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fill) for row in rows])
 
-    states = None if parts[0].states is None else padded("states", NO_STATE)
-    return LabelledTokens(padded("tokens", PAD), padded("labels", IGNORED), states)
+    tokens: Any = padded("tokens", PAD)
+    if isinstance(parts[0], LabelledTokens):
+        return LabelledTokens(tokens, padded("labels", IGNORED), padded("states", NO_STATE))  # type: ignore[arg-type]
+    query_lengths = np.concatenate([part.query_lengths for part in parts])
+    return Examples(tokens, query_lengths, same_layout=False, supervised=padded("supervised", False))
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

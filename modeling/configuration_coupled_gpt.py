@@ -32,6 +32,7 @@ class CoupledGPTConfig(TaskConfig):
         norm: `"rms"`, `"layer"` or `"none"`.
         norm_placement: `"pre"`: x + f(norm(x)). `"post"`: norm(x + f(x)). `"pre_post"`: norm(x + f(norm(x))), the
             placement in the code of paper 1. `"sandwich"`: x + norm(f(norm(x))).
+        final_norm: the norm after the last layer, of the same names; None means `norm`. Paper 1's code has `"layer"` here.
         norm_eps: number that the norm adds to the variance.
         init: `"fan_in"`: every matrix N(0, 1/inputs). `"t5"`: like T5 and the code of paper 1, with queries scaled down
             further by 1/sqrt(head_dim), for use with `attention_scale="none"`. Embeddings are N(0, 1) in both.
@@ -82,6 +83,7 @@ class CoupledGPTConfig(TaskConfig):
     hidden_act: str = "gelu_pytorch_tanh"
     norm: Literal["rms", "layer", "none"] = "rms"
     norm_placement: Literal["pre", "post", "pre_post", "sandwich"] = "sandwich"
+    final_norm: Literal["rms", "layer", "none"] | None = None
     norm_eps: float = 1e-6
     init: Literal["fan_in", "t5"] = "fan_in"
     tie_word_embeddings: bool = False
@@ -128,6 +130,8 @@ class CoupledGPTConfig(TaskConfig):
     def to_dict(self):
         """Name the plugins, and in `auto_map` the module that loads them, if there are plugins."""
         values = super().to_dict()
+        if values["final_norm"] is None:
+            del values["final_norm"]
         if modules := plugin_modules(self.coupling, self.position_encoding):
             values["plugins"] = [f"{plugin_name(module)}.py" for module in modules]
             values["auto_map"] = {head: f"{ENTRY}.{path.rpartition('.')[2]}" for head, path in self.auto_map.items()}

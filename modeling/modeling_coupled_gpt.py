@@ -305,7 +305,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_encoding = POSITION_ENCODINGS[config.position_encoding](config)
         self.layers = nn.ModuleList(CoupledGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers))
-        self.norm = NORMS[config.norm](config.hidden_size, eps=config.norm_eps)
+        self.norm = NORMS[config.final_norm or config.norm](config.hidden_size, eps=config.norm_eps)
         self.gradient_checkpointing = False
         self.post_init()
 

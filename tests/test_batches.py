@@ -1,13 +1,20 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, make_generator
 from longhand.data.collator import IGNORED
+from longhand.data.families.encoder import collate_labels
+from longhand.data.tasks.calculator import Calculator
+from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
+from longhand.data.tasks.index_hinted_addition import IndexHintedAddition
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.vocabulary import EQUALS, PAD
+from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
 
 PADDED, UNPADDED = Addition(), Addition(zero_padding=False)
+HINTED = IndexHintedAddition(max_hints=12, supervise_hints=False)
 PLAIN_COLLATOR = CouplingCollator("addition", max_position_ids=40)
 RANDOM_COLLATOR = CouplingCollator("addition", max_position_ids=40, position_sampling="random_start")
 TENSORS = ("input_ids", "labels", "position_ids")
@@ -36,6 +43,10 @@ def rows_of(batch):
 
 def same(first, second):
     return first["logits_to_keep"] == second["logits_to_keep"] and all(torch.equal(first[n], second[n]) for n in TENSORS)
+
+
+def plan(coupling, tokens):
+    return COUPLING_RULES[coupling].plan(tokens, tokens.shape[1]).position_ids
 
 
 def collate(task, lengths, collator, seed=0):
@@ -165,6 +176,44 @@ def test_batch_holds_one_group_of_lengths(make):
         tokens = make(UNPADDED, collator=PLAIN_COLLATOR)[item]["input_ids"]
         plus, equals = ((tokens == token).int().argmax(dim=1) for token in (10, EQUALS))
         assert len(torch.maximum(plus - 1, equals - plus - 1).unique()) == 1
+
+
+@pytest.mark.parametrize("make", [fresh, fixed])
+@pytest.mark.parametrize("task", [PADDED, UNPADDED, HINTED, Calculator(), EncoderMultiplicationGrid()])
+def test_mixed_batches_have_one_length_for_each_problem(make, task):
+    if make is fixed and len(task.parts) > 1:
+        return
+    encoder = task.family.name == "encoder"
+    batches = make(task, collator=collate_labels if encoder else CouplingCollator("sequential", 200), mixed=True)
+    widths = []
+    for item in range(20):
+        batch = batches[item]
+        present = batch["input_ids"] != PAD
+        assert batch["input_ids"].shape == (16, int(present.sum(1).max()))
+        assert (batch["labels"][~present] == IGNORED).all() and (batch["labels"] != IGNORED).any(1).all()
+        widths.append(present.sum(1).tolist())
+        if encoder:
+            continue
+        # Alone, without padding, each problem has the same labels and position ids.
+        for row, width in enumerate(widths[-1][:4]):
+            tokens = batch["input_ids"][row : row + 1, :width]
+            query = 1 + int((tokens == EQUALS).int().argmax())
+            right = torch.where((torch.arange(width) < query) | (tokens >= FIRST_HINT), IGNORED, tokens)
+            assert torch.equal(batch["labels"][row : row + 1, :width], right)
+            ids = batch["position_ids"].expand(16, -1, -1)[row : row + 1, :, :width]
+            assert torch.equal(ids, plan("sequential", tokens))
+    assert len({tuple(row) for row in widths}) == 20 and all(len(set(row)) > 2 for row in widths)
+
+
+def test_mixed_batches_draw_every_start_that_has_room():
+    batches = fresh(low=1, high=4, num_batches=400, mixed=True, collator=CouplingCollator("addition", 12, "random_start"))
+    for length, room in ((1, 10), (4, 7)):
+        starts = Counter()
+        for batch in (batches[item] for item in range(400)):
+            rows = (batch["input_ids"] != PAD).sum(1) == 5 + 3 * length
+            # The leading digit of the first operand has the id 2 if ids start at 1.
+            starts += Counter((batch["position_ids"][rows, 0, 1] - 1).tolist())
+        assert set(starts) == set(range(1, room + 1))
 
 
 def test_groups_come_as_often_as_in_balanced_sampling():

@@ -51,6 +51,7 @@ SMALL = [
     "False",
 ]
 UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
+MIXED = ["--batching", "mixed"]
 LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_start", "--wrap_position_ids"]
 
 
@@ -136,7 +137,7 @@ def test_killed_run_resumes_bit_for_bit(tmp_path):
     # states are copied from a checkpoint's files into allocated tensors, so that alignment differs in nothing.
     # The run is killed when its learning rate has fallen.
     schedule = ["--max_steps", "60", "--warmup_steps", "5", "--decay_steps", "20", "--eval_steps", "10"]
-    arguments = [*SMALL, *LEARNED, *schedule, "--num_train_samples", "100"]
+    arguments = [*SMALL, *LEARNED, *MIXED, *schedule, "--num_train_samples", "100"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = subprocess.run(
         [sys.executable, "-c", WHOLE_AND_KILLED, whole, killed, *arguments], capture_output=True, text=True
@@ -172,8 +173,8 @@ def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
     two, script = tmp_path / "two", tmp_path / "killed.py"
     script.write_text(KILLED_AT_STEP_12)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    arguments = [*SMALL, *LEARNED, "--use_cpu", "True", "--output_dir", str(two)]
-    train.main([*SMALL, *LEARNED, "--output_dir", str(tmp_path / "one")])
+    arguments = [*SMALL, *LEARNED, *MIXED, "--use_cpu", "True", "--output_dir", str(two)]
+    train.main([*SMALL, *LEARNED, *MIXED, "--output_dir", str(tmp_path / "one")])
     killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
     assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
     printed = run_alone(*launcher, "-m", "longhand.train", *arguments, "--resume")
@@ -190,7 +191,7 @@ def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
 @pytest.mark.slow
 def test_accumulation_does_not_change_the_global_batch(tmp_path):
     for parts in ("1", "4"):
-        train.main([*SMALL, *LEARNED, "--gradient_accumulation_steps", parts, "--output_dir", str(tmp_path / parts)])
+        train.main([*SMALL, *LEARNED, *MIXED, "--gradient_accumulation_steps", parts, "--output_dir", str(tmp_path / parts)])
     one, four = (load_file(tmp_path / parts / "model.safetensors") for parts in ("1", "4"))
     for name in one:
         torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-4)
@@ -553,15 +554,27 @@ def test_practised_sums_are_none_of_the_held_out_splits():
     assert held_out == 0
 
 
-def test_the_best_checkpoint_has_the_best_exact_match_beyond_the_trained_sizes(tmp_path, monkeypatch):
-    """Among equals, the share of right tokens decides. The loss does not: an unfitted model may have the lowest."""
-    words = [*SMALL, "--validation_lengths", "3", "4", "5", "--output_dir", str(tmp_path / "run")]
+@pytest.mark.parametrize(("by", "better"), [("exact_match", [True, True, False]), ("loss", [True, False, True])])
+def test_the_best_checkpoint_is_chosen_beyond_the_trained_sizes(by, better, tmp_path, monkeypatch):
+    """By exact match, among equals the share of right tokens decides; by loss, that of the longest size."""
+    words = [
+        *SMALL,
+        "--validation_lengths",
+        "3",
+        "4",
+        "5",
+        "--metric_for_best_model",
+        by,
+        "--output_dir",
+        str(tmp_path / "run"),
+    ]
     made = trainer.make_trainer(parse_run(words))
     sizes = {"exact_match": {3: [0.0, 1.0, 1.0], 4: [0.0, 0.0, 0.25], 5: [0.25, 0.25, 0.0]}}
     sizes |= {"token_accuracy": {3: [0.0, 1.0, 1.0], 4: [0.5, 0.9, 0.9], 5: [1.0, 1.0, 0.9]}}
     chosen = []
-    for moment, loss in enumerate([0.1, 2.0, 3.0]):
+    sizes |= {"loss": {3: [0.0, 0.0, 5.0], 4: [0.0, 0.0, 5.0], 5: [0.2, 2.0, 0.1]}}
+    for moment in range(3):
         seen = {f"eval_{size}_{name}": of[size][moment] for name, of in sizes.items() for size in of}
-        monkeypatch.setattr(trainer.Trainer, "evaluate", lambda *_, seen=seen, loss=loss: {**seen, "eval_5_loss": loss})
+        monkeypatch.setattr(trainer.Trainer, "evaluate", lambda *_, seen=seen: dict(seen))
         chosen.append(made._determine_best_metric(made.evaluate(), None))
-    assert chosen == [True, True, False]
+    assert chosen == better

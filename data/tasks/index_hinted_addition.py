@@ -93,8 +93,8 @@ class IndexHintedAddition(Addition):
     def augment(self, generator, examples):
         """Move each example's hints to a random start."""
         tokens = examples.tokens
-        starts = FIRST_HINT + self.max_hints - int(tokens.max())
-        offset = generator.integers(0, starts, size=(len(tokens), 1), dtype=np.uint8)
+        starts = FIRST_HINT + self.max_hints - tokens.max(axis=1, keepdims=True).astype(int)
+        offset = generator.integers(0, starts, dtype=np.uint8)
         return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
 
     def covering(self, window, layers):

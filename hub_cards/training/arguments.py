@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
@@ -77,6 +77,10 @@ class DataArguments:
     min_length: int = argument(1, "digits of the shortest trained operand")
     max_length: int = argument(30, "digits of the longest trained operand")
     num_train_samples: int | None = argument(None, "problems of a fixed training set; unset, every batch is new", least=1)
+    batching: Literal["one_length", "mixed"] = argument(
+        "one_length",
+        "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code",
+    )
     validation_lengths: list[int] = argument([30, 60, 100], "digits of operands, validated during training", least=1)  # noqa: RUF009
     validation_samples: int = argument(100, "problems of each validated length", least=1)
     test_lengths: list[int] = argument([30, 60, 100, 200], "digits of operands, tested at the end", least=1)  # noqa: RUF009

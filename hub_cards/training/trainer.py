@@ -22,7 +22,8 @@ from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 from longhand.hub_cards.training.sizes import check_model, check_training
 
 BEST = "eval_generalization"
-"""The metric of the best checkpoint: exact match beyond the trained sizes; among equals, the share of right tokens."""
+"""The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
+loss, negative, see `metric_for_best_model`."""
 _SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
 _OPTIMIZATION = ("optim", "optim_args", "muon_learning_rate", *_SCHEDULE)
 
@@ -48,18 +49,20 @@ class BatchTrainer(Trainer):
     model: Any
     sizes_for_best: list[str]
     """The validated sizes that choose the best checkpoint."""
+    best_by_loss: bool
+    """Whether the loss at these sizes chooses it, instead of exact match."""
 
     def evaluate(self, eval_dataset=None, *args, **kwargs):
         """Validate all sizes; the metrics say by `BEST` how far the model generalizes."""
         metrics = super().evaluate(eval_dataset, *args, **kwargs)
         if eval_dataset is None:
-            matches, tokens = (
+            matches, tokens, loss = (
                 float(np.mean([metrics[f"eval_{size}_{name}"] for size in self.sizes_for_best]))
-                for name in ("exact_match", "token_accuracy")
+                for name in ("exact_match", "token_accuracy", "loss")
             )
             # Right tokens count for less than one problem more that is right: they decide among equals alone.
             problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
-            metrics[BEST] = matches + tokens / (2 * problems)
+            metrics[BEST] = -loss if self.best_by_loss else matches + tokens / (2 * problems)
         return metrics
 
     def create_optimizer(self, model=None):
@@ -234,6 +237,7 @@ def make_trainer(run: Run) -> BatchTrainer:
     training.per_device_eval_batch_size = samples // training.world_size
     training.save_steps = cast(float, training.eval_steps)
     training.eval_strategy = training.save_strategy = "steps"
+    best_by_loss = training.metric_for_best_model == "loss"
     training.metric_for_best_model, training.greater_is_better = BEST, True
     trainer = BatchTrainer(
         model=model,
@@ -244,8 +248,11 @@ def make_trainer(run: Run) -> BatchTrainer:
         compute_metrics=_mean_matches,
         preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
     )
-    beyond = [length for length in data.validation_lengths if length > data.max_length]
-    trainer.sizes_for_best = [size for length in beyond or data.validation_lengths for size in _validated(task, length)]
+    beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
+    trainer.best_by_loss = best_by_loss
+    trainer.sizes_for_best = [
+        size for length in ([max(beyond)] if best_by_loss else beyond) for size in _validated(task, length)
+    ]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     lengths = sorted(set(data.validation_lengths))
@@ -266,7 +273,7 @@ def _training_batches(run: Run) -> FreshBatches | FixedBatches:
     training, data = run.training, run.data
     options: dict[str, Any] = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
     options |= {"batch_size": training.batch_size, "num_batches": training.max_steps, "collator": run.training_collator}
-    options |= {"accumulation": training.gradient_accumulation_steps, **_share(run)}
+    options |= {"accumulation": training.gradient_accumulation_steps, "mixed": data.batching == "mixed", **_share(run)}
     if data.num_train_samples is None:
         return FreshBatches(run.task, **options)
     return FixedBatches(run.task, data.num_train_samples, **options)

@@ -3,7 +3,7 @@
 import json
 import os
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from transformers import TrainingArguments
 
@@ -45,6 +45,11 @@ class RunArguments(TrainingArguments):
     adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
     logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
     eval_steps: float | None = argument(500, "steps between validations; each also saves a checkpoint", least=1)
+    metric_for_best_model: Literal["exact_match", "loss"] = argument(
+        "exact_match",
+        "what chooses the best checkpoint: mean `exact_match` at validation_lengths beyond max_length, or `loss` at the "
+        "longest (as in paper 1's code)",
+    )
     save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them", least=1)
 
 
@@ -83,8 +88,7 @@ DERIVED = {
     "save_steps": "eval_steps",
     "logging_strategy": "logging_steps",
     "resume_from_checkpoint": "resume, which takes the last complete checkpoint",
-    "metric_for_best_model": "validation_lengths (exact match at those beyond max_length)",
-    "greater_is_better": "validation_lengths (exact match at those beyond max_length)",
+    "greater_is_better": "metric_for_best_model",
     "load_best_model_at_end": "nothing: the best checkpoint is kept in best/",
     "hub_strategy": "push_to_hub: the finished run is pushed, once",
     "hub_always_push": "push_to_hub: the finished run is pushed, once",
