@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -19,7 +19,6 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
-from .eager_attention import eager_attention_forward
 from .generation_coupled_gpt import CoupledGPTGenerationMixin
 from .inputs import (
     check_input_ids,
@@ -32,6 +31,7 @@ from .inputs import (
 )
 from .norms import NORMS, scaled_to_length
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
+from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
     Neighbourhoods,
     Neighbours,
@@ -235,20 +235,11 @@ class CoupledGPTDecoderLayer(GradientCheckpointingLayer):
         return self.mlp_norms.add(hidden_states, self.mlp(self.mlp_norms.input(hidden_states)))
 
 
-class CoupledGPTPreTrainedModel(PreTrainedModel):
+class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
     config: CoupledGPTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["CoupledGPTDecoderLayer"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
-    _supports_sdpa = True
-    _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": CoupledGPTDecoderLayer, "attentions": CoupledGPTAttention}  # noqa: RUF012
-
-    def __init__(self, config, *inputs, **kwargs):
-        super().__init__(config, *inputs, **kwargs)
-        # Tags of the cards that Trainer and `push_to_hub` write.
-        self.model_tags = ["longhand"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

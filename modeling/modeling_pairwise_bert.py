@@ -9,15 +9,15 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, TokenClassifierOutput
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .eager_attention import eager_attention_forward
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
 from .inputs import check_input_ids, check_mask, check_prompts, check_shown, of_values
+from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
     FAVOUR,
     NOT_RELATED,
@@ -218,19 +218,10 @@ class PairwiseBertModelOutput(BaseModelOutput):
     num_loops: int | None = None
 
 
-class PairwiseBertPreTrainedModel(PreTrainedModel):
+class PairwiseBertPreTrainedModel(LonghandPreTrainedModel):
     config: PairwiseBertConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["PairwiseBertLayer"]  # noqa: RUF012
-    _supports_sdpa = True
-    _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": PairwiseBertLayer, "attentions": PairwiseBertAttention}  # noqa: RUF012
-
-    def __init__(self, config, *inputs, **kwargs):
-        super().__init__(config, *inputs, **kwargs)
-        # Tags of the cards that Trainer and `push_to_hub` write.
-        self.model_tags = ["longhand"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

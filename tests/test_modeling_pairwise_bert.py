@@ -18,8 +18,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
-from longhand.modeling.eager_attention import eager_attention_forward
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
+from longhand.modeling.pretrained import eager_attention_forward
 from longhand.modeling.relations import FAVOUR, NOT_RELATED
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
 

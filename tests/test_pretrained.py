@@ -1,0 +1,59 @@
+"""What loading says or refuses: reduced precision under a certificate, and tied weights that differ."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import longhand
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertForTokenClassification
+
+EXPORTED = ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1", "DNNL_DEFAULT_FPMATH_MODE=BF16")
+SET_IN_PYTHON = (
+    "torch.set_float32_matmul_precision('high')",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
+    "torch.autocast('cpu').__enter__()",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tokens"),
+    [
+        (CoupledGPTForCausalLM, "addition-tiny", [17, 6, 5, 3, 10, 0, 4, 9, 13]),
+        (PairwiseBertForTokenClassification, "encoder-addition-settling", [6, 5, 10, 0, 4]),
+    ],
+)
+def test_certified_model_below_float32_says_so_once(kind, name, tokens, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("longhand.modeling.pretrained.logger.warning", said.append)
+    model = kind.from_pretrained(longhand.zoo(name)).eval()
+    model(torch.tensor([tokens]))
+    assert not said
+    model.to(torch.bfloat16)
+    for _ in range(2):
+        model(torch.tensor([tokens]))
+    assert len(said) == 1
+
+
+def test_every_setting_below_float32_is_seen():
+    lines = ["import torch", "from longhand.modeling.pretrained import reduced_precision"]
+    show = "print(reduced_precision(torch.nn.Linear(1, 1)))"
+    runs = [[*lines, show], *([*lines, statement, show] for statement in SET_IN_PYTHON)]
+    commands = [[sys.executable, "-c", "\n".join(run)] for run in runs]
+    commands += [["env", exported, *commands[0]] for exported in EXPORTED]
+    exact, *reduced = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in commands]
+    assert exact == "None\n" and not [found for found in reduced if found == "None\n"]
+
+
+def test_tied_weights_that_differ_are_refused(tmp_path):
+    model = CoupledGPTForCausalLM(CoupledGPTConfig(tie_word_embeddings=True, intermediate_size=8))
+    model.save_pretrained(tmp_path)
+    CoupledGPTForCausalLM.from_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({**weights, "lm_head.weight": weights["model.embed_tokens.weight"] + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="tie_word_embeddings"):
+        CoupledGPTForCausalLM.from_pretrained(tmp_path)
