@@ -77,9 +77,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
         loaded = super().from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         # Transformers leaves such weights apart, until `tie_weights()` or `resize_token_embeddings` joins them.
-        if model.config.tie_word_embeddings and (
-            apart := {*(model._tied_weights_keys or ())} - {*model.all_tied_weights_keys}
-        ):
+        apart = {*(model._tied_weights_keys or ())} - {*model.all_tied_weights_keys}
+        if apart and model.config.tie_word_embeddings:
             raise ValueError(
                 f"{pretrained_model_name_or_path}: tie_word_embeddings is True in config.json, but the weights files hold "
                 f"another {apart.pop()}: set tie_word_embeddings to False, or remove these weights"
