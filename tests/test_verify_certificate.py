@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from longhand.data import (
     SignedSubtraction,
     Subtraction,
 )
-from longhand.data.certificates import certify, coverings, verify_certificate
+from longhand.data.certificates import Certificate, certify, coverings, verify_certificate
 from longhand.data.certificates.check import _predictions, _Rounding, neighbourhood_predictions
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.encoder_rounding import EncoderRounding
@@ -53,7 +53,6 @@ from longhand.data.certificates.verify_certificate import (
     rename,
     verify,
 )
-from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, hash_files
 from longhand.hub_cards.checkpoints.code import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
@@ -442,7 +441,8 @@ REFUSALS = {
         lambda folder: change_json(folder / "config.json", use_cache=True),
         "config.json has not the SHA",
     ),
-    "new file": (lambda folder: (folder / "added_tokens.json").write_text("{}"), "added_tokens.json is not among the files"),
+    "extra field": (in_file("certificate.json", remark="exact"), "certificate.json: remark"),
+    "type": (in_file("certificate.json", wrong="0"), "certificate.json: wrong"),
     "missing file": (lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json is missing"),
     "statement": (in_file("certificate.json", statement="All."), "statement 'All.' is none for which"),
     "margin": (in_file("certificate.json", margin=99.0), "margin 99 says more than is found here, "),
@@ -458,11 +458,22 @@ REFUSALS = {
     ),
     "files": (
         in_file("certificate.json", files=["config.json"]),
-        "certificate.json: files .* is none for which",
+        "certificate.json: files",
     ),
     "key twice": (lambda folder: double_key(folder / "config.json"), "config.json: a key stands twice"),
 }
 FORGED = {
+    **{
+        f"new {name}": (lambda folder, name=name: write(folder / name), name)
+        for name in ("added_tokens.json", "pytorch_model.bin", "model.fp16.safetensors", "model.safetensors.index.json")
+    },
+    "generation code": (lambda folder: write(folder / "custom_generate/generate.py"), "custom_generate/generate.py"),
+    "Hub's code": (in_file("config.json", auto_map={"AutoModelForCausalLM": "evil/repo--modeling.Model"}), "auto_map"),
+    "tokenizer's code": (in_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["modeling.A", None]}), "auto_map"),
+    "tied": (in_file("config.json", tie_word_embeddings=True), "tie_word_embeddings"),
+    "truncation": (in_file("tokenizer.json", truncation={"max_length": 9}), "tokenizer.json: truncation"),
+    "right padding": (in_file("tokenizer_config.json", padding_side="right"), "padding_side"),
+    "short": (in_file("tokenizer_config.json", model_max_length=512), "model_max_length"),
     "unknown key": (in_file("config.json", sparse=True), "config.json: sparse True is not known here"),
     "unknown setting": (in_file("generation_config.json", top_k=1), "generation_config.json: top_k 1 is not known here"),
     "unknown value": (in_file("config.json", hidden_act="gelu"), "config.json: hidden_act 'gelu' is none for which"),
@@ -473,6 +484,11 @@ FORGED = {
     "tensor": (lambda folder: add_tensor(folder), "the tensor extra is not known here"),
     "cut off": (lambda folder: cut(folder / "model.safetensors"), "model.safetensors"),
 }
+
+
+def write(file: Path, text: str = "{}") -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
 
 
 def double_key(file: Path) -> None:
@@ -505,7 +521,6 @@ def test_what_the_verifier_does_not_know_is_refused_by_name(change, expected, co
 
 
 ENCODERS = {
-    "as it is": (lambda folder: None, "another token leads the right one"),
     "labels": (in_file("config.json", id2label=dict(enumerate("0123456798_?"))), "config.json: id2label"),
     "keys": (in_file("config.json", relation_range=[0, 2]), "relation_range"),
     "map": (in_file("config.json", pair_maps=["relative"]), "pair_maps"),
@@ -513,7 +528,7 @@ ENCODERS = {
     "loops": (in_file("config.json", num_loops=2), "num_loops 2"),
     "unknown key": (in_file("config.json", sparse=True), "sparse True is not known"),
     "prompts": (in_file("config.json", prompt_format={}), "prompt_format: pattern is missing"),
-    "tokenizer": (lambda folder: swap_digits(folder), "tokenizer.json: model"),
+    "tokenizer": (lambda folder: swap_digits(folder), "tokenizer.json"),
     "tensor": (lambda folder: drop_tensor(folder, 3), "is missing"),
     "another tensor": (lambda folder: add_tensor(folder), "the tensor extra is not known here"),
     "nan": (lambda folder: in_tensor(folder, 30), "holds a number that is too large"),
@@ -524,37 +539,56 @@ ENCODERS = {
 }
 
 
-@every_encoder
-@pytest.mark.parametrize(("change", "expected"), ENCODERS.values(), ids=ENCODERS)
-def test_of_an_encoder_that_settles_too_all_is_read_and_what_is_not_known_is_refused(change, expected, task, tmp_path):
-    model = build(task)
+def save(model, task, folder: Path) -> None:
+    """Write an untrained model, and a certificate that claims it."""
     model.config.task, model.config.prompt_format = task.describe(), asdict(task.prompt_format)
-    for part in (model, build_encoder_tokenizer()):
-        part.save_pretrained(tmp_path)
-    stated = {"certified": True, "task": task.describe(), "margin": 1.0, "bound": 0.1, "ratio": 10.0}
-    (tmp_path / "certificate.json").write_text(json.dumps(stated))
-    forge(tmp_path)
-    read_checkpoint(tmp_path)
-    change(tmp_path)
-    forge(tmp_path)
-    with pytest.raises(Refused, match=expected), pytest.MonkeyPatch.context() as patch:
-        some = list_neighbourhoods(find_task(task.describe()))[:100]
-        patch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
+    for part in (model, task.family.tokenizer(task)):
+        part.save_pretrained(folder)
+    claim = {
+        "certified": True,
+        "task": task.describe(),
+        "margin": 1.0,
+        "bound": 0.1,
+        "ratio": 10.0,
+        "files": {},
+        "limits": {},
+    }
+    claim |= {
+        "statement": "",
+        "proof": [],
+        "failures": [],
+        "problems": None,
+        "neighbourhoods": 1,
+        "predictions": 1,
+        "wrong": 0,
+    }
+    (folder / "certificate.json").write_text(json.dumps(claim | {"weights": ""}))
+    forge(folder)
+
+
+@every_encoder
+def test_an_untrained_encoder_is_known_and_refused(task, tmp_path, monkeypatch):
+    save(build(task), task, tmp_path)
+    some = list_neighbourhoods(find_task(task.describe()))[:100]
+    monkeypatch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
+    with pytest.raises(Refused, match="another token leads"):
         verify(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("scale", "expected"), [("zero", "another token leads the right one"), ("sqrt", "scores of several layers must be")]
-)
+@pytest.mark.parametrize(("change", "expected"), ENCODERS.values(), ids=ENCODERS)
+def test_of_an_encoder_that_settles_what_is_not_known_is_refused(change, expected, tmp_path):
+    save(build(SUMS), SUMS, tmp_path)
+    read_checkpoint(tmp_path)
+    change(tmp_path)
+    forge(tmp_path)
+    with pytest.raises(Refused, match=expected):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("zero", "another token leads"), ("sqrt", "scores of several layers")])
 def test_two_layers_are_known_if_their_scores_do_not_depend_on_content(scale, expected, tmp_path, monkeypatch):
     task = Multiplication(multiplier_length=1)
-    model = model_of(task, num_hidden_layers=2, attention_scale=scale)
-    model.config.task, model.config.prompt_format = task.describe(), asdict(task.prompt_format)
-    for part in (model, task.family.tokenizer(task)):
-        part.save_pretrained(tmp_path)
-    stated = {"certified": True, "task": task.describe(), "margin": 1.0, "bound": 0.1, "ratio": 10.0}
-    (tmp_path / "certificate.json").write_text(json.dumps(stated))
-    forge(tmp_path)
+    save(model_of(task, num_hidden_layers=2, attention_scale=scale), task, tmp_path)
     some = some_rows(task, 50)
     monkeypatch.setattr(verify_certificate, "list_neighbourhoods", lambda task: some)
     with pytest.raises(Refused, match=expected):
@@ -592,6 +626,25 @@ def test_a_folder_without_a_certificate_is_refused_in_one_line(folder, expected,
     done = subprocess.run([sys.executable, "-I", VERIFIER, folder], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("REFUSED: ") and done.stderr.count("\n") == 1
     assert expected in done.stderr
+
+
+def test_the_verifier_knows_the_code_that_is_written_beside_checkpoints(copy):
+    """If this fails, a file in modeling/ has changed: run .ci/code."""
+    assert {"coupled_gpt", "pairwise_bert"} == {*verify_certificate.CODE}
+    read_checkpoint(copy)
+    (copy / "norms.py").write_text((copy / "norms.py").read_text() + "# changed")
+    forge(copy)
+    with pytest.raises(Refused, match="Python files"):
+        read_checkpoint(copy)
+    for file in copy.glob("*.py"):
+        file.unlink()
+    change_json(copy / "config.json", auto_map=None)
+    forge(copy)
+    read_checkpoint(copy)
+
+
+def test_the_verifier_knows_every_field_of_a_certificate():
+    assert {*verify_certificate.FIELDS} == {field.name for field in fields(Certificate)}
 
 
 def test_limits_are_those_of_the_package():

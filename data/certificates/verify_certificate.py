@@ -40,7 +40,7 @@ BEGIN, SEPARATE_END, PADDING = map(TOKENS.index, ("$", "<eos>", "<pad>"))
 PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK = map(TOKENS.index, "+-*=>M_")
 
 
-class Refused(Exception):
+class Refused(ValueError):
     """Something does not hold, or is not known here; the message says what in one line."""
 
 
@@ -57,6 +57,13 @@ READ = ("config.json", "generation_config.json", "model.safetensors", "tokenizer
 IDLE = ("certificate.json", "verify_certificate.py", "pushed.json", "training_args.bin")
 LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*.pt", "*.model", "*.jinja")
 
+# The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
+# No certificate can change them: compare this file itself with longhand's own.
+CODE = {
+    "coupled_gpt": "735290cba096dafc9688d3d24c6e33e8499a966c0c73a2e79a31fc7a1daba1fc",
+    "pairwise_bert": "fc0faf026c633cdabe72fc7b035a5385c7d2dd5032cda3625847cf0e7d9faf86",
+}
+
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
 LAYERS = "model.layers."
 NORMS = {"sandwich": ("input", "output"), "pre": ("input",)}  # where a decoder's norms are, around attention and MLP
@@ -66,18 +73,50 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_files(folder: Path, named: dict[str, str], task: "Task") -> dict[str, bytes]:
-    """The files that decide an answer, which are those that the certificate names with their SHA-256."""
-    read = set(READ) - {"generation_config.json" if task.encoder else ""}
+def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Read all files of a checkpoint that a library might read, and refuse what no certificate of any task covers.
+
+    Commands that write, show or publish a certificate ask this too. What the files of code hold is left to `check_code`.
+
+    Returns:
+        Contents by name, and config.json.
+    """
+    require(folder.is_dir(), f"there is no folder {folder}")
     found = {file.relative_to(folder).as_posix() for pattern in LOADED for file in folder.glob(pattern)} - {*IDLE}
-    for name in sorted(found | named.keys() | read):
-        require(name in named, f"{name} is not among the files of certificate.json")
+    files = {name: (folder / name).read_bytes() for name in sorted(found)}
+    require("config.json" in files, "config.json is missing")
+    config = read_json("config.json", files["config.json"])
+    encoder = config.get("model_type") == "pairwise_bert"
+    read = set(READ) - {"generation_config.json" if encoder else ""}
+    for name in sorted(found | read):
         require(name in found, f"{name} is missing")
         require(name in read or fnmatch.fnmatch(name, "*.py"), f"{name} is of a kind that is not known here")
-    contents = {name: (folder / name).read_bytes() for name in sorted(found)}
-    for name, content in contents.items():
-        require(sha256(content) == named[name], f"{name} has not the SHA-256 that certificate.json names, {named[name]}")
-    return contents
+        require("/" not in name, f"{name} may change how answers are written")
+    for key, place in (config.get("auto_map") or {}).items():
+        known = isinstance(place, str) and f"{place.partition('.')[0]}.py" in files
+        require(known, f"config.json: auto_map: {key} {place!r} is no class of a file in this folder")
+    header = read_header(files["model.safetensors"])
+    tied = config.get("tie_word_embeddings") is True and "lm_head.weight" in header
+    require(not tied, "config.json: tie_word_embeddings true beside lm_head.weight: software may take either")
+    check_tokenizer(files, encoder, config.get("eos_token_id"))
+    return files, config
+
+
+def check_code(files: dict[str, bytes], kind: str) -> None:
+    """The code beside a checkpoint is longhand's, and whole; or there is none, and longhand must be installed."""
+    code = "".join(f"{sha256(content)}  {name}\n" for name, content in files.items() if name.endswith(".py"))
+    require(
+        not code or sha256(code.encode()) == CODE[kind], "the Python files are not those that longhand writes, all of them"
+    )
+
+
+def check_certificate(content: bytes) -> dict[str, Any]:
+    """What certificate.json states, each field of a type that it may have."""
+    certificate = read_json("certificate.json", content)
+    compare("certificate.json", certificate, dict.fromkeys(FIELDS, lambda value: True))
+    for name, types in FIELDS.items():
+        require(type(certificate[name]) in types, f"certificate.json: {name} {certificate[name]!r} is of a wrong type")
+    return certificate
 
 
 def read_json(name: str, content: bytes) -> dict[str, Any]:
@@ -125,42 +164,62 @@ def is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+FIELDS: dict[str, tuple[type, ...]] = {
+    **{"certified": (bool,), "statement": (str,), "proof": (list,), "task": (dict,), "limits": (dict,), "weights": (str,)},
+    **{"failures": (list,), "predictions": (int,), "wrong": (int,), "files": (dict, type(None))},
+    **dict.fromkeys(("problems", "neighbourhoods"), (int, type(None))),
+    **dict.fromkeys(("margin", "bound", "ratio"), (float, int, type(None))),
+}
 is_flag = one_of(False, True)
 is_number, is_positive = (between(low, math.inf, int, float) for low in (-math.inf, 0))
 is_small, is_size = between(0, 1, float), between(0, MOST_TERMS + 1, int)
 
 
-def check_tokenizer(files: dict[str, bytes], task: "Task") -> None:
-    """A tokenizer that makes one token of each character, by the table of the task's tokens; a decoder's puts `$` first."""
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[str]:
+    """A tokenizer that makes one token of each character, and cuts and adds nothing but a decoder's `$` in front.
+
+    Returns:
+        What each token stands for, by its id.
+    """
+    tokenizer = read_json("tokenizer.json", files["tokenizer.json"])
+    model = tokenizer.get("model")
+    require(is_object(model) and is_object(model.get("vocab")), "tokenizer.json: the vocabulary is missing")
+    vocabulary, special = [*model["vocab"]], ["<pad>", "<unk>"] if encoder else ["$", "<eos>", "<pad>", "<unk>"]
+    for text in vocabulary:
+        require(len(text) == 1 or text in TOKENS, f"tokenizer.json: the token {text!r} is no character")
+    require({*special} <= {*vocabulary}, f"tokenizer.json: one of the tokens {' '.join(special)} is missing")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     sequence = [{"Sequence": {"id": part, "type_id": place}} for place, part in enumerate("AB")]
-    begin = {} if task.encoder else {"begin": {"id": "begin", "ids": [BEGIN], "tokens": ["$"]}}
-    first = PADDING if task.encoder else BEGIN
-    compare("tokenizer.json", read_json("tokenizer.json", files["tokenizer.json"]), {
+    begin = {} if encoder else {"begin": {"id": "begin", "ids": [vocabulary.index("$")], "tokens": ["$"]}}
+    compare("tokenizer.json", tokenizer, {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "decoder": {"type": "Fuse"},
-        "added_tokens": [{"id": place, "content": TOKENS[place], **special} for place in range(first, PADDING + 2)],
+        "added_tokens": [{"id": vocabulary.index(text), "content": text, **flags} for text in special],
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False},
         "post_processor": {
             "type": "TemplateProcessing", "pair": sequence, "special_tokens": begin,
             "single": [*({"SpecialToken": {"id": name, "type_id": 0}} for name in begin), sequence[0]],
         },
         "model": {
-            "type": "WordLevel", "vocab": {text: place for place, text in enumerate(task.vocabulary)}, "unk_token": "<unk>",
+            "type": "WordLevel", "vocab": {text: place for place, text in enumerate(vocabulary)}, "unk_token": "<unk>",
         },
     })  # fmt: skip
-    ends = {"bos_token": "$", "eos_token": TOKENS[task.end], "extra_special_tokens": ["<eos>"] if task.end == BEGIN else []}
+    known = type(end) is int and 0 <= end < len(vocabulary)
+    require(encoder or known, f"config.json: eos_token_id {end!r} is no token")
+    ends = {} if encoder else {
+        "bos_token": "$", "eos_token": vocabulary[end], "extra_special_tokens": ["<eos>"] if vocabulary[end] == "$" else [],
+    }  # fmt: skip
     compare("tokenizer_config.json", read_json("tokenizer_config.json", files["tokenizer_config.json"]), {
-        **({} if task.encoder else ends), "pad_token": "<pad>", "unk_token": "<unk>",
-        "padding_side": "right" if task.encoder else "left", "clean_up_tokenization_spaces": False,
+        **ends, "pad_token": "<pad>", "unk_token": "<unk>",
+        "padding_side": "right" if encoder else "left", "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"], "backend": "tokenizers",
         "model_max_length": lambda length: is_number(length) and length >= MOST_TOKENS,
         "tokenizer_class": one_of("TokenizersBackend", "PreTrainedTokenizerFast"),
     }, ignored=("is_local", "local_files_only"))  # fmt: skip
+    return vocabulary
 
 
-def check_configuration(files: dict[str, bytes], task: "Task", described: dict[str, Any]) -> dict[str, Any]:
-    """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token. Returns config.json."""
-    config = read_json("config.json", files["config.json"])
+def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "Task", described: dict[str, Any]) -> None:
+    """Only settings for which parts 2 to 4 are right, and greedy decoding until the end token."""
     module, name, head = ("coupled_gpt", "CoupledGPT", "CausalLM")
     own: dict[str, Any] = {
         "bos_token_id": BEGIN, "eos_token_id": task.end, "head_dim": is_size, "mlp": "geglu", "norm": "rms",
@@ -209,7 +268,6 @@ def check_configuration(files: dict[str, bytes], task: "Task", described: dict[s
             *("use_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
             *("output_logits", "transformers_version", "_from_model_config"),
         ))  # fmt: skip
-    return config
 
 
 def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[int, ...]]:
@@ -245,12 +303,17 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
     return {f"{name}.weight": shape for name, shape in shapes.items()} | others
 
 
-def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file: the length of a header, the header, and the numbers without gaps."""
+def read_header(content: bytes) -> dict[str, Any]:
+    """The first part of a safetensors file, behind its length: where the numbers of each tensor are."""
     size = int.from_bytes(content[:8], "little")
     require(0 < size <= len(content) - 8, "model.safetensors: the header is longer than the file")
-    header, data = read_json("model.safetensors", content[8 : 8 + size]), content[8 + size :]
-    header.pop("__metadata__", None)
+    header = read_json("model.safetensors", content[8 : 8 + size])
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+
+def read_weights(content: bytes, config: dict[str, Any], task: "Task") -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file: behind the header, their numbers without gaps."""
+    header, data = read_header(content), content[8 + int.from_bytes(content[:8], "little") :]
     shapes = shapes_of_weights(config, task)
     require(max(map(max, shapes.values())) <= MOST_TERMS, "config.json: a sum would have too many terms")
     weights, end = {}, 0
@@ -1322,14 +1385,20 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
     """The files, the certificate, the task, config.json and the weights of a folder, if all is known here and as stated."""
     require(folder.is_dir(), f"there is no folder {folder}")
     require((folder / "certificate.json").is_file(), f"the folder {folder} holds no certificate.json")
-    certificate = read_json("certificate.json", (folder / "certificate.json").read_bytes())
-    stated = {"certified": one_of(True), "task": is_object, "files": is_object}
-    stated |= dict.fromkeys(("margin", "bound", "ratio"), is_positive)
-    compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
+    certificate = check_certificate((folder / "certificate.json").read_bytes())
+    stated = {"certified": one_of(True), "files": is_object} | dict.fromkeys(("margin", "bound", "ratio"), is_positive)
+    compare("certificate.json", {name: certificate[name] for name in stated}, stated)
     task = find_task(certificate["task"])
-    files = read_files(folder, certificate["files"], task)
-    check_tokenizer(files, task)
-    config = check_configuration(files, task, certificate["task"])
+    files, config = check_folder(folder)
+    for name in sorted(files.keys() | certificate["files"].keys()):
+        named = certificate["files"].get(name)
+        require(named is not None, f"{name} is not among the files of certificate.json")
+        require(name in files, f"{name} is missing")
+        require(sha256(files[name]) == named, f"{name} has not the SHA-256 that certificate.json names, {named}")
+    known = check_tokenizer(files, task.encoder, task.end) == task.vocabulary
+    require(known, "tokenizer.json: the vocabulary is none that is known here for the task")
+    check_configuration(files, config, task, certificate["task"])
+    check_code(files, config["model_type"])
     return files, certificate, task, config, read_weights(files["model.safetensors"], config, task)
 
 
@@ -1378,7 +1447,8 @@ def verify(folder: Path) -> None:
     statement = statement.format(problems=task.problems, task=described, **task.limits)
     stated = {"statement": statement, "neighbourhoods": len(rows), "wrong": 0, "limits": task.limits}
     compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
-    print(f"VERIFIED. {statement}")
+    code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
+    print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}.")
 
 
 def main() -> None:
