@@ -60,8 +60,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "735290cba096dafc9688d3d24c6e33e8499a966c0c73a2e79a31fc7a1daba1fc",
-    "pairwise_bert": "fc0faf026c633cdabe72fc7b035a5385c7d2dd5032cda3625847cf0e7d9faf86",
+    "coupled_gpt": "eeb6e1e7c80a5b11f8862f717a14754ff5028c2a311816befc029fa02595a2a5",
+    "pairwise_bert": "0280a91356b05853887ecfea71429afa50e6ac58aea6a10f7a8621599075168a",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
