@@ -1,19 +1,36 @@
 """Transformers that do arithmetic longhand: trained on short numbers, right on long ones."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGPTModel
 
+if TYPE_CHECKING:
+    from longhand.data import collate_rows, compute_metrics, preprocess_logits
+    from longhand.hub_cards.checkpoints.zoo import zoo
+    from longhand.hub_cards.publishing.hub_card import HubCard
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "CoupledGPTConfig",
+    "CoupledGPTForCausalLM",
+    "CoupledGPTModel",
+    "HubCard",
+    "__version__",
+    "collate_rows",
+    "compute_metrics",
+    "preprocess_logits",
+    "zoo",
+]
 
 _ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
 _ON_DEMAND |= {"HubCard": "longhand.hub_cards.publishing.hub_card", "zoo": "longhand.hub_cards.checkpoints.zoo"}
 
-__all__ = ["CoupledGPTConfig", "CoupledGPTForCausalLM", "CoupledGPTModel", "__version__", *_ON_DEMAND]
+if not TYPE_CHECKING:
 
-
-def __getattr__(name: str):
-    """What Trainer needs, and the zoo, imported when asked for."""
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ON_DEMAND[name]), name)
+    def __getattr__(name):
+        """What Trainer needs, and the zoo, imported when asked for. Type checkers see the imports above instead."""
+        if name not in _ON_DEMAND:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_ON_DEMAND[name]), name)

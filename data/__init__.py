@@ -25,11 +25,12 @@ from longhand.data.tokenization import check_characters as check_characters
 if TYPE_CHECKING:
     from longhand.data.builder import load_task_dataset as load_task_dataset
 
+else:
 
-def __getattr__(name: str):
-    """The maker of datasets is imported when asked for: it needs the library `datasets`, and few commands do."""
-    if name != "load_task_dataset":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from longhand.data.builder import load_task_dataset
+    def __getattr__(name):
+        """The maker of datasets is imported when asked for: it needs the library `datasets`, and few commands do."""
+        if name != "load_task_dataset":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from longhand.data.builder import load_task_dataset
 
-    return load_task_dataset
+        return load_task_dataset

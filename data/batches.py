@@ -165,7 +165,7 @@ class FreshBatches(Batches):
         return examples, generator
 
     def _draw_group(self, generator: np.random.Generator) -> Examples | LabelledTokens:
-        ((task, _),) = self.task.choose_tasks(generator, 1)
+        ((task, _),) = self.task.choose_tasks(generator, 1, "train")
         lengths = task.sample_lengths(generator, 1, self.min_length, self.max_length)[0]
         lengths = task.group_lengths(generator, lengths, self.batch_size, self.min_length)
         return task.augment(generator, task.examples(generator, lengths, "train"))

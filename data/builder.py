@@ -25,7 +25,7 @@ from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.data.tasks.task import Task
 
-VERSION = "2.1.0"
+VERSION = "2.2.0"
 """Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""
 
 MOST_SHARDS = 2**20

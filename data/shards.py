@@ -106,7 +106,7 @@ class Shards:
         keys = np.zeros(count, np.uint64)
         layouts = []
         names = [part.name for part in self.task.parts]
-        for part, places in self.task.choose_tasks(generator, count):
+        for part, places in self.task.choose_tasks(generator, count, self.split):
             lengths = part.sample_lengths(generator, len(places), *self.lengths)
             for task, rows in part.layouts(generator, lengths):
                 digits = task.draw(generator, lengths[rows], self.split)

@@ -24,7 +24,6 @@ from longhand.data.tasks.questions import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import encoder_example
 from longhand.hub_cards.publishing.families import FAMILY_CARDS
-from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
@@ -368,8 +367,6 @@ def test_recipe_ends_with_a_certificate_and_a_damaged_weight_loses_it(tmp_path, 
     evaluation.main([str(folder), "--ask", f"{'9' * 25}*{'9' * 20}"])
     assert int(capsys.readouterr().out.split()[-1]) == int("9" * 25) * int("9" * 20)
     assert "**Certified.**" in render_model_card(folder)
-    run_study(["wavefront", str(folder), "--ask", "123*456", "--output", str(tmp_path / "passes.png")])
-    assert capsys.readouterr().out.startswith("56088, after 8 passes and one") and (tmp_path / "passes.png").is_file()
     model = PairwiseBertForTokenClassification.from_pretrained(folder).eval()
     with torch.no_grad():
         model.classifier.bias[8] += 1e3

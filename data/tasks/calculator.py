@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.families.decoder import DECODER
+from longhand.data.splits import problem_keys
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
 from longhand.data.tasks.composite import CompositeTask
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad
@@ -17,7 +18,8 @@ class LargeSums(AdditionScratchpad):
     """Sums of as many numbers as training has, of one length, whose digits are large in part of the problems.
 
     A running sum has a large top digit only if it adds many large numbers. Among uniform numbers these are too rare to learn
-    what comes next. Here every digit is 9 less a share of a uniform digit, and the share is uniform for each problem.
+    what comes next. Here every digit is 9 less a share of a uniform digit, and the share is uniform for each problem. Small
+    shares give the same problem again and again, at every length, so problems of every length belong to one split.
     """
 
     def sample_lengths(self, generator, count, min_length, max_length):
@@ -26,6 +28,10 @@ class LargeSums(AdditionScratchpad):
     def draw_operands(self, generator, lengths):
         share = generator.random((len(lengths), 1, 1))
         return 9 - (super().draw_operands(generator, lengths) * share).astype(np.uint8)
+
+    def problem_keys(self, digits, lengths):
+        keys = super().problem_keys(digits, lengths)
+        return np.where(keys > 0, keys, problem_keys(digits, lengths, None))
 
 
 @register_task

@@ -45,8 +45,10 @@ class CompositeTask(Task):
         own = {option.name: getattr(self, option.name) for option in fields(self)}
         return member(**{option.name: own[option.name] for option in fields(member) if option.name in own})
 
-    def choose_tasks(self, generator, count):
-        kinds, shares = zip(*self.trained.items(), strict=True)
+    def choose_tasks(self, generator, count, split):
+        # Subclasses of members draw problems for practice, so validation and test have none of them.
+        drawn = {kind: share for kind, share in self.trained.items() if split == "train" or kind in self.members}
+        kinds, shares = zip(*drawn.items(), strict=True)
         chosen = generator.choice(len(kinds), size=count, p=np.array(shares) / sum(shares))
         return [(self._make(kinds[place]), rows) for place, rows in rows_of_groups(chosen)]
 

@@ -90,8 +90,8 @@ class Task(Lengths, ABC):
         """The tasks that are validated, tested and certified; several if this one is made of others, see `CompositeTask`."""
         return (self,)
 
-    def choose_tasks(self, generator: np.random.Generator, count: int) -> list[tuple["Task", np.ndarray]]:
-        """The tasks that `count` problems, or batches, of training are drawn from, each with its places among them."""
+    def choose_tasks(self, generator: np.random.Generator, count: int, split: str) -> list[tuple["Task", np.ndarray]]:
+        """The tasks that `count` problems, or batches, of a split are drawn from, each with its places among them."""
         return [(self, np.arange(count))]
 
     def part_of(self, question: str) -> "Task":

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.plots import BLACK, BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
+from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
 from longhand.hub_cards.evaluation.results import Row
 from longhand.hub_cards.research.tables import PANELS, PUBLISHED_REACH
 
@@ -15,22 +15,23 @@ LONGEST_OF_TASKS = 2000
 
 
 @plots.house_style
-def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], sizes: tuple[int, int], file: Path) -> None:
-    """Draw exact match of sums against digits: the certified window, paper 1's learned table, and rivals without coupling.
+def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, int], file: Path) -> None:
+    """Draw exact match of sums against digits: the certified window and paper 1's learned table.
+
+    Both fit the trained lengths. Methods that do not are left out, since beyond the trained lengths they show nothing.
 
     Args:
         certified: rows of the recipe with a window, also for very long sums.
         absolute: rows of the learned table of coupled ids.
-        rivals: rows of all models whose ids are not coupled.
-        sizes: shortest and longest trained length of all of them.
+        sizes: shortest and longest trained length of both.
     """
-    figure, ((axes,),) = plots.new_figure(3.5)
-    window, table, rival = (median_line("", rows) for rows in (certified, absolute, rivals))
+    figure, ((axes,),) = plots.new_figure(3)
+    window, table = (median_line("", rows) for rows in (certified, absolute))
     longest = max(window.x)
     plots.scale_lengths(axes, [sizes[0], int(longest)])
     axes.set(xlabel=plots.OPERANDS, ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
-    plots.shade_trained(axes, sizes, "all trained on {} digits")
+    plots.shade_trained(axes, sizes, "both trained on {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.
     _draw_certified(axes, window, sizes[0])
     note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
@@ -40,9 +41,6 @@ def plot_addition(certified: list[Row], absolute: list[Row], rivals: list[Row], 
     reach = PUBLISHED_REACH["addition"]
     axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
     note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
-    axes.plot(rival.x, rival.y, color=BLACK, marker="^")
-    ids = "no positions, absolute positions,\nabsolute from a random start"
-    note(axes, ids, (rival.x[-1], rival.y[-1]), (10, 8), BLACK, fontsize=10)
     plots.save_figure(figure, file)
 
 
@@ -52,6 +50,7 @@ def plot_tasks(
     certified: Collection[str],
     tables: Mapping[str, list[Row]],
     sizes: Mapping[str, tuple[int, int]],
+    table_sizes: str,
     file: Path,
 ) -> None:
     """Draw exact match against size, a panel of `PANELS` for each task.
@@ -59,8 +58,9 @@ def plot_tasks(
     Args:
         windows: rows of each recipe with a window.
         certified: recipes whose models are certified.
-        tables: rows of the learned table, by task.
+        tables: rows of the learned tables that fit their trained sizes, by task.
         sizes: shortest and longest trained size of each recipe with a window.
+        table_sizes: sizes that the learned tables were trained on, in words.
     """
     figure, panels = plots.new_figure(3.9, 2, 5, sharex=True, sharey=True)
     for axes, (title, recipe, task) in zip(panels.flat, PANELS, strict=True):
@@ -80,19 +80,19 @@ def plot_tasks(
             _draw_certified(axes, window, sizes[recipe][0], size=2.5)
         else:
             axes.plot(window.x, window.y, color=BLUE, marker="o", markersize=2.5)
-    _draw_key(figure, panels[0, 0])
+    _draw_key(figure, panels[0, 0], table_sizes)
     figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
     figure.supylabel("exact match", fontsize=10)
     plots.save_figure(figure, file)
 
 
-def _draw_key(figure: Figure, axes: Axes) -> None:
+def _draw_key(figure: Figure, axes: Axes, table_sizes: str) -> None:
     """Say above all panels what their lines are."""
     handles = [
-        axes.plot([], [], color=BLUE, marker="o", label="window (arrow: certified for every size)")[0],
-        axes.plot([], [], color=ORANGE, marker="s", label="learned table, here")[0],
+        axes.plot([], [], color=BLUE, marker="o", label="window (arrow: certified)")[0],
+        axes.plot([], [], color=ORANGE, marker="s", label=f"learned table, trained on {table_sizes}")[0],
         axes.plot([], [], color=PINK, linestyle="--", label="papers' reach")[0],
-        axes.fill_between([], [], color=GREEN, alpha=0.13, linewidth=0, label="trained sizes"),
+        axes.fill_between([], [], color=GREEN, alpha=0.13, linewidth=0, label="trained sizes of the window"),
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1.6, columnspacing=1.4)
 

@@ -7,17 +7,16 @@ python -m longhand.hub_cards.research.pages --check   write nothing; exit with 1
 import argparse
 import re
 import sys
-from itertools import chain
 from pathlib import Path
 
 from longhand.hub_cards.evaluation.plots import plot_cost
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.files import write_atomically
-from longhand.hub_cards.research import scale, tables
+from longhand.hub_cards.research import tables
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fitted_reach, study_block
+from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, fitted_reach, study_block
 
 RESEARCH = Path(__file__).parent
 HUB_CARDS = RESEARCH.parent
@@ -30,9 +29,6 @@ FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
 """Studies whose variants are recipes, without changes."""
-
-RIVALS = ("addition-nope", "addition-ape", "addition-random-start-ape")
-"""Recipes whose position ids are not coupled."""
 
 
 def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
@@ -56,12 +52,6 @@ def measured_blocks() -> dict[str, str]:
             read_rows("", "training_time.jsonl"), read_rows("", "training_time_clock.jsonl")
         ),
         "generation": tables.generation_table(read_rows("", "generation.jsonl")),
-        "scale/processes": scale.processes_table(read_rows("", "scale-training.jsonl")),
-        "scale/rows": scale.rows_table(data := read_rows("", "scale-data.jsonl")),
-        "scale/begin": scale.begin_table(data),
-        "scale/rows-plan": scale.rows_plan(data),
-        "scale/models": scale.models_table(models := read_rows("", "scale-model.jsonl")),
-        "scale/model-plan": scale.model_plan(models, read_rows("", "generation.jsonl")),
         "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
         "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
@@ -126,11 +116,13 @@ def draw_overview() -> None:
     results, studies = read_recipes(), {name: load_study(name) for name in RECIPES}
     sizes = {variant: study.trained_sizes(variant) for study in studies.values() for variant in study.variants}
     certified = results["addition"] + read_rows("studies/addition/long")
-    rivals = list(chain.from_iterable(results[name] for name in RIVALS))
-    plot_addition(certified, results["addition-absolute"], rivals, sizes["addition"], FOLDER / "accuracy.png")
-    variants = group_variants(last_rows(read_rows("studies/tasks")))
-    absolute = {name.removesuffix("--coupled"): rows for name, rows in variants.items() if name.endswith("--coupled")}
-    plot_tasks(results, read_recipes(CERTIFICATES), absolute, sizes, FOLDER / "tasks.png")
+    plot_addition(certified, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
+    study, variants = load_study("tasks"), group_variants(last_rows(read_rows("studies/tasks")))
+    fitted = {name: study.trained_sizes(name) for name in variants if name.endswith("--coupled")}
+    fitted = {name: own for name, own in fitted.items() if fits(variants[name], own)}
+    trained = ", ".join(sorted({f"{shortest} to {longest}" for shortest, longest in fitted.values()}))
+    absolute = {name.removesuffix("--coupled"): variants[name] for name in fitted}
+    plot_tasks(results, read_recipes(CERTIFICATES), absolute, sizes, trained, FOLDER / "tasks.png")
 
 
 def draw_pictures(pages: str) -> None:

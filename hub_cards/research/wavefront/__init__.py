@@ -1,1 +1,0 @@
-"""The pass in which each cell of a product's grid gets its labels."""
