@@ -172,7 +172,7 @@ class FreshBatches(Batches):
 
     def _draw_mixed(self, generator: np.random.Generator) -> Examples | LabelledTokens:
         parts, rows = [], []
-        for task, places in self.task.choose_tasks(generator, self.batch_size):
+        for task, places in self.task.choose_tasks(generator, self.batch_size, "train"):
             lengths = task.sample_lengths(generator, len(places), self.min_length, self.max_length)
             for _, group in rows_of_groups(task.group(lengths)):
                 parts.append(task.augment(generator, task.examples(generator, lengths[group], "train")))
