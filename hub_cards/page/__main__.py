@@ -1,0 +1,43 @@
+"""Show checkpoints on a page in the browser: one file, without a server.
+
+examples:
+  python -m longhand.hub_cards.page                                  the checkpoints that come with the package
+  python -m longhand.hub_cards.page outputs/addition user/copy
+  python -m longhand.hub_cards.page --output longhand.html           writes the file and opens nothing
+"""
+
+import argparse
+import tempfile
+import webbrowser
+from pathlib import Path
+
+from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.page.build import build_page
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = OneLineParser("python -m longhand.hub_cards.page", description=__doc__, formatter_class=style)
+    described = "folders or Hub ids of checkpoints, or names of the zoo; the first one is shown at the beginning (default: all of the zoo)"
+    parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console entry. Illegal input ends with one line and exit status 2."""
+    with interruptible("no page is written"), refusing_in_one_line(OSError):
+        options = make_parser().parse_args(arguments)
+        page = build_page([locate(source) for source in options.checkpoints or list_zoo()])
+        file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"
+        write_atomically(file, page)
+        print(f"{file}: {len(page.encode()):,} bytes")
+        if options.output is None:
+            webbrowser.open(file.resolve().as_uri())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""One HTML file of the page's scripts and of checkpoints: it opens by a double click, and asks nothing of any server."""
+
+import inspect
+import json
+import re
+import textwrap
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longhand.data.tasks.registry import TASKS, task_from_recipe
+from longhand.hub_cards.checkpoints.files import checkpoint_name
+from longhand.hub_cards.files import read_text
+from longhand.hub_cards.hub import find_file
+
+FOLDER = Path(__file__).parent
+WORKER = ("network", "sheets", "solve", "search", "worker")
+"""Scripts of the worker, each after those that it imports."""
+
+MOST_BYTES = 6_000_000
+"""Of the file, so that it opens within a second."""
+
+MOST_CODE = 30
+"""Lines of a task's code that are shown."""
+
+
+def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
+    """The page as HTML, with the checkpoints of some folders or Hub ids.
+
+    Args:
+        sources: of checkpoints; the first one is shown at the beginning.
+        names: of the checkpoints; by default the last parts of `sources`.
+
+    Raises:
+        ValueError: two checkpoints have one name, one has no config.json or no weights, or the file would be too large.
+    """
+    names = names or [checkpoint_name(source) for source in sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two checkpoints have one name, so they could not be told apart: {', '.join(sources)}")
+    models, weights = [], []
+    for place, (name, source) in enumerate(zip(names, sources, strict=True)):
+        model = describe(name, source)
+        model["weights"] = f"weights-{place}"
+        if not model["unfit"]:
+            packed = pack(_file(source, "model.safetensors").read_bytes())
+            weights.append(f'<script type="text/plain" id="weights-{place}">{packed}</script>')
+        models.append(model)
+    data = json.dumps(models, ensure_ascii=False).replace("<", "\\u003c")
+    parts = {
+        "/* page.css */": (FOLDER / "page.css").read_text(encoding="utf-8"),
+        "/* data */": data,
+        "<!-- weights -->": "".join(weights),
+        "/* worker */": f"{join_scripts(WORKER)}\nlisten(self);",
+        "/* page */": join_scripts(("drawing", "page")),
+    }
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    for place, content in parts.items():
+        page = page.replace(place, content)
+    if (size := len(page.encode())) > MOST_BYTES:
+        raise ValueError(f"the page would have {size:,} bytes, and {MOST_BYTES:,} is the most: name fewer models")
+    return page
+
+
+def describe(name: str, source: str) -> dict[str, Any]:
+    """What the page shows of a checkpoint besides its weights; `unfit` says why the page cannot show it."""
+    config = read_text(_file(source, "config.json"))
+    certificate = find_file(source, "certificate.json")
+    model = {"name": name, "config": config, "certificate": certificate and read_text(certificate), "unfit": ""}
+    described = json.loads(config).get("task") or {}
+    if described.get("task") not in TASKS:
+        return model | {"about": "", "examples": [""], "code": ""}
+    task = task_from_recipe(described)
+    grid = "its answer is read along a grid of cells, which this page does not draw" if "grid" in task.name else ""
+    examples = [part.example_question for part in task.parts]
+    about = (type(task).__doc__ or "").split("\n")[0]
+    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0])), "unfit": grid}
+
+
+def show_code(task: type) -> str:
+    """A few lines that say what a task writes: its step on a column if it has one, else how it formats problems."""
+    method = next((own for name in ("step", "respond", "format", "write") if (own := getattr(task, name, None))), None)
+    if method is None:
+        return ""
+    lines = textwrap.dedent(inspect.getsource(method)).splitlines()
+    return "\n".join(lines[:MOST_CODE] + ["    ..."] * (len(lines) > MOST_CODE))
+
+
+def _file(source: str, name: str) -> Path:
+    found = find_file(source, name)
+    if found is None:
+        raise ValueError(f"{source} has no {name}")
+    return found
+
+
+def join_scripts(names: Sequence[str]) -> str:
+    """Modules as one script, since a page that is opened as a file cannot import."""
+    texts = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names]
+    text = "\n".join(re.sub(r"(?m)^export ", "", re.sub(r'(?m)^import .*? from ".*";\n', "", text)) for text in texts)
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def pack(weights: bytes) -> str:
+    """The bytes of a safetensors file as text, 7 bits a character; `unpack` in worker.js is its inverse.
+
+    The bytes of all values stand in planes, first bytes first, and are deflated. A script of HTML cannot hold three of the
+    128 characters as they are: 0, carriage return and `<`; these stand 256 higher.
+    """
+    start = 8 + int.from_bytes(weights[:8], "little")
+    planes = np.frombuffer(weights[start:], np.uint8).reshape(-1, 4).T
+    bits = np.unpackbits(np.frombuffer(zlib.compress(weights[:start] + planes.tobytes(), 9), np.uint8))
+    bits = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
+    characters = np.packbits(bits, axis=1)[:, 0] >> 1
+    return characters.tobytes().decode("ascii").translate({code: code + 256 for code in (0, ord("\r"), ord("<"))})

@@ -1,0 +1,161 @@
+// What a token sees, by its ids; right answers, by the machines of a sheet; and what a network answers.
+
+import { ALPHABET, KEY, NO_LABEL, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
+
+const ROOM = 2 ** 22;
+
+// Finds the keys that a token sees under a window, a list of relations: place, relation, in the order of their places.
+export class Finder {
+  constructor(paper, { window, before = 0 }) {
+    const { levels, ids, text } = paper;
+    Object.assign(this, { levels, ids, tables: new Map(), relations: window.map((entries, number) => ({ entries, number: before + number, key: 0, query: 0, shared: [] })) });
+    for (const relation of this.relations) {
+      relation.entries.forEach((entry, level) => {
+        if (typeof entry === "number") relation.shared.push(level);
+        relation.key |= (typeof entry === "number" || entry === KEY) << level;
+        relation.query |= (typeof entry === "number" || entry === QUERY) << level;
+      });
+      relation.name = `${relation.key}:${relation.shared}`;
+      if (!this.tables.has(relation.name)) this.tables.set(relation.name, { relation, first: new Map(), next: new Int32Array(text.length) });
+    }
+    for (let place = text.length - 1; place >= 0; place--) {
+      const kind = this.kind(place);
+      for (const { relation, first, next } of this.tables.values()) {
+        if (relation.key !== kind) continue;
+        const code = this.code(place, relation.shared);
+        next[place] = first.get(code) ?? -1;
+        first.set(code, place);
+      }
+    }
+  }
+
+  // The levels at which a token has an id, as bits.
+  kind(place) {
+    let bits = 0;
+    for (let level = 0; level < this.levels; level++) bits |= (this.ids[level][place] > 0) << level;
+    return bits;
+  }
+
+  code(place, shared, entries) {
+    let code = 0;
+    for (const level of shared) code = code * ROOM + this.ids[level][place] - (entries ? entries[level] : 0) + 8;
+    return code;
+  }
+
+  // Pairs [place, relation] of a query; with `causal` no key after it. Tokens without ids, `$` or the sink, are left out.
+  keys(place, causal) {
+    const kind = this.kind(place), found = [];
+    for (const { entries, query, shared, name, number } of this.relations) {
+      if (query !== kind) continue;
+      const { first, next } = this.tables.get(name);
+      for (let key = first.get(this.code(place, shared, entries)) ?? -1; key >= 0 && (!causal || key <= place); key = next[key]) found.push([key, number]);
+    }
+    return found;
+  }
+}
+
+// A neighbourhood as one short text, whatever the order of its keys [symbol, relation]. Sorts them.
+export function nameOf(own, keys) {
+  keys.sort((left, right) => left[1] - right[1] || left[0] - right[0]);
+  let name = String.fromCharCode(own);
+  for (const [key, relation] of keys) name += String.fromCharCode(key * 64 + relation);
+  return name;
+}
+
+// Fills in a sheet by its machines: the right tokens, the end token last; for encoders the right labels by place.
+export function fillIn(task, words, paper) {
+  const values = [...paper.text], find = (row, column) => paper.find(row, column);
+  let last = paper.text.length;
+  for (const machine of task.machines(words)) {
+    const fixed = (state) => (machine.fixed?.(state) ?? []).every(([row, column, value]) => values[find(row, column)] === value);
+    let state = machine.starts.find(fixed);
+    for (let column = 0; column < machine.columns; column++) {
+      const taken = machine.step(state, machine.inputs(column).map(([row, own]) => values[find(row, own)]), column);
+      if (!taken) throw new Error("this is no problem of the task");
+      machine.rows.forEach((row, place) => (values[placeOf(paper, machine, row, column)] = taken[0][place]));
+      state = taken[1];
+    }
+    const ends = machine.ends(state);
+    if (!ends) throw new Error("this is no problem of the task");
+    // A row that this problem lacks.
+    if (ends.includes(null)) last = find(machine.rows[ends.indexOf(null)], SIGN);
+  }
+  if (task.encoder) return values;
+  for (const [place, sign] of paper.signs) values[place] = sign;
+  return [...values.slice(0, last), START];
+}
+
+// The place of what a machine writes into one of its rows; a board's rows follow each other.
+export function placeOf(paper, machine, row, column) {
+  return machine.width ? paper.find(row + Math.floor(column / machine.width), column % machine.width) : paper.find(row, column);
+}
+
+// The symbols of keys, with what every token sees besides: `$`, or the sink.
+export function symbolsOf(network, keys, symbol) {
+  return [...keys.map(([key, relation]) => [symbol(key), relation]), [network.symbol(network.encoder ? -1 : START), network.besides]];
+}
+
+function largest(values) {
+  let best = 0;
+  for (let place = 1; place < values.length; place++) if (values[place] > values[best]) best = place;
+  return best;
+}
+
+// Remembers what the network makes of each neighbourhood: a long answer has few different ones.
+export class Memory {
+  constructor(network) {
+    Object.assign(this, { network, known: new Map() });
+  }
+
+  best(own, keys) {
+    const name = nameOf(own, keys);
+    let found = this.known.get(name);
+    if (found === undefined) this.known.set(name, (found = largest(this.network.logits([{ own, keys }])[0])));
+    return found;
+  }
+}
+
+// Writes a response greedily, token by token; the sheet's ids end where the longest response ends. Returns all tokens.
+export function decode(memory, task, paper, tell = () => {}) {
+  const { network } = memory, tokens = paper.text.slice(0, paper.query), finder = new Finder(paper, task), symbol = (place) => network.symbol(tokens[place]);
+  while (tokens.length <= paper.text.length) {
+    const place = tokens.length - 1;
+    tokens.push(memory.best(symbol(place), symbolsOf(network, finder.keys(place, true), symbol)));
+    if (tokens.at(-1) === START) break;
+    if (tokens.length % 8192 === 0) tell(tokens.length - paper.query, paper.text.length - paper.query);
+  }
+  return tokens;
+}
+
+// Labels tokens pass after pass until nothing changes. Returns the labels by place and those after each of the first passes.
+export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
+  const { network } = memory, finder = new Finder(paper, task), first = paper.query, count = paper.text.length;
+  const states = new Int8Array(count).fill(-1).fill(UNKNOWN, first), passes = [], seen = [], seers = Array.from({ length: count }, () => []);
+  const symbol = (place) => network.symbol(paper.text[place], states[place]);
+  for (let place = first; place < count; place++) {
+    seen[place] = finder.keys(place, false);
+    for (const [key] of seen[place]) seers[key].push(place);
+  }
+  let active = Array.from({ length: count - first }, (_, place) => first + place);
+  for (let pass = 1; active.length && pass <= count - first + 1; pass++) {
+    const changed = active.map((place) => [place, memory.best(symbol(place), symbolsOf(network, seen[place], symbol))]).filter(([place, label]) => label !== states[place]);
+    for (const [place, label] of changed) states[place] = label;
+    if (passes.length < keptPasses) passes.push(states.slice(first));
+    active = [...new Set(changed.flatMap(([place]) => seers[place]))];
+    if (pass % 50 === 0) tell(pass, count - first);
+  }
+  return { states, passes };
+}
+
+// The answer that a person reads in tokens of a response, or in labels.
+export function readAnswer(task, paper, tokens) {
+  if (task.encoder) return task.answer([...tokens.slice(paper.query)].map((label) => (label === NO_LABEL ? "_" : label === UNKNOWN ? "?" : label)).join("")) || "0";
+  const rows = [], end = tokens.at(-1) === START ? tokens.length - 1 : tokens.length;
+  for (let place = paper.query, before = null; place < end; place++) {
+    if (paper.column[place] === SIGN) continue;
+    if (paper.row[place] !== before) rows.push([]);
+    before = paper.row[place];
+    rows.at(-1).push(ALPHABET[tokens[place]]);
+  }
+  return task.answer(rows.length ? rows.map((row) => row.join("")) : [""]);
+}
