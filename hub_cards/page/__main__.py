@@ -21,7 +21,9 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.page", description=__doc__, formatter_class=style)
-    described = "folders or Hub ids of checkpoints, or names of the zoo; the first one is shown at the beginning (default: all of the zoo)"
+    described = (
+        "folders or Hub ids of checkpoints, or names of the zoo, the first one to be shown first (default: all of the zoo)"
+    )
     parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
     return parser
