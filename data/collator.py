@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch
 from longhand.data.formatting import Examples
+from longhand.data.tasks.covering import NeighbourhoodBatch
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
-    COUPLING_RULES,
+    CouplingRule,
     check_room,
+    find_rule,
     largest_position_ids,
     shift_position_ids,
     spread_position_ids,
@@ -30,7 +31,7 @@ class CouplingCollator:
     """Makes a batch of inputs, and changes position ids as `position_sampling` says.
 
     Attributes:
-        coupling: name of the coupling rule.
+        coupling: the coupling rule, or its name.
         max_position_ids: the largest id that may be drawn. With `wrap_position_ids`, starts are uniform on the whole ring
             1..max_position_ids.
         position_sampling: a name of `POSITION_SAMPLINGS`.
@@ -38,7 +39,7 @@ class CouplingCollator:
         max_multiplier: the largest multiplier, for `"multiplier"`.
     """
 
-    coupling: str
+    coupling: str | CouplingRule
     max_position_ids: int
     position_sampling: str = "fixed"
     wrap_position_ids: bool = False
@@ -47,7 +48,7 @@ class CouplingCollator:
     @classmethod
     def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
         """The collator that gives the ids that a model of this configuration derives by itself."""
-        return cls(config.coupling, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
+        return cls(config.rule, config.max_position_ids, "spread" if config.randomized_positions else "fixed")
 
     def __call__(
         self, examples: Examples | NeighbourhoodBatch, generator: np.random.Generator | None = None
@@ -66,10 +67,10 @@ class CouplingCollator:
             ValueError: the `position_sampling` needs ids in 1..max_position_ids, and the examples have larger ones.
         """
         if isinstance(examples, NeighbourhoodBatch):
-            return _labelled_neighbourhoods(examples, COUPLING_RULES[self.coupling].levels)
+            return _labelled_neighbourhoods(examples, find_rule(self.coupling).levels)
         input_ids = torch.from_numpy(examples.tokens).long()
         columns = input_ids.shape[1]
-        rule = COUPLING_RULES[self.coupling]
+        rule = find_rule(self.coupling)
         planned = input_ids[:1] if examples.same_layout else input_ids
         position_ids = rule.plan(planned, columns).position_ids
         position_ids = POSITION_SAMPLINGS[self.position_sampling](self, planned, position_ids, len(examples), generator)
@@ -198,7 +199,8 @@ def _planned_largest_ids(collator, tokens, position_ids) -> torch.Tensor:
     check_room(collator.coupling, int(largest_ids.max()), collator.max_position_ids)
     if ((position_ids > largest_ids.unsqueeze(-1)) & (tokens != PAD).unsqueeze(1)).any():
         raise ValueError(
-            f"a response is longer than the query, which is all that the coupling rule {collator.coupling!r} plans for: "
+            "a response is longer than the query, which is all that the coupling rule "
+            f"{find_rule(collator.coupling).name!r} plans for: "
             "positions cannot be randomized, choose another rule or position_sampling"
         )
     return largest_ids

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from longhand.modeling.vocabulary import FIRST_HINT
-
 if TYPE_CHECKING:  # The families import this file, and tasks import the families.
     from longhand.data.tasks.task import Task
 
@@ -67,8 +65,8 @@ def as_messages(table: pa.Table) -> pa.Table:
 
 
 def character_table(tokens: tuple[str, ...]) -> np.ndarray:
-    """The one or two bytes of every token's character in UTF-8, (tokens, 2); zeros if there are none."""
-    return np.array([list(token.encode().ljust(2, b"\0")) if len(token) == 1 else [0, 0] for token in tokens], np.uint8)
+    """The one to four bytes of every token's character in UTF-8, (tokens, 4); zeros if there are none."""
+    return np.array([list((token.encode() if len(token) == 1 else b"").ljust(4, b"\0")) for token in tokens], np.uint8)
 
 
 def list_column(values: np.ndarray, kept: np.ndarray) -> pa.ListArray:
@@ -85,7 +83,7 @@ def list_column(values: np.ndarray, kept: np.ndarray) -> pa.ListArray:
 def text_column(tokens: pa.ListArray, table: np.ndarray) -> pa.StringArray:
     """The text of each list of tokens whose characters are in a table, see `character_table`."""
     flat, offsets = tokens.values.to_numpy(), tokens.offsets.to_numpy()
-    if table[:, 1].any() and flat.max(initial=0) >= FIRST_HINT:
+    if table[: int(flat.max(initial=0)) + 1, 1].any():
         characters = table[flat]
         used = characters > 0
         characters = characters[used]

@@ -14,7 +14,7 @@ class Examples:
     """Formatted problems as whole arrays.
 
     Attributes:
-        tokens: (count, columns) uint8 token ids, from the begin token to the end token, padded on the right.
+        tokens: (count, columns) uint8, or uint16, token ids, from the begin token to the end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
         supervised: (columns,) bool for examples of the same layout, else (count, columns): which tokens of the response
@@ -100,7 +100,8 @@ def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:
     count = next(len(part) for part in parts if isinstance(part, np.ndarray))
     widths = [part.shape[1] if isinstance(part, np.ndarray) else 1 for part in parts]
     edges = np.cumsum([0, *widths])
-    tokens = np.empty((count, edges[-1]), dtype=np.uint8)
+    kind = np.result_type(np.uint8, *(part for part in parts if isinstance(part, np.ndarray)))
+    tokens = np.empty((count, edges[-1]), dtype=kind)
     for part, begin, end in zip(parts, edges[:-1], edges[1:], strict=True):
         tokens[:, begin:end] = part
     query_columns = int(edges[query_parts])

@@ -6,12 +6,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import PreTrainedTokenizerFast
 
 from longhand.modeling.vocabulary import (
-    ALL_TOKENS,
     BOS,
-    CHARACTERS,
-    DIVIDED_BY,
     ENCODER_TOKENS,
-    FIRST_HINT,
     PAD,
     SEPARATE_EOS,
     TOKENS,
@@ -19,8 +15,8 @@ from longhand.modeling.vocabulary import (
 )
 
 
-def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> PreTrainedTokenizerFast:
-    """A fast tokenizer over the first tokens of `vocabulary.ALL_TOKENS`. `AutoTokenizer` reloads it without custom code.
+def build_tokenizer(eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over tokens that begin with `vocabulary.TOKENS`. `AutoTokenizer` reloads it without custom code.
 
     `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which coupling
     rules refuse; call `check_characters` first for an error that names the character. With `skip_special_tokens`, decoding
@@ -28,19 +24,14 @@ def build_tokenizer(eos_token_id: int = BOS, vocab_size: int = len(TOKENS)) -> P
 
     Args:
         eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.
-        vocab_size: `vocab_size` of the task.
-
-    Raises:
-        ValueError: there is no vocabulary of this size.
+        tokens: the task's `tokens`.
     """
-    if not len(TOKENS) <= vocab_size <= len(ALL_TOKENS):
-        raise ValueError(f"vocab_size must be in {len(TOKENS)}..{len(ALL_TOKENS)}, got {vocab_size}")
     # The template language reads a literal `$` as a placeholder, so the token has another name in the template.
     begin = processors.TemplateProcessing(
         single="begin $A", special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}]
     )
     return _character_tokenizer(
-        ALL_TOKENS[:vocab_size],
+        tokens,
         begin,
         bos_token=TOKENS[BOS],
         eos_token=TOKENS[eos_token_id],
@@ -76,13 +67,10 @@ def _character_tokenizer(
     )
 
 
-def check_characters(text: str, vocab_size: int = len(TOKENS)) -> None:
+def check_characters(text: str, tokens: tuple[str, ...] = TOKENS) -> None:
     """Raise ValueError if a character is not in the vocabulary; the message names the first."""
-    characters = CHARACTERS + "".join(ALL_TOKENS[DIVIDED_BY : min(vocab_size, FIRST_HINT)])
-    hints = ALL_TOKENS[FIRST_HINT:vocab_size]
+    characters = "".join(token for token in tokens if len(token) == 1)
+    shown = characters if len(characters) <= 100 else f"{characters[:50]}...{characters[-10:]}"
     for place, character in enumerate(text):
-        if character not in characters and character not in hints:
-            raise ValueError(
-                f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {characters!r}"
-                + (f" or an index hint, {hints[0]!r} to {hints[-1]!r}" if hints else "")
-            )
+        if character not in characters:
+            raise ValueError(f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {shown!r}")

@@ -1,18 +1,20 @@
 """Configuration of CoupledGPT."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 
 from .configuration_checks import TaskConfig, check_at_least_one, check_heads
+from .coupling import CouplingRule
 from .coupling_rules import COUPLING_RULES
 from .plugins import ENTRY, plugin_modules, plugin_name, save_plugins
 from .position_encodings import POSITION_ENCODINGS
 from .registry import check_known
 from .relations import level_ranges
-from .vocabulary import BOS, PAD, SEPARATE_EOS, TOKENS
+from .transducer import read_transducer
+from .vocabulary import ALL_TOKENS, BOS, PAD, SEPARATE_EOS, TOKENS
 
 
 @strict
@@ -63,6 +65,13 @@ class CoupledGPTConfig(TaskConfig):
             or [0, 1] if it names none.
         relation_init: biases of relations start `"normal"` N(0, 1), or `"one_per_head"`: each head favours one relation.
         windowed: whether keys outside these relations are hidden.
+        transducer: the table of a column task, for the coupling rule `columns`:
+            `{"alphabet": "0123456789", "operands": 2, "sign": "+", "answer": "all", "passes": [{"writes": "0123456789",
+            "direction": "ones_first", "flush": 1, "start": 0, "window": [0, 1], "symmetric": true, "write": [[...]], "next":
+            [[...]]}]}`. `write` and `next` are (states, inputs): a place in `writes` and a state for each state and each
+            input, with the first operand as the most significant digit. Beyond the operands every operand reads symbol 0.
+            A pass may have `"reads": [0, 1]`, what it reads in this order: operands, then earlier passes; without it, all
+            operands. See `Pass` and `Transducer`.
         relative_attention_num_buckets: number of buckets of distances of the encoding `"t5"`.
         relative_attention_max_distance: distance in tokens from which on all distances share the last bucket.
 
@@ -106,6 +115,7 @@ class CoupledGPTConfig(TaskConfig):
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     use_cache: bool = True
+    transducer: dict[str, Any] | None = None
     bos_token_id: int | None = BOS
     eos_token_id: int | list[int] | None = BOS
     pad_token_id: int | None = PAD
@@ -114,10 +124,10 @@ class CoupledGPTConfig(TaskConfig):
         if self.head_dim is None:
             check_heads(self, ": choose one that is, or give head_dim")
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if rule := COUPLING_RULES.get(self.coupling):
+        if self.transducer or self.coupling in COUPLING_RULES:
             if self.position_levels is None:
-                self.position_levels = rule.levels
-            if self.relation_range is None and not rule.relations:
+                self.position_levels = self.rule.levels
+            if self.relation_range is None and not self.rule.relations:
                 self.relation_range = [0, 1]
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
         self.auto_map = {
@@ -144,6 +154,16 @@ class CoupledGPTConfig(TaskConfig):
             save_plugins(modules, Path(save_directory))
         super().save_pretrained(save_directory, **kwargs)
 
+    @property
+    def rule(self) -> CouplingRule:
+        """The coupling rule that `coupling` names, for the table if there is one."""
+        return read_transducer(self.transducer).rule if self.transducer else COUPLING_RULES[self.coupling]
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary."""
+        return read_transducer(self.transducer).tokens if self.transducer else ALL_TOKENS
+
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
         sizes = (
@@ -158,6 +178,12 @@ class CoupledGPTConfig(TaskConfig):
         plugins = getattr(self, "plugins", ())
         check_known("coupling", self.coupling, COUPLING_RULES, plugins)
         check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)
+        if (self.coupling == "columns") != (self.transducer is not None):
+            raise ValueError(
+                f"transducer is for the coupling rule 'columns', which needs it, got coupling {self.coupling!r}"
+            )
+        if self.transducer is not None:
+            read_transducer(self.transducer).check_tables()
         self._check_ids()
         self._check_relation_range()
         self._check_encoding_sizes()
@@ -185,7 +211,7 @@ class CoupledGPTConfig(TaskConfig):
                 f"position_encoding {self.position_encoding!r} cannot read randomized_positions: choose one of "
                 f"{', '.join(legal)}, or set randomized_positions to False"
             )
-        levels = COUPLING_RULES[self.coupling].levels
+        levels = self.rule.levels
         if self.position_levels != levels:
             raise ValueError(
                 f"coupling {self.coupling!r} has {levels} level(s), got position_levels={self.position_levels}: "

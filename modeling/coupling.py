@@ -104,6 +104,11 @@ def coupling_rule(
     return add
 
 
+def find_rule(rule: str | CouplingRule) -> CouplingRule:
+    """Return a coupling rule by its name, or as it is given."""
+    return COUPLING_RULES[rule] if isinstance(rule, str) else rule
+
+
 def joining_rules(name: str) -> list[str]:
     """Return the names of the rules that join the rule of this name with others."""
     return [joined.name for joined in COUPLING_RULES.values() if name in joined.members]
@@ -122,18 +127,18 @@ def shift_position_ids(position_ids: Tensor, offset: Tensor, max_position_ids: i
     return torch.where(position_ids > 0, shifted, 0)
 
 
-def check_room(coupling: str, needed: int, max_position_ids: int) -> None:
+def check_room(coupling: str | CouplingRule, needed: int, max_position_ids: int) -> None:
     """Raise ValueError if more position ids are needed than exist."""
     if needed > max_position_ids:
         raise ValueError(
             f"prompt and response need {needed} position ids but max_position_ids is {max_position_ids}: "
-            f"the longest that fits is {COUPLING_RULES[coupling].capacity(max_position_ids)}"
+            f"the longest that fits is {find_rule(coupling).capacity(max_position_ids)}"
         )
 
 
-def largest_position_ids(coupling: str, input_ids: Tensor) -> Tensor:
+def largest_position_ids(coupling: str | CouplingRule, input_ids: Tensor) -> Tensor:
     """Return the largest id of each row's query and planned response at every level, (batch or 1, levels)."""
-    rule = COUPLING_RULES[coupling]
+    rule = find_rule(coupling)
     plan = rule.plan(input_ids, 1)
     if plan.largest_ids is not None:
         return plan.largest_ids
@@ -154,13 +159,15 @@ def spread_position_ids(position_ids: Tensor, largest_ids: Tensor, max_position_
     return ((2 * position_ids * (max_position_ids + 1) + n + 1) // (2 * (n + 1))).clamp(max=max_position_ids)
 
 
-def plan_position_ids(coupling: str, input_ids: Tensor, columns: int, spread_over: int | None = None) -> Tensor:
+def plan_position_ids(
+    coupling: str | CouplingRule, input_ids: Tensor, columns: int, spread_over: int | None = None
+) -> Tensor:
     """Return a rule's position ids, (batch or 1, levels, columns), spread over 1..`spread_over` if that is given.
 
     Raises:
         ValueError: a row is not of the rule's form, or has more than `spread_over` ids.
     """
-    position_ids = COUPLING_RULES[coupling].plan(input_ids, columns).position_ids
+    position_ids = find_rule(coupling).plan(input_ids, columns).position_ids
     if spread_over is None:
         return position_ids
     largest_ids = largest_position_ids(coupling, input_ids)

@@ -441,6 +441,31 @@ def division(input_ids: Tensor, columns: int) -> Plan:
     return Plan(torch.stack([by_column, by_row], dim=1), 2 * int(width.max()))
 
 
+@coupling_rule(levels=2, capacity=lambda ids: f"operands of {ids} symbols at most")
+def columns(input_ids: Tensor, columns: int) -> Plan:
+    """Give two levels, column and row, to operands of one width and to the passes over their columns.
+
+    The table of the task (`modeling/transducer.py`) says how many operands and passes there are. A column has one id, the
+    top one the smallest. Operands that the task cannot tell apart share row 1; else each has its own. With start 1, sums:
+
+        $ 3 f + a 1 = 0 e 0 $
+        0 2 3 4 2 3 4 3 2 1 0
+        0 1 1 0 1 1 2 2 2 2 0
+
+    A sign has no row. The token that begins a pass stands before its first column. A pass that reads from the top has the
+    same ids in the other order. Pass q, from 0, has the row (largest row of an operand + 1) * 2**q: so the difference of two
+    rows tells which pass sees what.
+
+    Args:
+        input_ids: as for `addition`.
+        columns: as for `addition`.
+
+    Raises:
+        ValueError: always. `Transducer.rule` is the rule for a table.
+    """
+    raise ValueError("the coupling rule 'columns' needs the table of a column task: set transducer of the configuration")
+
+
 _OPERATIONS = {PLUS: "addition_scratchpad", MINUS: "signed_subtraction", TIMES: "multiplication_scratchpad"}
 
 

@@ -11,7 +11,6 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationMixin
 
 from .configuration_coupled_gpt import CoupledGPTConfig
-from .coupling import COUPLING_RULES
 from .inputs import check_input_ids, check_mask, check_prompts, check_query_padding
 from .relations import Neighbours, with_levels
 from .vocabulary import PAD
@@ -80,7 +79,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _response_length(self, input_ids: Tensor) -> int:
         """Return the number of tokens of the longest response that the coupling rule plans for."""
-        return COUPLING_RULES[self.config.coupling].plan(input_ids, 1).response_length
+        return self.config.rule.plan(input_ids, 1).response_length
 
     # Each hook below overrides the method of this name in GenerationMixin.
 

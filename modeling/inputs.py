@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
 
 
@@ -142,9 +143,6 @@ _SHOWN = {ord(character): TOKENS[token] for token, character in _SPECIAL.items()
 def _characters(tokens: tuple[str, ...]) -> list[str]:
     """Return the character of every token; the last one is of ids beyond all tokens."""
     return [*(_SPECIAL.get(token, character) for token, character in enumerate(tokens)), _SPECIAL[UNKNOWN]]
-
-
-_DECODER_CHARACTERS, _ENCODER_CHARACTERS = _characters(ALL_TOKENS), _characters(ENCODER_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -329,11 +327,15 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
         ValueError: a row is not legal. The message has the row, what is wrong, and the right prompt if numbers need only be
             padded or stripped.
     """
-    if config.prompt_format is None:
+    prompt_format: Any = None
+    if config.prompt_format is not None:
+        prompt_format = read_format(config.prompt_format)
+    elif table := getattr(config, "transducer", None):
+        prompt_format = read_transducer(table)
+    if prompt_format is None:
         return
-    prompt_format = read_format(config.prompt_format)
     is_encoder = prompt_format.response is None
-    characters = _ENCODER_CHARACTERS if is_encoder else _DECODER_CHARACTERS
+    characters = _characters(getattr(prompt_format, "tokens", ENCODER_TOKENS if is_encoder else ALL_TOKENS))
     end = characters[config.eos_token_id] if whole and not is_encoder else ""
     decoded = "".join(map(characters.__getitem__, input_ids.clamp(max=len(characters) - 1).flatten().tolist()))
     rows, columns = input_ids.shape

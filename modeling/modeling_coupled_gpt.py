@@ -306,7 +306,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         With `randomized_positions` they are spread evenly over 1..max_position_ids.
         """
         spread_over = self.config.max_position_ids if self.config.randomized_positions else None
-        return plan_position_ids(self.config.coupling, input_ids, columns, spread_over).expand(len(input_ids), -1, -1)
+        return plan_position_ids(self.config.rule, input_ids, columns, spread_over).expand(len(input_ids), -1, -1)
 
     @merge_with_config_defaults
     @capture_outputs

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .coupling import COUPLING_RULES
 from .inputs import of_values
 from .registry import check_free
 from .relations import (
@@ -151,7 +150,7 @@ class LearnedTable(PositionEncoding):
         super().check(position_ids)
         largest, limit = int(position_ids.max()), self.config.max_position_ids
         if largest > limit:
-            longest = COUPLING_RULES[self.config.coupling].capacity(limit)
+            longest = self.config.rule.capacity(limit)
             raise ValueError(
                 f"position id {largest} is outside the learned table of {limit} ids: "
                 f"with the coupling rule {self.config.coupling!r} the longest that fits is {longest}"
@@ -221,7 +220,7 @@ class PairwiseBias(PositionEncoding):
     def __init__(self, config):
         super().__init__(config)
         self.windowed = config.windowed
-        self.window = config.relation_range or COUPLING_RULES[config.coupling].relations
+        self.window = config.relation_range or config.rule.relations
         relations = num_coupled_relations(self.window, config.position_levels)
         self.relation_limits = (NOT_RELATED if self.windowed else 0, relations - 1)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))

@@ -19,21 +19,30 @@ def one_layout(layout: Tensor) -> Tensor:
     return layout[:1] if (layout == layout[:1]).all() else layout
 
 
-def check_rows(legal: Tensor, input_ids: Tensor, form: str) -> None:
+def check_rows(legal: Tensor, input_ids: Tensor, form: str, tokens: tuple[str, ...] = ALL_TOKENS) -> None:
     """Raise ValueError that shows the first row that is not legal, and the form that it should have.
 
     Args:
         legal: (batch,).
+        tokens: the vocabulary.
     """
     if not legal.all():
         row = input_ids[int((~legal).int().argmax())]
         reason = f"is not of the form {form}"
         if (row == UNKNOWN).any():
             reason = f"holds a character outside the vocabulary: the form is {form}"
-        raise ValueError(f"the prompt {decode(row.tolist())!r} {reason}")
+        raise ValueError(f"the prompt {decode(row.tolist(), tokens)!r} {reason}")
 
 
-def check_form(input_ids: Tensor, begin: Tensor, equals: Tensor, legal: Tensor, complete: Tensor, form: str) -> None:
+def check_form(
+    input_ids: Tensor,
+    begin: Tensor,
+    equals: Tensor,
+    legal: Tensor,
+    complete: Tensor,
+    form: str,
+    tokens: tuple[str, ...] = ALL_TOKENS,
+) -> None:
     """Raise ValueError unless every row is padding, `$`, legal tokens and `=`, and complete.
 
     Args:
@@ -42,12 +51,13 @@ def check_form(input_ids: Tensor, begin: Tensor, equals: Tensor, legal: Tensor, 
         legal: (batch, tokens) whether a token may stand in its column, for the columns after `$` up to `=`.
         complete: (batch, 1) whether no part of the query is empty.
         form: the form, for the message.
+        tokens: the vocabulary.
     """
     column = torch.arange(input_ids.shape[1], device=input_ids.device)
     before, query = column < begin, (column > begin) & (column <= equals)
     legal = torch.where(before, input_ids == PAD, legal | ~query)
     has_ends = (input_ids.gather(1, begin) == BOS) & (begin < equals)
-    check_rows((has_ends & complete).squeeze(1) & legal.all(1), input_ids, form)
+    check_rows((has_ends & complete).squeeze(1) & legal.all(1), input_ids, form, tokens)
 
 
 def two_number_markers(input_ids: Tensor, sign: int) -> Tensor:

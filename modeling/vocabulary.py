@@ -53,6 +53,6 @@ CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
 """Every legal character of a text, except `/` and hints."""
 
 
-def decode(token_ids) -> str:
+def decode(token_ids, tokens: tuple[str, ...] = ALL_TOKENS) -> str:
     """Return the text of a sequence of token ids, without padding; an unknown character is shown as `<unk>`."""
-    return "".join(ALL_TOKENS[token] for token in token_ids if token != PAD)
+    return "".join(tokens[token] for token in token_ids if token != PAD)

@@ -15,10 +15,10 @@ from longhand import train
 from longhand.data import FreshBatches, make_generator
 from longhand.data.certificates import certify, check_neighbourhoods
 from longhand.data.certificates.encoder_rounding import EncoderRounding
-from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.certificates.settling import find_cases
 from longhand.data.digits import count_up
 from longhand.data.families.encoder import ENCODER, collate_labels
+from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.questions import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card

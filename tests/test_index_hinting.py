@@ -21,9 +21,9 @@ from longhand.data import (
     check_characters,
     make_generator,
 )
-from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
+from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.training.arguments import parse_run
@@ -280,7 +280,7 @@ def test_a_prompt_is_the_query_of_the_format(task, numbers):
     width = max(len(first), len(second))
     digits = np.array([[[int(digit) for digit in number.zfill(width)[::-1]] for number in (first, second)]], dtype=np.uint8)
     examples = task.format(digits, np.array([[len(first), len(second)]]))
-    tokenizer = build_tokenizer(task.end_token, task.vocab_size)
+    tokenizer = build_tokenizer(task.end_token, task.tokens)
     prompt = tokenizer(task.prompt(f" {first} + {second}=")).input_ids
     assert prompt == examples.tokens[0, : examples.query_lengths[0]].tolist()
     response = tokenizer.decode(examples.tokens[0, examples.query_lengths[0] :], skip_special_tokens=True)
@@ -370,7 +370,7 @@ def test_other_vocabularies_are_as_large_as_ever():
 
 
 def test_tokenizer_of_a_larger_vocabulary_is_reloaded_whole(tmp_path):
-    build_tokenizer(vocab_size=len(ALL_TOKENS)).save_pretrained(tmp_path)
+    build_tokenizer(tokens=ALL_TOKENS).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert len(tokenizer) == tokenizer.vocab_size == len(ALL_TOKENS)
     text = "".join(ALL_TOKENS)
@@ -387,7 +387,7 @@ def test_there_is_no_other_vocabulary(vocab_size):
 
 
 def test_hints_are_characters_of_the_larger_vocabulary_alone():
-    check_characters(CHARACTERS + "/" + HINTS, len(ALL_TOKENS))
+    check_characters(CHARACTERS + "/" + HINTS, ALL_TOKENS)
     with pytest.raises(
         ValueError, match=f"^character 'Ā' at place 1 of '1Ā' is not in the vocabulary {re.escape(repr(CHARACTERS))}$"
     ):
@@ -395,7 +395,7 @@ def test_hints_are_characters_of_the_larger_vocabulary_alone():
     with pytest.raises(
         ValueError, match=r"'a' at place 1 of 'Āa' is not in the vocabulary .* or an index hint, 'Ā' to 'ǉ'$"
     ):
-        check_characters("Āa", len(ALL_TOKENS))
+        check_characters("Āa", ALL_TOKENS)
 
 
 # Runs and checkpoints.
@@ -437,7 +437,7 @@ def tiny_model(task, vocab_size=None):
 def save_checkpoint(folder, task, vocab_size=None):
     model = tiny_model(task, vocab_size)
     model.save_pretrained(folder)
-    build_tokenizer(task.end_token, model.config.vocab_size).save_pretrained(folder)
+    build_tokenizer(task.end_token, task.tokens).save_pretrained(folder)
     write_recipe(task.describe(), folder / "recipe.yaml")
     return folder
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
-from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
+from longhand.data.tasks.covering import Problems
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import decode

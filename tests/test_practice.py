@@ -11,7 +11,7 @@ from longhand.data import Addition, CouplingCollator, Division, Examples, FreshB
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.certificates.check import WEAK, neighbourhood_predictions
-from longhand.data.certificates.neighbourhoods import NeighbourhoodBatch, Problems, join_neighbourhoods
+from longhand.data.tasks.covering import NeighbourhoodBatch, Problems, join_neighbourhoods
 
 TASK = Division()
 COLLATOR = CouplingCollator(TASK.coupling, 20)

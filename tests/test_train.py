@@ -15,8 +15,8 @@ from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
-from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.splits import SPLITS
+from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe

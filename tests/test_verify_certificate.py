@@ -38,7 +38,6 @@ from longhand.data.certificates import Certificate, certify, coverings, verify_c
 from longhand.data.certificates.check import _predictions, _Rounding, neighbourhood_predictions
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.encoder_rounding import EncoderRounding
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods
 from longhand.data.certificates.settling import CoveredCases, find_cases
 from longhand.data.certificates.verify_certificate import (
     RELATED,

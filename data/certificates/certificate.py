@@ -16,10 +16,9 @@ from transformers import PreTrainedModel
 
 from longhand.data.certificates import settling
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering, coverings
-from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.certificates.rounding import CLEAR, PROVED
+from longhand.data.tasks.covering import CoveringProblems, CoveringStates
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
@@ -85,6 +84,7 @@ class Certificate:
         task: task and format.
         limits: the largest position id, and the most tokens of query and response together, that the code takes.
         weights: `hash_weights` of the model.
+        transducer: the table of a column task: what the model computes; None for other tasks.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
     """
 
@@ -103,6 +103,7 @@ class Certificate:
     limits: dict[str, int]
     weights: str
     files: dict[str, str] | None = None
+    transducer: dict[str, Any] | None = None
 
 
 def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, anew: bool = True) -> Certificate:
@@ -202,13 +203,14 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
         bound=check.bound if check.bound is not None and math.isfinite(check.bound) else None,
         limits=limits,
         weights=hash_weights(model),
+        transducer=getattr(model.config, "transducer", None),
         **{name: getattr(check, name) for name in shared},
     )
 
 
 def _settles(model: CoupledGPTForCausalLM, task: "Task") -> bool:
     """Whether a check runs on states of an encoder that settles. No task made of others has such a model."""
-    return len(task.parts) == 1 and isinstance(covering(model, task), settling.CoveringStates)
+    return len(task.parts) == 1 and isinstance(covering(model, task), CoveringStates)
 
 
 def _limits(model: CoupledGPTForCausalLM, task: "Task") -> dict[str, int]:
@@ -235,7 +237,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dic
         "bound": check.bound,
         "ratio": check.ratio,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "capacity": "" if settles else COUPLING_RULES[model.config.coupling].capacity(limits["position_ids"]),
+        "capacity": "" if settles else model.config.rule.capacity(limits["position_ids"]),
         **limits,
         "factor": ROUNDING_FACTOR,
     }

@@ -15,15 +15,21 @@ import torch
 from tqdm.auto import tqdm
 
 from longhand.data.certificates import decoder_rounding, encoder_rounding
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems, NeighbourhoodBatch, Problems
-from longhand.data.certificates.settling import CasePredictions, CaseRounding, CoveringStates, case_predictions
+from longhand.data.certificates.settling import CasePredictions, CaseRounding, case_predictions
 from longhand.data.collator import IGNORED, CouplingCollator, neighbourhood_inputs
 from longhand.data.families.family import to_device
+from longhand.data.tasks.covering import (
+    CoveringNeighbourhoods,
+    CoveringProblems,
+    CoveringStates,
+    NeighbourhoodBatch,
+    Problems,
+)
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
 from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods
-from longhand.modeling.vocabulary import ALL_TOKENS, PAD, TOKENS, UNKNOWN, decode
+from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
     from longhand.data.tasks.task import Task
@@ -283,6 +289,7 @@ class Predictions(NamedTuple):
         problems: if the predictions are made in problems.
         neighbourhoods: if they are listed.
         describe: from a row and a place among its predictions to the problem and the prefix, as text.
+        names: the vocabulary.
     """
 
     inputs: dict[str, Any]
@@ -290,15 +297,11 @@ class Predictions(NamedTuple):
     problems: Problems | None
     neighbourhoods: NeighbourhoodBatch | None
     describe: Callable[[int, int], tuple[str, str | None]]
+    names: tuple[str, ...]
 
     def logits(self, model: CoupledGPTForCausalLM) -> torch.Tensor:
         """The logits (count, predictions, vocabulary)."""
         return model(**self.inputs, use_cache=False).logits[:, : self.right.shape[1]]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What is predicted, by its number."""
-        return ALL_TOKENS
 
     @property
     def supervised(self) -> torch.Tensor:
@@ -316,14 +319,15 @@ def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predic
 
         def describe(row: int, place: int, examples=examples, predictions=right.shape[1]):
             tokens, query = examples.tokens[row], int(examples.query_lengths[row])
-            return decode(tokens), decode(tokens[query : len(tokens) - predictions + place])
+            response = tokens[query : len(tokens) - predictions + place]
+            return decode(tokens, task.tokens), decode(response, task.tokens)
 
-        yield Predictions(inputs, right, Problems(task, digits, lengths), None, describe)
+        yield Predictions(inputs, right, Problems(task, digits, lengths), None, describe, task.tokens)
 
 
 def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:
     """The predictions in neighbourhoods, each one a sequence of its own: `$`, the keys, the token."""
-    window, device = model.model.position_encoding.window, model.device
+    window, device, names = model.model.position_encoding.window, model.device, model.config.tokens
     for listed in batches:
         batch = listed._replace(beginning=len(window))
         inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
@@ -332,11 +336,11 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
 
         def describe(row: int, place: int, batch=batch):
             slots = zip(batch.keys[row], batch.relations, strict=True)
-            sees = ", ".join(f"{ALL_TOKENS[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-            return f"{ALL_TOKENS[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
+            sees = ", ".join(f"{names[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+            return f"{names[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
 
         right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
-        yield Predictions(inputs, right, None, batch, describe)
+        yield Predictions(inputs, right, None, batch, describe, names)
 
 
 def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:

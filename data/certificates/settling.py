@@ -6,7 +6,7 @@ the ideal label in every case that ideal passes meet makes ideal passes, and the
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from longhand.data.certificates.encoder_rounding import EncoderRounding
-from longhand.data.certificates.neighbourhoods import Problems
 from longhand.data.collator import IGNORED
+from longhand.data.tasks.covering import Problems
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.settling import (
     NO_STATE,
@@ -61,31 +61,6 @@ PROOF = (
     "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.",
 )
 """The steps from the check to every length."""
-
-CARRIES_DECIDED = (
-    "In an ideal pass a label becomes the right one if the carry from the column below is decided, by the digits there or "
-    "because its label is known; else it is not known. A known label is right and stays, since the digits or the label that "
-    "decided it stay. The lowest label that is not known becomes known, since the label below is known or there is none."
-)
-"""What ideal passes do in sums, and in products with one digit."""
-
-
-@dataclass(frozen=True)
-class CoveringStates:
-    """Short problems in which every case occurs that ideal passes can meet in a problem of any size.
-
-    Attributes:
-        count: number of problems, known before any is made, each with all of `EncoderTask.known_labels`.
-        batches: digits (count, 2, width), ones first, and the layout in which to write them, see `EncoderTask.write`. They
-            are made one by one as they are taken, and can be taken once.
-        ideal: what ideal passes do, for the certificate.
-        argument: why nothing else can occur, for the certificate.
-    """
-
-    count: int
-    batches: Iterable[tuple[np.ndarray, tuple[int, ...]]]
-    ideal: str
-    argument: str
 
 
 @dataclass(frozen=True, eq=False)

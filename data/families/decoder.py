@@ -15,12 +15,11 @@ from longhand.data.formatting import Examples
 from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.coupling import any_text_rules, plan_position_ids
+from longhand.modeling.coupling import CouplingRule, any_text_rules, plan_position_ids
 from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
+from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, PAD
-
-_CHARACTERS = character_table(ALL_TOKENS)
 
 HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
 """Settings of generation_config that may have any value; the end token is checked separately."""
@@ -66,7 +65,7 @@ class Decoder(Family):
     right_tokens = staticmethod(response_tokens)
 
     def tokenizer(self, task):
-        return build_tokenizer(task.end_token, task.vocab_size)
+        return build_tokenizer(task.end_token, task.tokens)
 
     def config_options(self, task, arguments=None):
         arguments = arguments or PositionArguments()
@@ -78,7 +77,8 @@ class Decoder(Family):
             )
         return {
             **self.format_options(task),
-            "vocab_size": task.vocab_size,
+            "vocab_size": len(task.tokens),
+            "transducer": table_of(task.transducer),
             "eos_token_id": task.end_token,
             "coupling": arguments.coupling or task.coupling,
             "randomized_positions": arguments.position_sampling == "randomized",
@@ -92,9 +92,11 @@ class Decoder(Family):
                 f"was made for the coupling rule {config.coupling!r}, "
                 f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
             )
-        if config.vocab_size < task.vocab_size:
+        if config.transducer != table_of(task.transducer):
+            raise ValueError(f"was made for another step than that of the task {task.name!r}: its transducer is another")
+        if config.vocab_size < len(task.tokens):
             raise ValueError(
-                f"has a vocabulary of {config.vocab_size} tokens, but the task {task.name!r} needs {task.vocab_size}"
+                f"has a vocabulary of {config.vocab_size} tokens, but the task {task.name!r} needs {len(task.tokens)}"
             )
 
     def check_inputs(self, task, model, batch):
@@ -164,24 +166,25 @@ class Decoder(Family):
         present = tokens[masked] != PAD
         ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
         columns = {
-            "input_ids": list_column(tokens.astype(np.min_scalar_type(task.vocab_size - 1), copy=False), present),
+            "input_ids": list_column(tokens.astype(np.min_scalar_type(len(task.tokens) - 1), copy=False), present),
             "labels": list_column(self._labels(task, examples), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        position_ids = planned_position_ids(coupling or task.coupling, examples, lengths).astype(position_id_type)
+        position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(position_id_type)
         levels = position_ids.shape[1]
         for level in range(levels):
             name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"
             columns[name] = list_column(np.broadcast_to(position_ids[:, level], tokens.shape), present)
-        columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), _CHARACTERS)
-        columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), _CHARACTERS)
+        characters = character_table(task.tokens)
+        columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), characters)
+        columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), characters)
         columns["answer"] = task.reader.read_column(columns["completion"])
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
 
     def _labels(self, task, examples: Examples) -> np.ndarray:
         """Labels (count, columns) as `CouplingCollator` gives them; at padding they may be anything."""
-        kind = np.min_scalar_type(-max(task.vocab_size, -IGNORED))
+        kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
         query = np.arange(examples.tokens.shape[1]) < examples.query_lengths[: 1 if examples.same_layout else None, None]
         ignored = query if examples.supervised is None else query | ~examples.supervised
         return np.where(ignored, kind.type(IGNORED), examples.tokens.astype(kind))
@@ -205,7 +208,7 @@ class Decoder(Family):
             raise ValueError(
                 f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
             )
-        return CouplingCollator(config.coupling, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
+        return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
 
     def answer(self, task, model, tokenizer, question, streamer=None):
         return task.reader.read(self.respond(task, model, tokenizer, question, streamer))
@@ -215,7 +218,7 @@ class Decoder(Family):
         self.check_generation(task)
         self.check_greedy(task, model)
         prompt = task.prompt(question)
-        check_characters(prompt, model.config.vocab_size)
+        check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         options = {"do_sample": False, "streamer": streamer}
         if inputs["input_ids"].shape[1] > LONG_PROMPT:
@@ -225,7 +228,7 @@ class Decoder(Family):
         return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def planned_position_ids(coupling: str, examples: Examples, lengths: np.ndarray) -> np.ndarray:
+def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengths: np.ndarray) -> np.ndarray:
     """(1 or count, levels, columns), as `CouplingCollator` gives them."""
     planned = torch.from_numpy(examples.tokens).long()
     if examples.same_layout:

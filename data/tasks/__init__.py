@@ -6,6 +6,8 @@ Importing a task's file registers the task, so a new task takes one line here.
 from longhand.data.tasks.addition import Addition as Addition
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad as AdditionScratchpad
 from longhand.data.tasks.calculator import Calculator as Calculator
+from longhand.data.tasks.column_task import ColumnPass as ColumnPass
+from longhand.data.tasks.column_task import ColumnTask as ColumnTask
 from longhand.data.tasks.copy import Copy as Copy
 from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.complexity import cascade_lengths
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
+from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST

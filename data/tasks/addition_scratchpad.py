@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import problem_keys
+from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.paper import LINE, plain, write_columns

@@ -67,8 +67,8 @@ class CompositeTask(Task):
         return (self.coupling,)
 
     @property
-    def vocab_size(self) -> int:
-        return max(part.vocab_size for part in self.parts)
+    def tokens(self) -> tuple[str, ...]:
+        return max((part.tokens for part in self.parts), key=len)
 
     @property
     def end_token(self) -> int:

@@ -10,9 +10,10 @@ from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
 from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.task import Task
-from longhand.modeling.coupling import COUPLING_RULES, joining_rules
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
 from longhand.modeling.relations import Window
-from longhand.modeling.vocabulary import BOS, SEPARATE_EOS, TOKENS, decode
+from longhand.modeling.transducer import Transducer
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS, decode
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,21 @@ class DecoderTask(Task):
     @abstractmethod
     def coupling(self) -> str:
         """Name of the coupling rule for this format."""
+
+    @property
+    def rule(self) -> CouplingRule:
+        """The coupling rule for this format."""
+        return COUPLING_RULES[self.coupling]
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary of the task's models."""
+        return ALL_TOKENS[: self.vocab_size]
+
+    @property
+    def transducer(self) -> Transducer | None:
+        """The task as a table, if it is a column task that the coupling rule `columns` reads."""
+        return None
 
     @property
     def couplings(self) -> tuple[str, ...]:
@@ -63,7 +79,7 @@ class DecoderTask(Task):
     def prompt(self, question):
         numbers = self.read_question(question)
         examples = self.format(digits_of(numbers), np.array([[len(number) for number in numbers]]))
-        return decode(examples.tokens[0, 1 : examples.query_lengths[0]])
+        return decode(examples.tokens[0, 1 : examples.query_lengths[0]], self.tokens)
 
     def examples(self, generator, lengths, split):
         return self.format(self.draw(generator, lengths, split), lengths)
@@ -73,7 +89,7 @@ class DecoderTask(Task):
 
     def check_window(self, window: Window, layers: int) -> None:
         """Raise ValueError unless there is one layer with the window of the coupling rule."""
-        relations = COUPLING_RULES[self.coupling].relations
+        relations = self.rule.relations
         if tuple(window) != relations or layers != 1:
             raise ValueError(
                 f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
+from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import AnswerReader

@@ -5,9 +5,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.certificates.settling import CARRIES_DECIDED, CoveringStates
 from longhand.data.checks import check_integer
 from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
+from longhand.data.tasks.covering import CARRIES_DECIDED, CoveringStates
 from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat

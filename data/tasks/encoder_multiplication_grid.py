@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from longhand.data.certificates.neighbourhoods import Problems
-from longhand.data.certificates.settling import CoveringStates
 from longhand.data.collator import IGNORED
 from longhand.data.digits import count_up, number_lengths
 from longhand.data.formatting import LabelledTokens, join_examples
+from longhand.data.tasks.covering import CoveringStates, Problems
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.reader import AnswerReader

@@ -105,6 +105,18 @@ class LongestOperandLengths(Lengths):
         """Lengths (count, operands) with which these digits are drawn: zeros in front only pad."""
         return number_lengths(digits)
 
+    def group_lengths(self, generator, lengths, count, min_length):
+        # Uniform over the tuples with this maximum. Operand j is the first to reach the maximum in
+        # shorter^j (shorter + 1)^(operands - 1 - j) tuples: operands before j are shorter, operands after it need not be.
+        longest = int(lengths.max())
+        shorter = longest - min_length
+        place = np.arange(self.operands)
+        share = (shorter / (shorter + 1)) ** place
+        first = generator.choice(self.operands, size=(count, 1), p=share / share.sum())
+        below = generator.integers(min_length, max(longest, min_length + 1), size=(count, self.operands))
+        any_length = generator.integers(min_length, longest + 1, size=(count, self.operands))
+        return np.where(place < first, below, np.where(place == first, longest, any_length))
+
 
 class LongestOfTwoLengths(LongestOperandLengths):
     """The same for two operands whose lengths are uniform and independent of each other."""

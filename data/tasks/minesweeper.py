@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.formatting import lay_out
+from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import check_longest, lay_out
+from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
@@ -55,18 +55,6 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         numbers = [number.zfill(4) for number in self.example_question.split("+")]
         pattern = rf"0[0-9]+(?:\+0[0-9]+){{{self.operands - 1}}}="
         return PromptFormat(pattern, f"{'+'.join(numbers)}=", response="[0-9]*", equal_widths=True)
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        # Uniform over the tuples with this maximum. Operand j is the first to reach the maximum in
-        # shorter^j (shorter + 1)^(operands - 1 - j) tuples: operands before j are shorter, operands after it need not be.
-        longest = int(lengths.max())
-        shorter = longest - min_length
-        place = np.arange(self.operands)
-        share = (shorter / (shorter + 1)) ** place
-        first = generator.choice(self.operands, size=(count, 1), p=share / share.sum())
-        below = generator.integers(min_length, max(longest, min_length + 1), size=(count, self.operands))
-        any_length = generator.integers(min_length, longest + 1, size=(count, self.operands))
-        return np.where(place < first, below, np.where(place == first, longest, any_length))
 
     def format(self, digits, lengths):
         longest = digits.shape[2]

@@ -6,10 +6,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import DIGITS, CoveringNeighbourhoods, NeighbourhoodBatch, combine
 from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
+from longhand.data.tasks.covering import DIGITS, CoveringNeighbourhoods, NeighbourhoodBatch, combine
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST

@@ -23,6 +23,7 @@ class AnswerReader:
         negative: a response with this character has an answer below 0; the steps before give its digits.
         remainder: a response is a row of remainders, this character, and a quotient, which the steps before read. The answer
             is the quotient and the last remainder.
+        zero: the character that leading zeros are.
     """
 
     dropped: str = ""
@@ -33,6 +34,7 @@ class AnswerReader:
     padding: str = ""
     negative: str = ""
     remainder: str = ""
+    zero: str = "0"
 
     def read(self, text: str) -> str:
         """The answer in a response."""
@@ -53,7 +55,7 @@ class AnswerReader:
         if self.ones_first:
             text = text[::-1]
         if not self.leading_zeros:
-            text = text.lstrip("0") or text[:1]
+            text = text.lstrip(self.zero) or text[:1]
         return text.strip(self.padding) if self.padding else text
 
     def read_column(self, texts: pa.StringArray) -> pa.StringArray:
@@ -77,7 +79,7 @@ class AnswerReader:
         if self.ones_first:
             texts = pc.utf8_reverse(texts)
         if not self.leading_zeros:
-            trimmed = pc.ascii_ltrim(texts, characters="0")
+            trimmed = pc.utf8_ltrim(texts, characters=self.zero)
             texts = pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pc.utf8_slice_codeunits(texts, 0, 1), trimmed)
         return pc.ascii_trim(texts, characters=self.padding) if self.padding else texts
 
@@ -101,7 +103,7 @@ class AnswerReader:
         if self.ones_first:
             code += "[::-1]"
         if not self.leading_zeros:
-            code += '.lstrip("0") or "0"'
+            code += f".lstrip({_quote(self.zero)}) or {_quote(self.zero)}"
             code = f"({code})" if self.padding else code
         return f"{code}.strip({_quote(self.padding)})" if self.padding else code
 

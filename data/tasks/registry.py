@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from longhand.data.tasks.column_task import TABLES, task_of_table
 from longhand.data.tasks.task import Task
 from longhand.modeling.registry import check_free
 
@@ -22,6 +23,16 @@ def register_task(task: type[Task]) -> type[Task]:
     check_free("task", task.name, task, TASKS.get(task.name))
     TASKS[task.name] = task
     return task
+
+
+def register_table(name: str, values: Mapping[str, Any]) -> None:
+    """Make a task known that a configuration holds as a table, unless the task is known; it replaces an earlier table.
+
+    Raises:
+        ValueError: the table is not legal.
+    """
+    if name not in TASKS or TASKS[name].__module__ == TABLES:
+        TASKS[name] = task_of_table(name, values)
 
 
 def find_task(name: Any) -> type[Task]:

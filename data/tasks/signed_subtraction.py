@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.digits import numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
+from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.paper import LINE, plain, write_columns

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.certificates.neighbourhoods import CoveringProblems
 from longhand.data.digits import count_up, extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
+from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST

@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.certificates.neighbourhoods import CoveringNeighbourhoods, CoveringProblems
-from longhand.data.certificates.settling import CoveringStates
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
+from longhand.data.tasks.covering import CoveringNeighbourhoods, CoveringProblems, CoveringStates
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats

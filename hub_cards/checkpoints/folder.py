@@ -20,7 +20,7 @@ from longhand.hub_cards.checkpoints.files import (
     check_weights,
 )
 from longhand.hub_cards.checkpoints.load import trained_lengths
-from longhand.hub_cards.checkpoints.loading import describe_task, load_model, load_tokenizer
+from longhand.hub_cards.checkpoints.loading import describe_task, load_model, load_tokenizer, register_own_table
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.files import read_object
 from longhand.hub_cards.plugins import require_plugins
@@ -97,7 +97,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     check_weights(folder)
     check_side_files(folder)
     recipe = read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
-    require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
+    if not register_own_table(str(folder)):
+        require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
     described, named_by = describe_task(recipe, str(folder))
     if "task" not in described:
         raise ValueError(

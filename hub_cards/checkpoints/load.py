@@ -12,7 +12,13 @@ from longhand.data import TASKS, Task
 from longhand.data.tasks.registry import task_from_recipe
 from longhand.hub_cards.checkpoints.adapters import Adapter, find_adapter
 from longhand.hub_cards.checkpoints.files import checkpoint_name, is_best
-from longhand.hub_cards.checkpoints.loading import describe_task, load_model, load_tokenizer, merge_adapter
+from longhand.hub_cards.checkpoints.loading import (
+    describe_task,
+    load_model,
+    load_tokenizer,
+    merge_adapter,
+    register_own_table,
+)
 from longhand.hub_cards.checkpoints.sources import find_recipe
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
@@ -84,7 +90,8 @@ def load_checkpoint(
     recipe = find_recipe(source, revision)
     if (adapter := find_adapter(source, revision)) is not None:
         return _load_adapted(source, adapter, recipe, task, trust_remote_code)
-    _load_plugins(recipe, source, revision, trust_remote_code)
+    if not register_own_table(source, revision):
+        _load_plugins(recipe, source, revision, trust_remote_code)
     described, file = describe_task(recipe, source, revision)
     chosen = described.get("task", task)
     if not isinstance(chosen, str) or chosen not in TASKS:

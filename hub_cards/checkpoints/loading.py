@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longhand.data import Task
+from longhand.data.tasks.registry import register_table
 from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.hub import find_file
@@ -43,6 +44,23 @@ def describe_task(recipe: dict[str, Any], source: str, revision: str | None = No
     with loading(source, "config.json"):
         named = getattr(AutoConfig.from_pretrained(source, revision=revision), "task", None) or {}
     return recipe | named, "config.json"
+
+
+def register_own_table(source: str, revision: str | None = None) -> bool:
+    """Make the task known that a checkpoint's configuration holds as a table; return False if it holds none.
+
+    Such a checkpoint needs no plugin.
+
+    Raises:
+        ValueError: the configuration is damaged.
+    """
+    with loading(source, "config.json"):
+        config = AutoConfig.from_pretrained(source, revision=revision)
+        table, task = getattr(config, "transducer", None), getattr(config, "task", None) or {}
+        if table is None or not isinstance(task.get("task"), str):
+            return False
+        register_table(task["task"], table)
+    return True
 
 
 def load_model(source: str, task: Task, revision: str | None = None) -> PreTrainedModel:

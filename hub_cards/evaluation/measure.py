@@ -23,7 +23,7 @@ from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.checkpoints.load import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
-from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.coupling import CouplingRule
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
@@ -86,8 +86,8 @@ class TokenBar(BaseStreamer):
     later may take longer.
     """
 
-    def __init__(self, bar: tqdm, description: str, coupling: str | None):
-        self.bar, self.description, self.coupling = bar, description, coupling
+    def __init__(self, bar: tqdm, description: str, rule: CouplingRule | None):
+        self.bar, self.description, self.rule = bar, description, rule
         self.began, self.predicted, self.is_said = time.monotonic(), 0, False
 
     def count(self, new: int) -> None:
@@ -105,8 +105,8 @@ class TokenBar(BaseStreamer):
                 print(f"{self.description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
 
     def put(self, value: torch.Tensor) -> None:
-        if self.bar.total is None and self.coupling is not None:
-            self.bar.total = COUPLING_RULES[self.coupling].plan(value, 1).response_length
+        if self.bar.total is None and self.rule is not None:
+            self.bar.total = self.rule.plan(value, 1).response_length
         else:
             self.count(value.numel())
 
@@ -118,7 +118,7 @@ class TokenBar(BaseStreamer):
 def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[TokenBar]:
     """Yield a `TokenBar`. With a total, it counts what the model predicts; without, it is for `generate()` as a streamer."""
     with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as shown:
-        bar = TokenBar(shown, description, getattr(model.config, "coupling", None))
+        bar = TokenBar(shown, description, getattr(model.config, "rule", None))
         if total is None:
             yield bar
             return

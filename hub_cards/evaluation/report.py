@@ -56,7 +56,7 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     """Plot the attention of response tokens, averaged over problems of one length (paper 1, Fig. 7)."""
     maps, batch = read_attention(checkpoint, lengths, num_samples, seed)
     same = (batch["input_ids"] == batch["input_ids"][:1]).all(0)
-    names = checkpoint.task.family.tokens
+    names = getattr(checkpoint.model.config, "tokens", checkpoint.task.family.tokens)
     kinds = [names[int(token)] if fixed else "#" for token, fixed in zip(batch["input_ids"][0], same, strict=True)]
     first_query = len(kinds) - batch.get("logits_to_keep", len(kinds))
     # Of an encoder, keys may be more than tokens.

@@ -11,10 +11,10 @@ from longhand.data.collator import IGNORED
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.modeling.coupling import plan_position_ids
+from longhand.modeling.coupling import CouplingRule, plan_position_ids
 from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
 from longhand.modeling.relations import NOT_RELATED, Window, coupled_pair_map
-from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, LABELS, PAD, decode
+from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD, decode
 
 EXAMPLE_LENGTH = 3
 """Digits of the operands in the example."""
@@ -26,8 +26,8 @@ def decoder_example(task: DecoderTask) -> tuple[str, str]:
     """Query and right response of the example, as text from the `$` to the last token before the end token."""
     examples = _decoder_tokens(task)
     tokens, query_length = examples.tokens[0], examples.query_lengths[0]
-    response = decode(tokens[query_length:])
-    return decode(tokens[:query_length]), response.removesuffix("$").removesuffix("<eos>")
+    response = decode(tokens[query_length:], task.tokens)
+    return decode(tokens[:query_length], task.tokens), response.removesuffix("$").removesuffix("<eos>")
 
 
 def _decoder_tokens(task: DecoderTask) -> Examples:
@@ -36,7 +36,7 @@ def _decoder_tokens(task: DecoderTask) -> Examples:
     return task.examples(make_generator("card", task.name, EXAMPLE_LENGTH), operands, "train")
 
 
-def draw_ids(task: Any, coupling: str, window: Window | None = None) -> str:
+def draw_ids(task: Any, coupling: str | CouplingRule, window: Window | None = None) -> str:
     """The example's tokens over their position ids by a coupling rule, one line for each level, as an indented block.
 
     There is an example of each part of the task.
@@ -51,7 +51,7 @@ def draw_ids(task: Any, coupling: str, window: Window | None = None) -> str:
     tokens, first = examples.tokens[0][examples.tokens[0] != PAD], int(examples.query_lengths[0])
     query = torch.from_numpy(tokens[:first].astype(np.int64)).unsqueeze(0)
     levels = plan_position_ids(coupling, query, len(tokens))[0]
-    columns = [[ALL_TOKENS[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
+    columns = [[task.tokens[token], *map(str, ids)] for token, ids in zip(tokens, levels.T.tolist(), strict=True)]
     names = ["tokens", *(["ids"] if len(levels) == 1 else [f"level {level}" for level in range(1, len(levels) + 1)])]
     if window is None:
         return _draw(columns, names)

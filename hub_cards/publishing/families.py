@@ -110,12 +110,12 @@ class DecoderCard(FamilyCard):
         return (config or task).coupling != "sequential" and (config is None or config.position_encoding != "none")
 
     def draw(self, task, config=None):
-        return draw_ids(task, (config or task).coupling)
+        return draw_ids(task, (config or task).rule)
 
     def draw_sight(self, task, config):
         if not (config.position_encoding == "pairwise" and config.windowed):
             return None
-        return draw_ids(task, config.coupling, config.relation_range or COUPLING_RULES[config.coupling].relations)
+        return draw_ids(task, config.rule, config.relation_range or config.rule.relations)
 
     def ask(self, task):
         task = task.parts[0]
@@ -132,7 +132,7 @@ class DecoderCard(FamilyCard):
     def limits(self, config):
         limits = []
         if config.position_encoding == "learned":
-            longest = COUPLING_RULES[config.coupling].capacity(config.max_position_ids)
+            longest = config.rule.capacity(config.max_position_ids)
             table = f"Its learned table has {config.max_position_ids:,} position ids"
             limits.append(f"{table}: the longest that fits is {longest}. It refuses more.")
         if not (config.position_encoding == "pairwise" and config.windowed):

@@ -16,9 +16,9 @@ from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.evaluation.passes import passes_of
-from longhand.modeling.coupling import COUPLING_RULES, plan_position_ids
+from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.parallel_decoding import parallel_greedy
-from longhand.modeling.vocabulary import ALL_TOKENS, ENCODER_TOKENS, STATES
+from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES
 
 MOST_TOKENS = 30_000
 """Tokens of a question and its response together: seconds on two cores."""
@@ -147,7 +147,7 @@ class Exhibit:
         prompt = self.checkpoint.tokenizer(task.prompt(question), return_tensors="pt")["input_ids"]
         if not self.model.can_generate():
             return self._read_labels(question, task, prompt)
-        tokens = prompt.shape[1] + COUPLING_RULES[self.model.config.coupling].plan(prompt, 1).response_length
+        tokens = prompt.shape[1] + self.model.config.rule.plan(prompt, 1).response_length
         if tokens > MOST_TOKENS:
             raise ValueError(
                 f"question and response would take {tokens:,} tokens, and this page takes {MOST_TOKENS:,} at most: "
@@ -165,14 +165,14 @@ class Exhibit:
         sights = self._sights(sequence, prompt.shape[1])
         if sights is None:
             return Reading(question, answer, task, note="The response is not all text, so it is not drawn.")
-        ids = plan_position_ids(self.model.config.coupling, prompt, sequence.shape[1])[0]
+        ids = plan_position_ids(self.model.config.rule, prompt, sequence.shape[1])[0]
         # A rule that joins several gives each kind of problem levels of its own.
         used = ids[ids.any(1)]
         return Reading(
             question,
             answer,
             task,
-            tuple(ALL_TOKENS[token] for token in sequence[0].tolist()),
+            tuple(self.model.config.tokens[token] for token in sequence[0].tolist()),
             tuple(map(tuple, used.tolist())),
             prompt.shape[1],
             tuple(sights),

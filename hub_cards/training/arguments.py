@@ -12,9 +12,9 @@ from typing import Any, Literal
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from longhand.data import Task
+from longhand.data import TASKS, Task
 from longhand.data.families import Family
-from longhand.data.plugins import Plugin, load_plugin
+from longhand.data.plugins import PACKAGE, Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.plugins import record_plugins, require_plugins
@@ -36,7 +36,7 @@ CHECKPOINTS_FOLDER = "checkpoints"
 
 _NOT_ARGUMENTS = {
     *("vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("coupling", "randomized_positions"),
+    *("coupling", "randomized_positions", "transducer"),
 }
 """Fields of configurations that follow from the task and the other arguments."""
 
@@ -132,7 +132,9 @@ def read_arguments(arguments: list[str]) -> Given:
     recipe.pop("command", None)
     if hasattr(chosen, "task"):
         recipe["task"] = chosen.task
-    task = find_task(recipe.get("task", DataArguments.task))
+    if recipe.get("task") is None:
+        recipe["task"] = name = _only_task(source, plugins)
+    task = find_task(recipe["task"])
     family = task.family
     own = () if family.training_arguments is None else (family.training_arguments,)
     kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
@@ -140,6 +142,20 @@ def read_arguments(arguments: list[str]) -> Given:
     values = {**parser.read_recipe(recipe, source), **parser.read_words(words)}
     values = {name: value for name, value in values.items() if value is not None}
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
+
+
+def _only_task(source: str, plugins: list[Plugin]) -> str:
+    """Return the one task that the plugins define, for a recipe that names none.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
+    own = [name for name, task in TASKS.items() if task.__module__ in modules]
+    if len(own) != 1:
+        found = f"they define {', '.join(own)}" if own else "there is none"
+        raise ValueError(f"the recipe {source} trains the one task of --plugin FILE, and {found}: choose one by --task")
+    return own[0]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,13 @@ from longhand.modeling.vocabulary import PAD
 
 DIGITS = np.arange(10)
 
+SEARCHED = (
+    "The task is a sequential transducer on columns (PROOF.md, column tasks). A run is a path in the finite graph of its "
+    "states. A token sees the columns of a window, so each neighbourhood is a path of as many edges as the window has "
+    "columns. All paths were walked that lie on a run: so the list holds every neighbourhood that occurs, and no other."
+)
+"""Why a searched list is complete, for the certificate."""
+
 Case = tuple[np.ndarray | int, np.ndarray | int, Mapping[int, Any]]
 """Tokens, what is right next, and from a slot to its tokens: (count,) each, or one for all. Other slots are empty."""
 
@@ -106,6 +113,32 @@ class CoveringNeighbourhoods:
 
     count: int
     batches: Iterable[NeighbourhoodBatch]
+    argument: str
+
+
+CARRIES_DECIDED = (
+    "In an ideal pass a label becomes the right one if the carry from the column below is decided, by the digits there or "
+    "because its label is known; else it is not known. A known label is right and stays, since the digits or the label that "
+    "decided it stay. The lowest label that is not known becomes known, since the label below is known or there is none."
+)
+"""What ideal passes do in sums, and in products with one digit."""
+
+
+@dataclass(frozen=True)
+class CoveringStates:
+    """Short problems in which every case occurs that ideal passes can meet in a problem of any size.
+
+    Attributes:
+        count: number of problems, known before any is made, each with all of `EncoderTask.known_labels`.
+        batches: digits (count, 2, width), ones first, and the layout in which to write them, see `EncoderTask.write`. They
+            are made one by one as they are taken, and can be taken once.
+        ideal: what ideal passes do, for the certificate.
+        argument: why nothing else can occur, for the certificate.
+    """
+
+    count: int
+    batches: Iterable[tuple[np.ndarray, tuple[int, ...]]]
+    ideal: str
     argument: str
 
 

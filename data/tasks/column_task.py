@@ -1,0 +1,468 @@
+"""Column tasks: a step on columns, and all else that a task needs, derived from it.
+
+    @register_task
+    class HexAddition(ColumnTask):
+        name = "hex_addition"
+        operands = 2
+        sign = "+"
+        alphabet = "0123456789abcdef"
+        flush = 1
+
+        def step(self, carry, symbols):
+            total = sum(symbols) + carry
+            return total % 16, total // 16
+
+`Transducer` (modeling/transducer.py) is the task as a table. `search.py` finds what a certificate must cover.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longhand.data.formatting import check_longest, lay_out
+from longhand.data.splits import PARTITIONED_DIGITS, make_generator
+from longhand.data.tasks.covering import SEARCHED, CoveringNeighbourhoods, NeighbourhoodBatch
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.lengths import LongestOperandLengths
+from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.search import (
+    ABSENT,
+    MOST_NEIGHBOURHOODS,
+    Conflict,
+    Found,
+    Graph,
+    TooMany,
+    build_graph,
+    find_neighbourhoods,
+)
+from longhand.modeling.transducer import Pass, Transducer, check_characters_of, read_transducer
+from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD
+
+MOST_STATES = 10_000
+"""A step with more states is refused."""
+
+WIDEST_WINDOW = 6
+"""Columns of the widest window that is tried."""
+
+TABLES = "longhand_tables"
+"""Module of the tasks that were made from the table of a configuration."""
+
+FEW_STATES = 64
+"""With at most these many states, blocks of columns are solved at once, from every state."""
+
+
+@dataclass(frozen=True)
+class ColumnPass:
+    """One pass of a task that makes several; see `ColumnTask` for what the fields mean.
+
+    Attributes:
+        step: `(state, symbols) -> (symbol to write, next state)`; symbols come in the order of `reads`.
+        reads: what is read: 0.. are the operands, and after them come the earlier passes; None for all operands.
+    """
+
+    step: Callable[[Any, tuple[int, ...]], tuple[int, Hashable]]
+    writes: str | None = None
+    start: Hashable = 0
+    flush: int = 0
+    direction: str = "ones_first"
+    reads: tuple[int, ...] | None = None
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class ColumnTask(LongestOperandLengths, DecoderTask):
+    """Base of the tasks that a step on columns defines.
+
+    Operands are words over an alphabet, padded with its first symbol to the width of the longest one. The response has one
+    symbol for each column and `flush` more. The length of each operand is uniform, and so is the word among those of its
+    length. A group holds the problems of one width.
+
+    Attributes:
+        sign: stands between operands; empty if there is one.
+        alphabet: the symbols of the operands, 1 to 256 characters; the first one pads.
+        writes: the symbols that are written; the alphabet by default.
+        start: the first state, hashable.
+        flush: columns beyond the operands, in which every operand reads symbol 0.
+        direction: `"ones_first"` or `"top_first"`, the order in which columns are read and written.
+        answer: `"all"` of what is written, or the `"last"` symbol.
+        window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
+        passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
+    """
+
+    operands: ClassVar[int] = 1
+    sign: ClassVar[str] = ""
+    alphabet: ClassVar[str] = "0123456789"
+    writes: ClassVar[str | None] = None
+    start: ClassVar[Hashable] = 0
+    flush: ClassVar[int] = 0
+    direction: ClassVar[str] = "ones_first"
+    answer: ClassVar[str] = "all"
+    window: ClassVar[tuple[int, int] | None] = None
+    passes: ClassVar[tuple[ColumnPass, ...]] = ()
+    coupling: ClassVar[str] = "columns"
+    sized_problems: ClassVar[tuple[str, str]] = ("operands of", "symbol")
+
+    def step(self, state: Any, symbols: tuple[int, ...]) -> tuple[int, Hashable]:
+        """Return the place of the symbol to write and the next state.
+
+        Args:
+            symbols: places in the alphabet, one for each operand.
+        """
+        raise NotImplementedError(f"the task {self.name!r} has no step")
+
+    @property
+    def transducer(self) -> Transducer:
+        """The task as a table.
+
+        Raises:
+            ValueError: the step has no finite table, or no window suffices.
+        """
+        return _transducer(self)
+
+    @property
+    def rule(self):
+        return self.transducer.rule
+
+    @property
+    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.transducer.tokens
+
+    @property
+    def partitioned_digits(self) -> int:  # type: ignore[override]
+        return math.ceil(PARTITIONED_DIGITS / math.log10(max(2, len(self.alphabet))))
+
+    @property
+    def example_question(self) -> str:
+        generator = make_generator("question", self.name)
+        lengths = np.full((1, self.operands), 2)
+        return self.sign.join(self.words(np.maximum(self.draw_operands(generator, lengths), [0, 1]))[0])
+
+    @property
+    def reader(self) -> AnswerReader:
+        last = self.transducer.passes[-1]
+        is_number = last.direction == "ones_first" and last.writes[0] == self.alphabet[0]
+        return AnswerReader(
+            separators=">" * (len(self.transducer.passes) > 1),
+            last=1 if self.answer == "last" else None,
+            ones_first=last.direction == "ones_first" and self.answer == "all",
+            leading_zeros=not (is_number and self.answer == "all"),
+            zero=last.writes[0],
+        )
+
+    def words(self, digits: np.ndarray) -> list[list[str]]:
+        """The operands (count, operands, width) of problems as text, with all their columns."""
+        return [["".join(self.alphabet[place] for place in word[::-1]) for word in problem] for problem in digits.tolist()]
+
+    def draw_operands(self, generator, lengths):
+        words = generator.integers(0, len(self.alphabet), size=(*lengths.shape, lengths.max()), dtype=np.uint8)
+        return np.where(np.arange(lengths.max()) < lengths[..., None], words, np.uint8(0))
+
+    def problem_keys(self, digits, lengths):
+        # What pads is not told from what was drawn.
+        return super().problem_keys(digits, np.broadcast_to(lengths.max(axis=1, keepdims=True), lengths.shape))
+
+    def solve(self, digits: np.ndarray) -> list[np.ndarray]:
+        """What each pass writes, (count, width + flush) places in its symbols, the first one that is written first.
+
+        Args:
+            digits: (count, operands, width) places in the alphabet, ones first.
+        """
+        width, rows = digits.shape[2], list(digits.transpose(1, 0, 2))
+        written = []
+        for place, own in enumerate(self.transducer.passes):
+            turn = slice(None, None, 1 if own.direction == "ones_first" else -1)
+            inputs = np.zeros((len(digits), width + own.flush), dtype=np.int64)
+            for source, size in zip(own.reads, self.transducer.sizes(place), strict=True):
+                inputs *= size
+                shown = (
+                    rows[source][:, :width][:, turn]
+                    if own.direction == "top_first"
+                    else rows[source][:, : width + own.flush]
+                )
+                inputs[:, : shown.shape[1]] += shown
+            written.append(run_pass(np.array(own.write), np.array(own.next), own.start, inputs))
+            # Later passes read by column: ones first, what was flushed last.
+            rows.append(written[-1] if own.direction == "ones_first" else written[-1][:, :width][:, ::-1])
+        return written
+
+    def format(self, digits, lengths):
+        check_longest(digits, lengths)
+        numbers = np.arange(max(2, len(self.tokens))).astype(np.min_scalar_type(len(self.tokens)))
+        symbols = numbers[[self.tokens.index(symbol) for symbol in self.alphabet]]
+        query: list[Any] = [BOS]
+        for operand in range(self.operands):
+            query += [symbols[digits[:, operand, ::-1]], self.tokens.index(self.sign) if self.sign else EQUALS]
+        query[-1] = EQUALS
+        response: list[Any] = []
+        for own, written in zip(self.transducer.passes, self.solve(digits), strict=True):
+            response += [numbers[[self.tokens.index(symbol) for symbol in own.writes]][written], GREATER]
+        return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
+
+    def read_question(self, question):
+        words = question.strip().removesuffix("=").strip().split(self.sign) if self.sign else [question.strip("= ")]
+        words = [word.strip() for word in words]
+        if len(words) != self.operands or not all(words) or not set().union(*words) <= set(self.alphabet):
+            raise ValueError(
+                f"the question {question!r} is not of the task {self.name!r}: it must have {self.operands} operand(s) over "
+                f"{self.alphabet!r}, such as {self.example_question!r}"
+            )
+        return words
+
+    def prompt(self, question):
+        words = self.read_question(question)
+        return self.sign.join(word.rjust(max(map(len, words)), self.alphabet[0]) for word in words) + "="
+
+    def covering(self, window, layers):
+        """Every neighbourhood, by search."""
+        self.check_window(window, layers)
+        relations = self.transducer.relations
+        batches = []
+        for place, found in enumerate(_every_neighbourhood(self.transducer, self.end_token)):
+            slots = [relations.index(relation) for relation, _, _ in self.transducer.relations_of(place)]
+            keys = np.where(found.keys == ABSENT, PAD, found.keys)
+            batches.append(NeighbourhoodBatch(found.tokens, keys, np.array(slots), found.right))
+        count = sum(len(batch.tokens) for batch in batches)
+        return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), SEARCHED)
+
+
+def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.ndarray) -> np.ndarray:
+    """Run a table over columns, (count, columns) inputs in the order in which they are read; (count, columns) symbols.
+
+    With few states, blocks of columns are run at once from every state, and then from the right one: about 2 sqrt(columns)
+    numpy steps.
+    """
+    (states, size), (count, columns) = write.shape, inputs.shape
+    blocks = math.isqrt(columns) if states <= FEW_STATES else 1
+    length = -(-columns // blocks)
+    cut = np.pad(inputs, ((0, 0), (0, blocks * length - columns))).reshape(count, blocks, length)
+    write, following = write.reshape(-1), following.reshape(-1)
+    state = np.full((count, blocks), start)
+    if blocks > 1:
+        reached = np.tile(np.arange(states), (count, blocks, 1))
+        for column in range(length):
+            reached = following[reached * size + cut[:, :, column, None]]
+        for block in range(1, blocks):
+            state[:, block] = reached[np.arange(count), block - 1, state[:, block - 1]]
+    written = np.empty(cut.shape, dtype=np.uint8)
+    for column in range(length):
+        place = state * size + cut[:, :, column]
+        written[:, :, column], state = write[place], following[place]
+    return written.reshape(count, -1)[:, :columns]
+
+
+def tabulate(name: str, own: ColumnPass, symbols: int, sizes: list[int]) -> tuple[int, list[list[int]], list[list[int]]]:
+    """Ask a step for every state that it reaches and every input.
+
+    Args:
+        symbols: how many symbols it may write.
+        sizes: how many symbols there are in each word that it reads.
+
+    Returns:
+        The first state's number, and the tables `write` and `next`; states are numbered as they are found.
+
+    Raises:
+        ValueError: an entry is not legal; the message names it.
+    """
+    inputs = list(product(*map(range, sizes)))
+    try:
+        numbers: dict[Hashable, int] = {own.start: 0}
+    except TypeError as error:
+        raise ValueError(f"the start of {name!r}, {own.start!r}, is not hashable: take a tuple") from error
+    states: list[Any] = [own.start]
+    write, following = [], []
+    for state in states:
+        write.append([0] * len(inputs))
+        following.append([0] * len(inputs))
+        for place, given in enumerate(inputs):
+            entry = f"step({state!r}, {given}) of {name!r}"
+            if (answer := own.step(state, given)) != (again := own.step(state, given)):
+                raise ValueError(f"{entry} answers {answer!r}, and {again!r} when it is called again")
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise ValueError(f"{entry} must return (symbol to write, next state), got {answer!r}")
+            symbol, after = answer
+            if not isinstance(symbol, int | np.integer) or not 0 <= symbol < symbols:
+                raise ValueError(f"{entry} writes {symbol!r}: there are the symbols 0 to {symbols - 1}")
+            try:
+                number = numbers.setdefault(after, len(numbers))
+            except TypeError as error:
+                raise ValueError(f"{entry} goes to the state {after!r}, which is not hashable: take a tuple") from error
+            if number == len(states):
+                states.append(after)
+            if len(states) > MOST_STATES:
+                last = ", ".join(map(repr, states[-3:]))
+                raise ValueError(f"{name!r} has more than {MOST_STATES:,} states; the last ones are {last}")
+            write[-1][place], following[-1][place] = int(symbol), number
+        if len(write) * len(inputs) > MOST_NEIGHBOURHOODS:
+            raise ValueError(
+                f"{name!r} has more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column, at {len(write):,} states: "
+                f"a column holds one of {len(inputs):,} inputs"
+            )
+    return 0, write, following
+
+
+@lru_cache(maxsize=16)
+def _transducer(task: ColumnTask) -> Transducer:
+    """The table of a task, with the least windows that suffice."""
+    own = task.passes or (ColumnPass(task.step, task.writes, task.start, task.flush, task.direction, None, task.window),)
+    words = [task.alphabet] * task.operands
+    passes = []
+    for each in own:
+        reads = tuple(range(task.operands)) if each.reads is None else each.reads
+        writes = task.alphabet if each.writes is None else each.writes
+        start, write, following = tabulate(task.name, each, len(writes), [len(words[source]) for source in reads])
+        passes.append(Pass(writes, each.direction, each.flush, start, (1, 1), True, write, following, reads))
+        words.append(writes)
+    table = Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))
+    check_characters_of(table)
+    return _with_windows(table, task, [each.window for each in own])
+
+
+def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, int] | None]) -> Transducer:
+    """Give each pass its window; without one, the least: few columns first, and operands that are not told apart first.
+
+    Raises:
+        ValueError: no window, or not the one that is wanted, suffices.
+    """
+    graph, passes = runs_of(table, task.end_token), []
+    for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
+        conflict = None
+        for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
+            found = None
+            for symmetric in (True, False)[: 1 + (task.operands > 1)]:
+                passes_so_far = (*passes, replace(own, window=tried, symmetric=symmetric))
+                try:
+                    search_pass(replace(table, passes=passes_so_far), graph, place, symmetric)
+                except Conflict as error:
+                    if not conflict or not window:
+                        conflict = error
+                except TooMany as error:
+                    raise ValueError(f"{task.name!r} has too many neighbourhoods: {error}") from error
+                else:
+                    found = passes_so_far[-1]
+                    break
+            if found:
+                break
+        if conflict and (not found or window):
+            raise ValueError(_explain(task, table, graph, place, conflict, found and found.window))
+        passes.append(found)
+    return replace(table, passes=tuple(passes))
+
+
+def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conflict: Conflict, least) -> str:
+    """The two problems of a conflict, and what would do."""
+    problems = []
+    for run, right in zip(graph.extend(conflict.paths), conflict.tokens, strict=True):
+        columns = [labels[: task.operands] for labels in graph.labels[run] if labels[0] != ABSENT]
+        turn = -1 if table.passes[0].direction == "ones_first" else 1
+        words = ["".join(task.alphabet[row] for row in word)[::turn] for word in np.array(columns).T]
+        problems.append(f"{task.sign.join(words)}= before {table.tokens[right]!r}")
+    advice = (
+        f"the smallest window that would do has the columns {least[0]} to {least[1]}"
+        if least
+        else (
+            f"no window of {WIDEST_WINDOW} columns would do: write the states, in `writes` of this or an earlier pass, "
+            "which always suffices"
+        )
+    )
+    window = f"pass {place + 1} of " if len(table.passes) > 1 else ""
+    return f"{window}{task.name!r} is not local: {' and '.join(problems)} look the same to a token; {advice}"
+
+
+def runs_of(table: Transducer, end_token: int) -> Graph:
+    """The runs of a table. Words are the operands, then for each pass what is seen of it, then what each pass writes next.
+
+    Operands are places in the alphabet, all else are tokens. What comes after the last symbol of a pass, the end token or
+    the one that begins the next pass, stands in the second kind of word alone: it is not in the row of the pass.
+
+    Raises:
+        ValueError: the passes have different directions.
+        TooMany: as `build_graph`.
+    """
+    passes, count = table.passes, len(table.passes)
+    if len({own.direction for own in passes}) > 1:
+        raise ValueError("all passes must have one direction")
+    most = max(own.flush for own in passes)
+    begins = [EQUALS, *[GREATER] * (count - 1)]
+    follows = [*begins[1:], end_token]
+    tables = [tuple(np.array(values).reshape(-1) for values in (own.write, own.next)) for own in passes]
+    tokens = [np.array([table.tokens.index(symbol) for symbol in own.writes]) for own in passes]
+
+    def step(states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # Phase 0 is the start; 1 is among the operands; 1 + j is after j columns beyond them.
+        phase, after = states[:, 0], symbols[:, 0] == ABSENT
+        beyond = np.where(after, phase, 0)
+        legal = np.where(after, (phase >= 1) & (phase <= most + 1), phase <= 1)
+        words, following = list(np.where(after[:, None], 0, symbols).T), [np.where(after, phase + 1, 1)]
+        seen, written = [], []
+        for place, own in enumerate(passes):
+            inputs = np.zeros(len(states), dtype=np.int64)
+            for source, size in zip(own.reads, table.sizes(place), strict=True):
+                inputs = inputs * size + words[source]
+            write, next_state = tables[place]
+            at, writes = states[:, place + 1] * prod(table.sizes(place)) + inputs, beyond <= own.flush
+            words.append(np.where(writes, write[at], 0))
+            following.append(np.where(writes, next_state[at], states[:, place + 1]))
+            seen.append(np.where(writes, tokens[place][write[at]], ABSENT))
+            written.append(np.where(beyond == own.flush + 1, follows[place], seen[-1]))
+        return np.stack([*symbols.T, *seen, *written], axis=1), np.stack(following, axis=1), legal
+
+    return build_graph(
+        starts=np.array([[0, *(own.start for own in passes)]]),
+        first=np.array([[*[ABSENT] * table.operands, *begins, *begins]]),
+        sizes=[most + 3, *(len(own.write) for own in passes)],
+        symbols=np.array(list(product(range(len(table.alphabet)), repeat=table.operands))),
+        step=step,
+        ends=lambda states: states[:, 0] == most + 2,
+    )
+
+
+def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) -> Found:
+    """The neighbourhoods of the tokens of one pass; slots are in the order of `Transducer.relations_of`.
+
+    Raises:
+        Conflict, TooMany: as `find_neighbourhoods`.
+    """
+    sees = [(column, source) for _, column, source in table.relations_of(place)]
+    word = (graph.labels.shape[1] + table.operands) // 2 + place
+    return find_neighbourhoods(graph, word, sees, range(table.operands) if symmetric else ())
+
+
+def _every_neighbourhood(table: Transducer, end_token: int) -> Iterator[Found]:
+    """The neighbourhoods of each pass, with tokens in place of symbols."""
+    graph = runs_of(table, end_token)
+    symbols = np.array([*(table.tokens.index(symbol) for symbol in table.alphabet), ABSENT])
+    graph.labels[:, : table.operands] = symbols[graph.labels[:, : table.operands]]
+    symmetric = all(own.symmetric for own in table.passes)
+    for place in range(len(table.passes)):
+        yield search_pass(table, graph, place, symmetric)
+
+
+def task_of_table(name: str, values: Mapping[str, Any]) -> type[ColumnTask]:
+    """The task that a configuration holds as a table.
+
+    Raises:
+        ValueError: as `read_transducer`.
+    """
+    table = read_transducer(values)
+    table.check_tables()
+
+    def step_of(own: Pass, sizes: list[int]):
+        def step(state, symbols):
+            place = int(np.ravel_multi_index(symbols, sizes))
+            return own.write[state][place], own.next[state][place]
+
+        return step
+
+    passes = tuple(
+        ColumnPass(step_of(own, table.sizes(place)), own.writes, own.start, own.flush, own.direction, own.reads, own.window)
+        for place, own in enumerate(table.passes)
+    )
+    words = {"alphabet": table.alphabet, "operands": table.operands, "sign": table.sign, "answer": table.answer}
+    about = {"__doc__": f"The task {name}, as the table of a configuration.", "__module__": TABLES}
+    return type(name, (ColumnTask,), {"name": name, "passes": passes, **words, **about})

@@ -1,0 +1,235 @@
+"""The search: every neighbourhood that a token can have in some run of a transducer, and what is right next.
+
+A run is a path in a graph. Its vertices are states, and an edge reads and writes one column: the symbols of the operands and
+what each pass writes. Before the first column and after the last one the path waits at a vertex with an empty loop. Vertices
+that no run passes are removed. So every path of w edges is w columns of some run, and every w columns of a run are such a
+path: a list of all such paths holds each window of w columns that occurs, and no other.
+
+Paths grow edge by edge. Two paths are one if they end at one vertex and look the same. So no path is walked twice, and the
+list is finite: at most states x alphabet**columns.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_NEIGHBOURHOODS = 5_000_000
+"""A search with more is refused."""
+
+ABSENT = -1
+"""What an edge holds where there is no column."""
+
+MARKER = -2
+"""What an edge holds in the column before the first one, where signs stand and the token that begins a pass."""
+
+
+class TooMany(ValueError):
+    """There are more neighbourhoods than a search may find."""
+
+
+class Conflict(ValueError):
+    """Two neighbourhoods look the same and need different next tokens.
+
+    Attributes:
+        paths: (2, w) edges of two runs.
+    """
+
+    def __init__(self, paths: np.ndarray, tokens: np.ndarray):
+        super().__init__("one neighbourhood needs two different next tokens")
+        self.paths, self.tokens = paths, tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The runs of a transducer as paths from vertex 0, whose loop is edge 0, to `end`, whose loop is edge 1.
+
+    Attributes:
+        source, target: (edges,) vertices.
+        labels: (edges, words) what stands in the column in each word: an operand, or what a pass writes.
+        end: the vertex in which every run ends.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    labels: np.ndarray
+    end: int
+
+    def trimmed(self) -> "Graph":
+        """Only the edges that some run from vertex 0 to `end` passes."""
+        kept = self.reached(0, self.source, self.target) & self.reached(self.end, self.target, self.source)
+        return Graph(self.source[kept], self.target[kept], self.labels[kept], self.end)
+
+    def reached(self, first: int, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """(edges,) whether an edge begins where a path from the vertex `first` can be."""
+        known = np.zeros(int(max(self.source.max(), self.target.max(), self.end)) + 1, dtype=bool)
+        known[first], count = True, 0
+        while (now := int(known.sum())) > count:
+            count = now
+            known[target[known[source]]] = True
+        return known[source]
+
+    def shortest(self, backward: bool) -> np.ndarray:
+        """(vertices,) the last edge of a shortest path from vertex 0, or the first of one to `end`; -1 if there is none."""
+        source, target = (self.target, self.source) if backward else (self.source, self.target)
+        edge = np.full(int(max(self.source.max(), self.target.max())) + 1, -1)
+        done = np.zeros(len(edge), dtype=bool)
+        done[self.end if backward else 0] = True
+        while True:
+            found = np.flatnonzero(done[source] & ~done[target])
+            if not len(found):
+                return edge
+            edge[target[found]] = found
+            done[target[found]] = True
+
+    def extend(self, paths: np.ndarray) -> list[list[int]]:
+        """Whole runs, as short as possible, that hold paths (count, w) of edges, as lists of edges without the loops."""
+        before, after = self.shortest(False), self.shortest(True)
+        runs = []
+        for path in paths.tolist():
+            run = [edge for edge in path if self.source[edge] != self.target[edge] or self.source[edge] not in (0, self.end)]
+            while (edge := before[self.source[run[0]]]) >= 0:
+                run.insert(0, int(edge))
+            while (edge := after[self.target[run[-1]]]) >= 0:
+                run.append(int(edge))
+            runs.append(run)
+        return runs
+
+
+Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+"""From states (n, parts) and symbols (n, operands), `ABSENT` beyond the operands, to the labels (n, words) of a column, the
+next states (n, parts), and whether (n,) there may be such a column."""
+
+
+def build_graph(
+    starts: np.ndarray,
+    first: np.ndarray,
+    sizes: Sequence[int],
+    symbols: np.ndarray,
+    step: Step,
+    ends: Callable[[np.ndarray], np.ndarray],
+) -> Graph:
+    """Walk from every start, and keep the runs that can end.
+
+    Args:
+        starts: (starts, parts) states before the first column.
+        first: (starts, words) labels of the column before the first one.
+        sizes: for each part of a state, a number that it is below.
+        symbols: (symbols, operands) what a column can hold.
+        ends: from states (n, parts) to whether (n,) a run may end there.
+
+    Raises:
+        TooMany: there are more edges than `MOST_NEIGHBOURHOODS`.
+    """
+    symbols = np.concatenate([symbols, np.full((1, symbols.shape[1]), ABSENT)])
+    radix = np.append(np.cumprod(np.array(sizes, dtype=np.int64)[::-1])[::-1][1:], 1)
+    known, new = np.zeros(0, dtype=np.int64), np.unique(starts @ radix)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    finals = []
+    while len(new):
+        known = np.union1d(known, new)
+        states = new[:, None] // radix % np.array(sizes)
+        finals.append(new[ends(states)])
+        source = np.repeat(np.arange(len(states)), len(symbols))
+        labels, following, legal = step(states[source], np.tile(symbols, (len(states), 1)))
+        parts.append((new[source][legal], (following @ radix)[legal], labels[legal]))
+        if sum(len(part[0]) for part in parts) > MOST_NEIGHBOURHOODS:
+            raise TooMany(f"there are more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column")
+        new = np.setdiff1d(parts[-1][1], known)
+    source, target, labels = (np.concatenate(values) for values in zip(*parts, strict=True))
+    source, target, begun, ended = (
+        1 + np.searchsorted(known, codes) for codes in (source, target, starts @ radix, np.concatenate(finals))
+    )
+    end, absent = len(known) + 1, np.full((1, labels.shape[1]), ABSENT)
+    loops = np.concatenate([absent, absent])
+    return Graph(
+        source=np.concatenate([[0, end], np.zeros(len(begun), dtype=np.int64), source, ended]),
+        target=np.concatenate([[0, end], begun, target, np.full(len(ended), end)]),
+        labels=np.concatenate([loops, first, labels, np.repeat(absent, len(ended), axis=0)]),
+        end=end,
+    ).trimmed()
+
+
+class Found(NamedTuple):
+    """The neighbourhoods of the tokens of one word.
+
+    Attributes:
+        tokens: (count,) the token's own label.
+        keys: (count, slots) the labels that it sees.
+        right: (count,) the label of the next column.
+        paths: (count, w) for each an example, as edges of the graph.
+    """
+
+    tokens: np.ndarray
+    keys: np.ndarray
+    right: np.ndarray
+    paths: np.ndarray
+
+
+def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]], unordered: Sequence[int] = ()) -> Found:
+    """List the neighbourhoods of the tokens of one word, each once.
+
+    Args:
+        graph: a trimmed one.
+        word: the word, a column of `Graph.labels`.
+        sees: (column, word) of each slot; columns are counted from the token's own.
+        unordered: words that a token cannot tell apart; their slots in one column are sorted.
+
+    Raises:
+        Conflict: one neighbourhood needs two different next tokens.
+        TooMany: there are more than `MOST_NEIGHBOURHOODS`.
+    """
+    labels = graph.labels
+    if len(unordered) > 1:
+        labels = labels.copy()
+        labels[:, list(unordered)] = np.sort(labels[:, list(unordered)], axis=1)
+    low, high = min(0, *(column for column, _ in sees)), max(1, *(column for column, _ in sees))
+    by_source = np.argsort(graph.source, kind="stable")
+    first = np.searchsorted(graph.source[by_source], np.arange(graph.target.max() + 2))
+    shown = {column: [own for place, own in sees if place == column] for column in range(low, high + 1)}
+    shown[0], shown[1] = [*shown[0], word], [*shown[1], word]
+    paths, codes = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    vertices, size = None, 1
+    for column in range(low, high + 1):
+        if vertices is None:
+            edges, parent = np.arange(len(labels)), np.zeros(len(labels), dtype=np.int64)
+        else:
+            count = first[vertices + 1] - first[vertices]
+            if count.sum() > 8 * MOST_NEIGHBOURHOODS:
+                raise TooMany(f"a window of {column - low + 1} columns has {count.sum():,} cases")
+            parent = np.repeat(np.arange(len(vertices)), count)
+            offset = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
+            edges = by_source[first[vertices][parent] + offset]
+        if column in (0, 1):
+            kept = labels[edges, word] != ABSENT
+            edges, parent = edges[kept], parent[kept]
+        codes, size = _append(codes[parent], size, labels[edges][:, shown[column]])
+        last = column == high
+        vertices = graph.target[edges]
+        both, _ = _append(codes, size, vertices[:, None]) if not last else (codes, size)
+        _, example = np.unique(both, return_index=True)
+        if len(example) > MOST_NEIGHBOURHOODS:
+            raise TooMany(f"a window of {column - low + 1} columns has {len(example):,} neighbourhoods")
+        codes, vertices = codes[example], vertices[example]
+        paths = np.concatenate([paths[parent[example]], edges[example, None]], axis=1)
+    tokens, right = labels[paths[:, -low], word], labels[paths[:, 1 - low], word]
+    keys = np.stack([labels[paths[:, column - low], own] for column, own in sees], axis=1)
+    own, size = _append(np.zeros(len(keys), dtype=np.int64), 1, np.concatenate([tokens[:, None], keys], axis=1))
+    distinct, where, count = np.unique(own, return_inverse=True, return_counts=True)
+    if len(distinct) < len(own):
+        chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
+        raise Conflict(paths[chosen], right[chosen])
+    return Found(tokens, keys, right, paths)
+
+
+def _append(codes: np.ndarray, size: int, columns: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers that are equal if and only if codes and labels are; ranks take the place of numbers that would overflow."""
+    for column in columns.T:
+        values = column.astype(np.int64) + 2
+        radix = int(values.max(initial=0)) + 1
+        if size * radix >= 2**62:
+            distinct, codes = np.unique(codes, return_inverse=True)
+            size = len(distinct)
+        codes, size = codes * radix + values, size * radix
+    return codes, size
