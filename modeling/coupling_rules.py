@@ -448,7 +448,7 @@ def columns(input_ids: Tensor, columns: int) -> Plan:
     The table of the task (`modeling/transducer.py`) says how many operands and passes there are. A column has one id, the
     top one the smallest. Operands that the task cannot tell apart share row 1; else each has its own. With start 1, sums:
 
-        $ 3 f + a 1 = 0 e 0 $
+        $ 3 7 + 8 1 = 8 1 1 $
         0 2 3 4 2 3 4 3 2 1 0
         0 1 1 0 1 1 2 2 2 2 0
 

@@ -2,12 +2,14 @@
 
 import inspect
 import re
+from collections import ChainMap
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from longhand import CoupledGPTConfig
+from longhand.data import ColumnTask
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES, any_text_rules, shift_position_ids
 from longhand.modeling.relations import ONLY_QUERY, coupled_pair_map
@@ -23,7 +25,7 @@ MULTIPLICATION_RULES = [
     "multiplication_scratchpad",
 ]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
-PADDED_RULES = ["multi_operand_addition", "addition_scratchpad"]
+PADDED_RULES = ["multi_operand_addition", "addition_scratchpad", "columns"]
 STRING_RULES = ["copy", "reverse"]
 QUERIES = {
     **dict.fromkeys(PADDED_RULES, "$653+049="),
@@ -37,6 +39,7 @@ QUERIES = {
 
 LAYOUTS = {
     **dict.fromkeys(PADDED_RULES, ("$65+49=", "$6+5+4=", "..$5+4=")),
+    "columns": ("$65+49=", "..$6+5=", "..$5+4="),
     **dict.fromkeys(STRING_RULES, ("$65=...", ".$649=7", "..$549=")),
     **dict.fromkeys(SUBTRACTION_RULES, ("$65-49=", "$6-549=", "..$5-4=", "$544-9=")),
     "calculator": ("$65-49=", "$6-549=", "..$5*4=", "$65+49="),
@@ -55,6 +58,18 @@ ONE_LAYOUT = {
 }
 """Queries of one layout, for rules that refuse `$65+49=` and `$11+22=`."""
 
+
+
+class Sums(ColumnTask):
+    name, operands, sign, flush = "sums", 2, "+", 1
+
+    def step(self, carry, symbols):
+        return (sum(symbols) + carry) % 10, (sum(symbols) + carry) // 10
+
+
+TABLE = ChainMap({"columns": Sums().rule}, COUPLING_RULES)
+"""The rules, with the rule `columns` for the table of a task."""
+
 SYMBOLS = {".": PAD, "?": UNKNOWN}
 
 
@@ -64,7 +79,7 @@ def encode(*texts: str) -> torch.LongTensor:
 
 
 def ids_of(rule: str, text: str, columns: int | None = None) -> torch.LongTensor:
-    return COUPLING_RULES[rule].plan(encode(text), columns or len(text)).position_ids[0]
+    return TABLE[rule].plan(encode(text), columns or len(text)).position_ids[0]
 
 
 def drawing(rule: str) -> tuple[str, list[list[int]], int]:
@@ -203,7 +218,7 @@ def test_ids_do_not_depend_on_anything_after_the_equals_sign(rule, rest):
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 def test_response_length_counts_a_carry_and_the_end_token(rule):
-    assert COUPLING_RULES[rule].plan(encode("$7+653=", "$49+12="), 7).response_length == 5
+    assert TABLE[rule].plan(encode("$7+653=", "$49+12="), 7).response_length == 5
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -218,16 +233,16 @@ def test_left_padding_moves_ids_by_columns_only(rule, padding):
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
     texts = LAYOUTS.get(rule, ("$65+49=", "$6+549=", "..$5+4=", "$544+9="))
-    batch = COUPLING_RULES[rule].plan(encode(*texts), 13).position_ids
+    batch = TABLE[rule].plan(encode(*texts), 13).position_ids
     assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
-    batch = COUPLING_RULES[rule].plan(encode(*texts[:2]), 13).position_ids
+    batch = TABLE[rule].plan(encode(*texts[:2]), 13).position_ids
     assert torch.equal(batch.expand(2, -1, -1), torch.stack([ids_of(rule, text, 13) for text in texts[:2]]))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_one_layout_share_one_row_of_ids(rule):
     texts = ONE_LAYOUT.get(rule, ("$65+49=", "$11+22="))
-    batch = COUPLING_RULES[rule].plan(encode(*texts), 11).position_ids
+    batch = TABLE[rule].plan(encode(*texts), 11).position_ids
     assert torch.equal(batch, ids_of(rule, texts[0], 11).unsqueeze(0))
 
 
@@ -240,7 +255,7 @@ def test_shifted_ids_wrap_on_the_ring_and_zero_stays():
 @pytest.mark.parametrize("limit", [6, 13])
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 def test_capacity_is_the_longest_operand_whose_ids_fit(rule, limit):
-    digits = int(re.search(r"operands of (\d+) digits", COUPLING_RULES[rule].capacity(limit))[1])
+    digits = int(re.search(r"operands of (\d+) digits", TABLE[rule].capacity(limit))[1])
 
     def largest(length):
         return int(ids_of(rule, "$" + "1" * length + "+1=", 3 * length + 9).max())
@@ -258,7 +273,7 @@ def test_capacity_of_several_operands_counts_their_padding(limit):
 @pytest.mark.parametrize("limit", [6, 13])
 @pytest.mark.parametrize("rule", MULTIPLICATION_RULES)
 def test_capacity_of_multiplication_counts_both_operands(rule, limit):
-    digits = int(re.search(r"(\d+) digits in all", COUPLING_RULES[rule].capacity(limit))[1])
+    digits = int(re.search(r"(\d+) digits in all", TABLE[rule].capacity(limit))[1])
     for second in (1, 2, digits - 1):
         assert int(ids_of(rule, f"${'1' * (digits - second)}*{'1' * second}=", 500).max()) == limit
 
@@ -266,7 +281,7 @@ def test_capacity_of_multiplication_counts_both_operands(rule, limit):
 @pytest.mark.parametrize("limit", [2, 6])
 @pytest.mark.parametrize("rule", MINESWEEPER_RULES)
 def test_capacity_of_boards_is_their_most_rows_and_columns(rule, limit):
-    rows, columns = map(int, re.findall(r"(\d+)", COUPLING_RULES[rule].capacity(limit)))
+    rows, columns = map(int, re.findall(r"(\d+)", TABLE[rule].capacity(limit)))
 
     def largest(rows, columns):
         return int(ids_of(rule, "$" + ">".join(["_" * columns] * rows) + "=", 3 * (rows + 1) * (columns + 1)).max())
@@ -326,14 +341,14 @@ def test_malformed_board_is_refused_and_shown(rule, text):
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 def test_the_malformed_row_of_a_batch_is_the_one_shown(rule):
     with pytest.raises(ValueError, match=re.escape("'$65-49='")):
-        COUPLING_RULES[rule].plan(encode("$65+49=", "$65-49=", "$65+49="), 7)
+        TABLE[rule].plan(encode("$65+49=", "$65-49=", "$65+49="), 7)
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 def test_an_unknown_character_is_refused_with_the_form(rule):
     tokens = build_tokenizer()("65a+4=", return_tensors="pt").input_ids
     with pytest.raises(ValueError, match=re.escape("'$65<unk>+4='") + ".* outside the vocabulary.*" + re.escape("'$A+B='")):
-        COUPLING_RULES[rule].plan(tokens, 9)
+        TABLE[rule].plan(tokens, 9)
 
 
 def test_sequential_ids_refuse_unknown_characters_of_the_query():
@@ -344,7 +359,7 @@ def test_sequential_ids_refuse_unknown_characters_of_the_query():
 @pytest.mark.parametrize("limit", [6, 13])
 def test_capacity_of_strings_and_differences_is_their_longest(limit):
     for rule, query in (("copy", "${}="), ("reverse", "${}="), ("subtraction", "${0}-{0}=")):
-        longest = int(re.search(r"\d+", COUPLING_RULES[rule].capacity(limit))[0])
+        longest = int(re.search(r"\d+", TABLE[rule].capacity(limit))[0])
         sizes = [int(ids_of(rule, query.format("1" * length), 99).max()) for length in (longest, longest + 1)]
         assert sizes == [limit, limit + 1]
 
