@@ -19,7 +19,7 @@ def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
     torch.manual_seed(0)
     task = task or Addition()
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
-    sizes |= {"coupling": task.coupling, "vocab_size": task.vocab_size}
+    sizes |= {"coupling": task.coupling, "vocab_size": len(task.tokens)}
     return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | options))).eval()
 
 

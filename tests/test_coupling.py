@@ -59,7 +59,6 @@ ONE_LAYOUT = {
 """Queries of one layout, for rules that refuse `$65+49=` and `$11+22=`."""
 
 
-
 class Sums(ColumnTask):
     name, operands, sign, flush = "sums", 2, "+", 1
 

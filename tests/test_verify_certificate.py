@@ -52,6 +52,7 @@ from longhand.data.certificates.verify_certificate import (
     rename,
     verify,
 )
+from longhand.data.tasks.covering import CoveringNeighbourhoods
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, hash_files
 from longhand.hub_cards.checkpoints.code import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
@@ -157,7 +158,7 @@ def test_both_find_the_same_leads(task, options):
     leads, bounds = network_of(model).leads_and_bounds(rows, effort=2)
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
     neighbourhoods = Neighbourhoods(own[:, 0], codes % RELATED, (codes // RELATED - 1).int(), index=own)
-    expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(task.vocab_size), [neighbourhoods], right[:, 0])
+    expected, bound = DecoderRounding(model).lead_and_bound(torch.arange(len(task.tokens)), [neighbourhoods], right[:, 0])
     np.testing.assert_allclose(leads, expected.numpy(), rtol=1e-9, atol=1e-11)
     assert np.isfinite(bounds).mean() > 0.9 and bound.isfinite().double().mean() > 0.9
     # Where the package takes all its effort too, bounds are the same. Elsewhere its own are larger.
@@ -175,7 +176,7 @@ def test_both_find_the_same_leads_of_two_layers(placement):
     own, right, codes = (torch.from_numpy(part.astype(np.int64)) for part in np.split(rows, [1, 2], axis=1))
     own, right, keys, relations = own[:, 0], right[:, 0], codes % RELATED, (codes // RELATED - 1).int()
     # The first layer's rows are those of the tokens, then one for each token as a key, which sees `$` alone.
-    tokens = torch.arange(task.vocab_size)
+    tokens = torch.arange(len(task.tokens))
     alone = Neighbourhoods(tokens, torch.full((len(tokens), 1), BOS), torch.full((len(tokens), 1), relations.max()), tokens)
     pad = torch.nn.functional.pad
     below = Neighbourhoods(
