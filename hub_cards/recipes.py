@@ -30,7 +30,7 @@ def group_recipes() -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], papers: []}
     for name in list_recipes():
         recipe = load_recipe(name)
-        family = TASKS[recipe["task"]].family.name if "task" in recipe else "decoder"
+        family = TASKS[recipe["task"]].family.name
         title = compared if family == "decoder" else f"{family}s"
         if name.startswith("paper-"):
             title = papers

@@ -363,7 +363,7 @@ def test_hints_are_letters_of_their_own_after_all_other_tokens():
 def test_other_vocabularies_are_as_large_as_ever():
     assert len(TOKENS) == CoupledGPTConfig().vocab_size == len(build_tokenizer()) == 21
     decoders = {name: task for name, task in TASKS.items() if issubclass(task, DecoderTask)}
-    larger = {name: len(task.tokens) for name, task in decoders.items() if len(task.tokens) != 21}
+    larger = {name: len(task().tokens) for name, task in decoders.items() if len(task().tokens) != 21}
     assert larger == {"division": 22, "index_hinted_addition": 224}
     assert parse_run(["addition"]).config.vocab_size == 21
     assert build_tokenizer()("Ā").input_ids == [BOS, UNKNOWN]
@@ -380,21 +380,13 @@ def test_tokenizer_of_a_larger_vocabulary_is_reloaded_whole(tmp_path):
     assert tokenizer.decode(ids, skip_special_tokens=True) == CHARACTERS.replace("$", "") + "/" + HINTS
 
 
-@pytest.mark.parametrize("vocab_size", [20, 225])
-def test_there_is_no_other_vocabulary(vocab_size):
-    with pytest.raises(ValueError, match=f"vocab_size must be in 21..224, got {vocab_size}"):
-        build_tokenizer(vocab_size=vocab_size)
-
-
 def test_hints_are_characters_of_the_larger_vocabulary_alone():
     check_characters(CHARACTERS + "/" + HINTS, ALL_TOKENS)
     with pytest.raises(
         ValueError, match=f"^character 'Ā' at place 1 of '1Ā' is not in the vocabulary {re.escape(repr(CHARACTERS))}$"
     ):
         check_characters("1Ā")
-    with pytest.raises(
-        ValueError, match=r"'a' at place 1 of 'Āa' is not in the vocabulary .* or an index hint, 'Ā' to 'ǉ'$"
-    ):
+    with pytest.raises(ValueError, match="'a' at place 1 of 'Āa'"):
         check_characters("Āa", ALL_TOKENS)
 
 

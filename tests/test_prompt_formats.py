@@ -285,7 +285,8 @@ def test_hash_of_weights_is_as_without_task_and_format(task):
 def test_every_recipe_names_its_task_in_the_configuration(name, tmp_path):
     run = parse_run([name, "--bf16", "False", "--output_dir", str(tmp_path / "run")])
     assert run.config.task == run.task.describe()
-    assert read_format(run.config.prompt_format) == run.task.prompt_format
+    stated = run.config.prompt_format
+    assert (stated and read_format(stated)) == run.task.prompt_format
 
 
 def test_a_construction_names_its_task(tmp_path):

@@ -19,6 +19,7 @@ from longhand.data.tasks.multi_operand_addition import MultiOperandAddition as M
 from longhand.data.tasks.multiplication import Multiplication as Multiplication
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad as MultiplicationScratchpad
 from longhand.data.tasks.parity import Parity as Parity
+from longhand.data.tasks.plus_one import PlusOne as PlusOne
 from longhand.data.tasks.reverse import Reverse as Reverse
 from longhand.data.tasks.signed_subtraction import SignedSubtraction as SignedSubtraction
 from longhand.data.tasks.subtraction import Subtraction as Subtraction

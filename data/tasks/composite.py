@@ -8,6 +8,7 @@ import numpy as np
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
+from longhand.modeling.coupling import COUPLING_RULES, CouplingRule
 from longhand.modeling.inputs import PromptFormats
 
 
@@ -65,6 +66,10 @@ class CompositeTask(Task):
     @property
     def couplings(self) -> tuple[str, ...]:
         return (self.coupling,)
+
+    @property
+    def rule(self) -> CouplingRule:
+        return COUPLING_RULES[self.coupling]
 
     @property
     def tokens(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from longhand.data.tasks.questions import digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
 from longhand.modeling.relations import Window
-from longhand.modeling.transducer import Transducer
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, SEPARATE_EOS, TOKENS, decode
 
 
@@ -45,11 +44,6 @@ class DecoderTask(Task):
     def tokens(self) -> tuple[str, ...]:
         """The vocabulary of the task's models."""
         return ALL_TOKENS[: self.vocab_size]
-
-    @property
-    def transducer(self) -> Transducer | None:
-        """The task as a table, if it is a column task that the coupling rule `columns` reads."""
-        return None
 
     @property
     def couplings(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats
 from longhand.modeling.relations import Window
+from longhand.modeling.transducer import Transducer
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Task(Lengths, ABC):
     @property
     @abstractmethod
     def example_question(self) -> str: ...
+
+    @property
+    def transducer(self) -> Transducer | None:
+        """The task as a table, if it is a column task that the coupling rule `columns` reads."""
+        return None
 
     @property
     def prompt_format(self) -> PromptFormat | PromptFormats | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from longhand.data import TASKS, Task
+from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.families import Family
 from longhand.data.plugins import PACKAGE, Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
@@ -132,9 +132,9 @@ def read_arguments(arguments: list[str]) -> Given:
     recipe.pop("command", None)
     if hasattr(chosen, "task"):
         recipe["task"] = chosen.task
-    if recipe.get("task") is None:
-        recipe["task"] = name = _only_task(source, plugins)
-    task = find_task(recipe["task"])
+    elif replaced := _own_column_task(recipe, plugins):
+        recipe["task"] = name = replaced
+    task = find_task(recipe.get("task", DataArguments.task))
     family = task.family
     own = () if family.training_arguments is None else (family.training_arguments,)
     kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
@@ -144,18 +144,13 @@ def read_arguments(arguments: list[str]) -> Given:
     return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
 
 
-def _only_task(source: str, plugins: list[Plugin]) -> str:
-    """Return the one task that the plugins define, for a recipe that names none.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
+def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
+    """Return the one column task that plugins define, which takes the place of a recipe's column task; None if none does."""
+    if not issubclass(TASKS.get(recipe.get("task", ""), Task), ColumnTask):
+        return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
-    own = [name for name, task in TASKS.items() if task.__module__ in modules]
-    if len(own) != 1:
-        found = f"they define {', '.join(own)}" if own else "there is none"
-        raise ValueError(f"the recipe {source} trains the one task of --plugin FILE, and {found}: choose one by --task")
-    return own[0]
+    own = [name for name, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
+    return own[0] if len(own) == 1 else None
 
 
 @dataclass(frozen=True)
