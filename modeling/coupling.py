@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .query_forms import check_rows, first_column
-from .registry import check_free
+from .registry import Registry, check_free
 from .relations import NEITHER, Relation
 from .vocabulary import ALL_TOKENS, BOS
 
@@ -65,7 +65,7 @@ class CouplingRule:
     members: tuple[str, ...] = ()
 
 
-COUPLING_RULES: dict[str, CouplingRule] = {}
+COUPLING_RULES: dict[str, CouplingRule] = Registry("coupling rule")
 """All rules by name; `coupling_rule` fills it."""
 
 PlanFunction = Callable[[Tensor, int], Plan]

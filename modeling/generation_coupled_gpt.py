@@ -8,13 +8,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
-from transformers.generation import GenerationMixin
+from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode
 
 from .configuration_coupled_gpt import CoupledGPTConfig
-from .inputs import check_input_ids, check_mask, check_prompts, check_query_padding
+from .inputs import check_input_ids, check_mask, check_padding, check_prompts
 from .relations import Neighbours, with_levels
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
+
+SUPPORTED_MODES = {
+    *(GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE),
+    *(GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE),
+}
+
+SUPPORTED_SETTINGS = {
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "max_time"),
+    *("do_sample", "num_beams", "num_return_sequences", "use_cache", "cache_implementation", "cache_config"),
+    *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),
+    *("repetition_penalty", "length_penalty", "exponential_decay_length_penalty", "no_repeat_ngram_size", "sequence_bias"),
+    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id"),
+    *("renormalize_logits", "remove_invalid_values", "output_attentions", "output_hidden_states", "output_scores"),
+    *("output_logits", "return_dict_in_generate", "pad_token_id", "bos_token_id", "eos_token_id", "disable_compile"),
+    *("transformers_version", "_from_model_config"),
+}
+"""Settings of `generate()` with which coupled ids are right. Others may rewrite, cut or repeat the prompt."""
+
+SUPPORTED_INPUTS = {
+    *("input_ids", "attention_mask", "position_ids", "past_key_values", "output_attentions", "output_hidden_states"),
+}
+
+
+class PlannedGenerationConfig(GenerationConfig):
+    """Settings of a model whose coupling rule plans the length of a response.
+
+    A pipeline gives `generate()` a `max_new_tokens` of its own, 256, unless the model's settings name one. These settings
+    name it, as None, when they are asked which of them are set. Files do not name it.
+    """
+
+    def to_diff_dict(self):
+        return {"max_new_tokens": None} | super().to_diff_dict()
+
+    def to_json_string(self, use_diff=True, ignore_metadata=False, keys_to_pop=None):
+        planned = ["max_new_tokens"] * (use_diff and self.max_new_tokens is None)
+        return super().to_json_string(use_diff, ignore_metadata, [*(keys_to_pop or ()), *planned])
 
 
 @dataclass
@@ -40,6 +76,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     config: CoupledGPTConfig
     model: Any
+    generation_config_class = PlannedGenerationConfig
 
     def generate(self, inputs: Tensor | None = None, *args, **kwargs):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
@@ -48,29 +85,19 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; the plan covers only
                 the prompt; or the way of decoding cannot have coupled ids.
         """
-        if kwargs.get("labels") is not None:
-            raise ValueError(
-                "generate() takes prompts, not rows with labels: leave out predict_with_generate, exact match under teacher "
-                "forcing is that of greedy decoding (compute_metrics=longhand.compute_metrics, "
-                "preprocess_logits_for_metrics=longhand.preprocess_logits)"
-            )
         prompt = kwargs.get("input_ids") if inputs is None else inputs
         position_ids = kwargs.get("position_ids")
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
             check_prompts(self.config, prompt_ids, whole=False)
-        if prompt is not None and position_ids is not None and position_ids.shape[-1] <= prompt.shape[1]:
-            raise ValueError(
-                f"position_ids passed to generate() must cover prompt and response: got {position_ids.shape[-1]} "
-                f"columns for a prompt of {prompt.shape[1]} tokens"
-            )
-        if kwargs.get("assistant_model") is not None or kwargs.get("prompt_lookup_num_tokens") is not None:
-            raise ValueError("assisted decoding is not supported: it does not crop coupled position ids")
-        if kwargs.get("pair_map") is not None:
-            raise ValueError("pair_map is for forward(): generate() derives relations from position ids, token by token")
-        if kwargs.get("guidance_scale") not in (None, 1.0):
-            raise ValueError("guidance_scale is not supported: its second prompt has no position ids")
+        if prompt is not None and position_ids is not None:
+            _, levels, columns = with_levels(position_ids).shape
+            if levels != self.config.position_levels or columns <= prompt.shape[1]:
+                raise ValueError(
+                    f"position_ids passed to generate() must cover prompt and response: got {levels} level(s) and {columns} "
+                    f"columns for {self.config.position_levels} level(s) and a prompt of {prompt.shape[1]} tokens"
+                )
         decode, streamer = kwargs.get("custom_generate"), kwargs.get("streamer")
         if streamer is not None and callable(decode) and "streamer" in signature(decode).parameters:
             # Transformers passes the streamer to its own functions only.
@@ -83,10 +110,36 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     # Each hook below overrides the method of this name in GenerationMixin.
 
+    def adjust_generation_fn(self, *args, **kwargs):
+        super().adjust_generation_fn(*args, **kwargs)
+        self.generation_config = PlannedGenerationConfig(**self.generation_config.to_dict())
+
+    def _validate_model_kwargs(self, model_kwargs):
+        """Refuse arguments of `forward` that are not for `generate()`, and a cache with tokens of an earlier prompt."""
+        if unfit := sorted({name for name, value in model_kwargs.items() if value is not None} - SUPPORTED_INPUTS):
+            raise ValueError(f"generate() does not take {', '.join(unfit)}: it takes prompts, and plans all else from them")
+        cache = model_kwargs.get("past_key_values")
+        if cache is not None and cache.get_seq_length():
+            raise ValueError(f"past_key_values must be an empty cache, got one of {cache.get_seq_length()} tokens")
+        super()._validate_model_kwargs(model_kwargs)
+
+    def _validate_generation_mode(self, generation_mode, generation_config, generation_mode_kwargs):
+        """Refuse ways of decoding that are not known to keep coupled ids right."""
+        defaults = generation_config._get_default_generation_params()
+        unfit = [
+            name
+            for name, value in generation_config.to_diff_dict().items()
+            if name not in SUPPORTED_SETTINGS and value not in (None, False, defaults.get(name))
+        ]
+        unfit += [] if generation_mode in SUPPORTED_MODES else [generation_mode.value.replace("_", " ")]
+        if unfit:
+            raise ValueError(f"generate() of this model, which plans position ids, does not support {', '.join(unfit)}")
+        super()._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
+
     def _prepare_position_ids_for_generation(self, inputs_tensor, model_kwargs):
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
         # Without a mask, transformers hides pad_token_id; that is another token if the settings say so.
-        check_query_padding(input_ids, model_kwargs.get("attention_mask"))
+        check_padding(input_ids, model_kwargs.get("attention_mask"), query_only=True)
         if (input_ids[:, -1] == PAD).any():
             raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
         model_kwargs["plan_is_derived"] = True
@@ -106,7 +159,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             if len(position_ids) > 1:
                 position_ids = position_ids.repeat_interleave(expand_size, dim=0)
             present = self._present(input_ids, position_ids, kwargs.get("attention_mask"))
-            # Not named position_ids, because transformers extends these by itself and cuts them for chunked prefill.
+            # Not named position_ids, because transformers extends these by itself.
             kwargs["plan"] = GenerationPlan(position_ids, present, is_derived)
         return input_ids, kwargs
 
@@ -120,11 +173,6 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
         """Prepare a `WindowedCache` under a window, unless the caller asks for another cache."""
         given = model_kwargs.get("past_key_values")
-        if isinstance(given, WindowedCache):
-            raise ValueError(
-                "the cache of an earlier generate() under a window cannot be continued, because it keeps only what that "
-                "response could still see: pass past_key_values=DynamicCache() to both"
-            )
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         plan, cache = model_kwargs.get("plan"), model_kwargs.get("past_key_values")
         own = given is None and type(cache) is DynamicCache and not cache.offloading

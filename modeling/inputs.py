@@ -70,28 +70,24 @@ def hidden_tokens(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 @of_values
-def check_query_padding(input_ids: Tensor, attention_mask: Tensor | None) -> None:
-    """Raise ValueError if a mask (batch, tokens) shows padding on the left, or hides a token up to the first `=`."""
+def check_padding(input_ids: Tensor, attention_mask: Tensor | None, query_only: bool = False) -> None:
+    """Raise ValueError if a mask (batch, tokens) shows padding or hides another token, or a character was not known.
+
+    Args:
+        query_only: whether only tokens up to the first `=` are checked, because a response may hold any token.
+    """
     is_equals = input_ids == EQUALS
-    in_query = is_equals.cumsum(1) - is_equals.long() == 0
-    wrong = in_query & (hidden_tokens(input_ids, attention_mask) != (input_ids == PAD))
+    checked = is_equals.cumsum(1) - is_equals.long() <= 0 if query_only else torch.ones_like(is_equals)
+    wrong = checked & (hidden_tokens(input_ids, attention_mask) != (input_ids == PAD))
     if wrong.any():
         row = int(wrong.any(1).int().argmax())
         raise ValueError(
             f"attention_mask must be 0 at <pad> and 1 at every token of {decode(input_ids[row].tolist())!r}, "
             f"got {'no mask' if attention_mask is None else attention_mask[row].int().tolist()} in row {row}"
         )
-
-
-@of_values
-def check_shown(input_ids: Tensor, attention_mask: Tensor | None) -> None:
-    """Raise ValueError if a mask (batch, tokens) shows padding, or a character that the tokenizer did not know."""
-    shown = ~hidden_tokens(input_ids, attention_mask)
-    for token in (PAD, UNKNOWN):
-        if (wrong := shown & (input_ids == token)).any():
-            row, column = wrong.nonzero()[0].tolist()
-            reason = "pass the tokenizer's attention_mask" if token == PAD else "the vocabulary lacks this character"
-            raise ValueError(f"{TOKENS[token]} at column {column} of row {row} is not hidden: {reason}")
+    if (unknown := checked & (input_ids == UNKNOWN)).any():
+        row, column = unknown.nonzero()[0].tolist()
+        raise ValueError(f"<unk> at column {column} of row {row} of input_ids: the vocabulary lacks this character")
 
 
 @of_values

@@ -24,9 +24,9 @@ from .inputs import (
     check_input_ids,
     check_logits_to_keep,
     check_mask,
+    check_padding,
     check_pair_map,
     check_prompts,
-    check_query_padding,
     check_unpacked,
 )
 from .norms import NORMS, scaled_to_length
@@ -361,6 +361,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if past_key_values is not None and past_key_values.is_compileable:
             raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        if past_key_values is not None and self.gradient_checkpointing and self.training:
+            raise ValueError("layers with gradient checkpointing drop past_key_values in training: call model.eval() first")
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
@@ -368,7 +370,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         check_mask(attention_mask, batch, past_length + tokens)
         check_logits_to_keep(logits_to_keep, tokens)
         if position_ids is None and input_ids is not None and not past_length:
-            check_query_padding(input_ids, attention_mask)
+            check_padding(input_ids, attention_mask, query_only=True)
             check_prompts(self.config, input_ids)
         position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
         # A traced graph cannot hold a number of rows that depends on values.

@@ -16,7 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
-from .inputs import check_input_ids, check_mask, check_prompts, check_shown, of_values
+from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
     FAVOUR,
@@ -465,7 +465,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Return token ids (batch, tokens) as int64; raise ValueError if they are no tokens, or the mask does not fit."""
         input_ids = check_input_ids(input_ids, self.config.vocab_size)
         check_mask(attention_mask, *input_ids.shape)
-        check_shown(input_ids, attention_mask)
+        check_padding(input_ids, attention_mask)
         return input_ids
 
     def check_inputs(self, input_ids: Tensor) -> None:
@@ -594,13 +594,16 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
         return TokenClassifierOutput(self.loss_function(logits=logits, labels=right, config=self.config, **kwargs), logits)
 
-    @torch.no_grad()
     def _settle(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, **kwargs: Any):
-        """Return the output after the last pass of a model with `label_states`."""
+        """Return the output after the last pass of a model with `label_states`.
+
+        In training, the logits have the gradient of each token's last pass: labels, which enter a pass, have none.
+        """
         input_ids = self.model.check_text(input_ids, attention_mask)
         check_prompts(self.config, input_ids)
         hidden = None if attention_mask is None else attention_mask == 0
-        logits, states = settle(input_ids, self.model.find_answers(input_ids, hidden), self.label_cases)
+        with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
+            logits, states = settle(input_ids, self.model.find_answers(input_ids, hidden), self.label_cases)
         loss = None if labels is None else self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
         recorded = TokenClassifierOutput()
         if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):

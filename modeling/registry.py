@@ -4,6 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
+class Registry(dict[str, Any]):
+    """What is registered, by name. Looking up a name that is missing raises ValueError with the legal names."""
+
+    def __init__(self, kind: str):
+        """Take what a name stands for, such as "coupling rule"."""
+        super().__init__()
+        self.kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"the {self.kind} {name!r} is unknown: choose one of {', '.join(self)}")
+
+
 def check_free(kind: str, name: str, definition: Callable[..., Any], holder: Callable[..., Any] | None) -> None:
     """Raise ValueError if a name belongs to another definition. A module that is imported again may replace its own.
 

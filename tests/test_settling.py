@@ -276,6 +276,12 @@ def test_training_draws_states_and_reaches_every_weight():
     assert torch.isfinite(model.eval()(input_ids, labels=labels).loss)
 
 
+def test_training_without_labels_gives_logits_with_a_gradient():
+    model = build().train()
+    model(draw(SUMS, 3)[0]).logits.sum().backward()
+    assert all(weights.grad is not None for weights in model.parameters())
+
+
 def test_logits_of_an_encoder_that_settles_are_counted_by_labels():
     input_ids, labels = draw(SUMS, 4)
     logits, _ = settled(SUMS, input_ids)
