@@ -1,7 +1,11 @@
-"""Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."""
+"""Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof.
+
+The story, from top to bottom: options, loading, then one of three acts: answer a question, prove, or measure.
+"""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from itertools import chain, product
@@ -10,24 +14,15 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.data import TASKS, Task
-from longhand.data.certificates import CannotCertify, coverings, hash_weights
+from longhand.data import Task
+from longhand.data.certificates import CannotCertify, coverings
+from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
-from longhand.data.tasks.registry import find_task
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE, warn_of_certificate
-from longhand.hub_cards.checkpoints.certification import certify_checkpoint, check_settings, own_folder
-from longhand.hub_cards.checkpoints.files import file_name
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
-from longhand.hub_cards.checkpoints.zoo import locate
-from longhand.hub_cards.console import interruptible, refusing_in_one_line
-from longhand.hub_cards.evaluation.language_models import (
-    DEFAULT_SHOTS,
-    LanguageModel,
-    check_text_problems,
-    is_language_model,
-    load_language_model,
-    measure_language_model,
-)
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
+from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name, is_best
+from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import describe_zoo, is_in_zoo, locate, who_answers
+from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
     check_attention_memory,
     check_attentions,
@@ -36,71 +31,207 @@ from longhand.hub_cards.evaluation.measure import (
     evaluate_lengths,
     token_bar,
 )
-from longhand.hub_cards.evaluation.options import (
-    card_place,
-    changed_folders,
-    check_language_options,
-    check_options,
-    output_folder,
-    parse_arguments,
-    parse_lengths,
-)
 from longhand.hub_cards.evaluation.report import MOST_MAPS, report, write_attention, write_places, write_position_maps
-from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.evaluation.results import (
+    CERTIFICATES_FILE,
+    LARGEST,
+    RESULTS_FILE,
+    Row,
+    read_results,
+    write_results,
+)
+from longhand.hub_cards.harness import command_for
+from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.locks import holding
+from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import CARD_FILE
+from longhand.hub_cards.recipes import RECIPE_FILE
 
-COMPLETIONS_FILE = "completions.jsonl"
+DESCRIPTION = "Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."
+EXAMPLES = """examples
+  python eval.py addition --ask "653+49"
+  python eval.py outputs/addition --lengths 10:200:10
+  python eval.py user/name --ask "653+49"
+  python eval.py outputs/addition --certify
+  python eval.py user/name --lengths 300,400 --update_card
+  python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
+  python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
+  python eval.py Qwen/Qwen3-0.6B --lengths 1:20    prints how lm-evaluation-harness measures a model of others
+"""
+
+MOST_LENGTHS = 10_000
+MEASURING = (
+    *("lengths", "lengths_b", "num_samples", "seed", "sampling", "decode", "output_places", "attentions", "position_maps"),
+    "update_card",
+)
+"""Options that only an evaluation takes, not a question or a certificate."""
+
+
+class ListZoo(argparse.Action):
+    """List the zoo and end, whatever else is given."""
+
+    def __call__(self, parser, *_):
+        print(describe_zoo())
+        parser.exit()
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = OneLineParser(
+        prog="python eval.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
+    )
+    described = "a folder, a Hub id, or a name of --list; several checkpoints count as seeds of one model"
+    parser.add_argument("checkpoints", nargs="+", metavar="MODEL", help=described)
+    flag: dict[str, Any] = {"action": "store_true"}
+    parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
+    add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
+    add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
+    add("--show_work", **flag, help="with --ask: also print the scratchpad, as on paper")
+    described = "check all neighbourhoods: exit status 0 only if the model is proved exact for every length"
+    add("--certify", **flag, help=described)
+    add = parser.add_argument_group("what to evaluate on").add_argument
+    add("--lengths", default="10:100:10", help="digits, as START:STOP:STEP or a list (default: %(default)s)")
+    add("--lengths_b", help="digits of the second operand, or class of sums: evaluate all pairs and plot a heatmap")
+    add("--num_samples", type=int, default=200, help="problems of each length (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the test problems (default: %(default)s)")
+    add("--sampling", help="how test problems are drawn, for a task that has the choice, such as cascades")
+    add = parser.add_argument_group("what to measure").add_argument
+    described = "one forward pass, token by token, or in a few passes; all count the same event (default: %(default)s)"
+    add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
+    add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
+    add("--attentions", **flag, help="also plot attention maps at the first length, and say which ids each head looks at")
+    add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
+    add = parser.add_argument_group("output").add_argument
+    add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
+    add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
+    add("--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub")
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
+    group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
+    add_plugin_option(group)
+    group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
+        # A question may start with a minus sign, which argparse takes for an option.
+        if words[place + 1].startswith("-") and not words[place + 1].startswith("--"):
+            words[place : place + 2] = [f"--ask={words[place + 1]}"]
+            break
+    return parser.parse_args(words)
+
+
+def parse_lengths(text: str, least: int = 1) -> list[int]:
+    """Return `"10:200:10"` (both ends included) or `"30,60,100"` as a list.
+
+    Raises:
+        ValueError: the text is neither, or a length is below `least`.
+    """
+    lengths: Sequence[int]
+    try:
+        if ":" in text:
+            start, stop, *step = map(int, text.split(":"))
+            lengths = range(start, stop + 1, *step)
+        else:
+            lengths = [int(part) for part in text.split(",")]
+    except (TypeError, ValueError):
+        lengths = []
+    if not 0 < len(lengths) <= MOST_LENGTHS or min(lengths) < least:
+        raise ValueError(
+            f"lengths {text!r}: give START:STOP:STEP such as 10:200:10, or a list such as 30,60,100, of {least} and more, "
+            f"{MOST_LENGTHS:,} lengths at most"
+        )
+    return list(lengths)
+
+
+def parse_sizes(options: argparse.Namespace) -> list[tuple[int, ...]]:
+    """Return the sizes to evaluate: (length,), or (length, second length) for a heatmap."""
+    lengths = parse_lengths(options.lengths)
+    if options.lengths_b is None:
+        return [(length,) for length in lengths]
+    # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
+    pairs = list(product(lengths, parse_lengths(options.lengths_b, least=0)))
+    if len(pairs) > MOST_LENGTHS:
+        raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {len(pairs):,}")
+    return pairs
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise ValueError for options that are not legal or do not go together, before anything is loaded."""
+    parse_sizes(options)
+    if options.lengths_b is not None and len(options.checkpoints) > 1:
+        raise ValueError(f"--lengths_b draws one heatmap: give one checkpoint, got {len(options.checkpoints)}")
+    check_integer("--num_samples", options.num_samples, 1)
+    check_integer("--seed", options.seed, 0, LARGEST)
+    if options.certify and options.ask is not None:
+        raise ValueError("--certify and --ask are two questions: ask one at a time")
+    if options.show_work and options.ask is None:
+        raise ValueError("--show_work is for --ask, which is not set")
+    if options.certify or options.ask is not None:
+        asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
+        if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
+            raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
+    if options.dataset is not None:
+        if not options.update_card:
+            raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
+        check_repo_id(options.dataset)
+    if options.update_card and options.sampling is not None:
+        raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
+    if options.update_card and (shipped := [source for source in options.checkpoints if is_in_zoo(source)]):
+        raise ValueError(f"--update_card changes a card: {shipped[0]} comes with the package and stays as it is")
+    names = [checkpoint_name(source) for source in options.checkpoints]
+    if options.ask is None and len(set(names)) < len(names):
+        raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
+    folder = output_folder(options)
+    if options.ask is None and any((folder / name).exists() for name in ("config.json", RECIPE_FILE)):
+        raise ValueError(f"--output_dir {folder} holds a checkpoint with results of its own: choose another folder")
+
+
+def output_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
+    return options.output_dir or Path("outputs", "evaluation", file_name(checkpoint_name(options.checkpoints[0])))
+
+
+def changed_folders(options: argparse.Namespace) -> set[Path]:
+    """Return the checkpoints' folders that get a certificate or a new card."""
+    sources = options.checkpoints if options.certify else map(card_place, options.checkpoints) if options.update_card else ()
+    return {Path(source).resolve() for source in sources if Path(source).is_dir() and not is_in_zoo(source)}
+
+
+def card_place(source: str) -> str:
+    """Return where a checkpoint's card is: the card of a run describes its `best` too."""
+    folder = Path(source)
+    return str(folder.parent) if is_best(folder) else source
 
 
 def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
-    """Load all checkpoints, and check what is asked of them."""
+    """Load all checkpoints, and check what is asked of them.
+
+    Raises:
+        ValueError: as `load_checkpoint`; of a model of others, the command that measures it.
+    """
     for file in options.plugin:
         load_plugin(file)
-    others = [source for source in options.checkpoints if is_language_model(source, options.revision)]
-    check_language_options(options, others)
-    checkpoints = {}
+    checkpoints = []
     for source in options.checkpoints:
-        if source not in others:
-            checkpoints[source] = load_own(source, options)
-    task = next((checkpoint.task for checkpoint in checkpoints.values()), None)
-    for source in others:
-        checkpoints[source] = load_other(source, task, options)
-    return [checkpoints[source] for source in options.checkpoints]
-
-
-def load_own(source: str, options: argparse.Namespace) -> Checkpoint:
-    """Load a checkpoint of this package, and check what is asked of it."""
-    checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
-    if not options.certify:
-        warn_of_certificate(Path(source), checkpoint.model, checkpoint.recipe_task or checkpoint.task)
-    if options.sampling is not None:
-        checkpoint = resample(checkpoint, options.sampling)
-    if options.position_maps:
-        check_position_maps(checkpoint)
-    if options.attentions:
-        check_attentions(checkpoint)
-    return checkpoint
-
-
-def load_other(source: str, task: Task | None, options: argparse.Namespace) -> Checkpoint:
-    """Load a language model of others.
-
-    Args:
-        task: what the first checkpoint of this package was made for; None if there is none.
-    """
-    is_alone = task is None
-    if is_alone and options.task is None:
-        raise ValueError(f"{source} is a language model: choose its task with --task, one of {', '.join(TASKS)}")
-    task = task or find_task(options.task)().for_evaluation
-    if len(task.parts) > 1:
-        parts = ", ".join(part.name for part in task.parts)
-        raise ValueError(f"{source} is a language model, which is tested on one task: choose one of {parts} with --task")
-    how = {name: getattr(options, name) for name in ("revision", "trust_remote_code", "bf16", "batch_size")}
-    how |= {"prompt": options.prompt or "plain", "shots": options.shots or DEFAULT_SHOTS}
-    checkpoint = load_language_model(source, task, **how)
-    return resample(checkpoint, options.sampling) if is_alone and options.sampling is not None else checkpoint
+        try:
+            checkpoint = load_checkpoint(source, options.revision, options.task, options.trust_remote_code)
+        except OtherModel as error:
+            how = {name: getattr(options, name) for name in ("task", "revision", "num_samples", "seed")}
+            command = command_for(error.pretrained, parse_lengths(options.lengths), **how)
+            raise ValueError(f"{error}; lm-evaluation-harness measures it on the same problems: {command}") from error
+        if checkpoint.fault and not options.certify:
+            print(f"warning: {checkpoint.fault}", file=sys.stderr)
+        if options.sampling is not None:
+            checkpoint = resample(checkpoint, options.sampling)
+        if options.position_maps:
+            check_position_maps(checkpoint)
+        if options.attentions:
+            check_attentions(checkpoint)
+        checkpoints.append(checkpoint)
+    return checkpoints
 
 
 def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
@@ -118,6 +249,12 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
 def ask(checkpoints: list[Checkpoint], question: str, show_work: bool) -> None:
     """Print the answer of each checkpoint, with the work before it if that is asked for."""
     for checkpoint in checkpoints:
+        try:
+            checkpoint.task.part_of(question).prompt(question)
+        except ValueError as error:
+            others = who_answers(question)
+            hint = f"; {' and '.join(others)} of eval.py --list would answer it" if others else ""
+            raise ValueError(f"{error}{hint}") from error
         with token_bar(checkpoint.model, "answering") as bar:
             answer = (checkpoint.show_work if show_work else checkpoint.answer)(question, bar)
         print(answer if show_work else checkpoint.task.part_of(question).show_answer(question, answer))
@@ -129,18 +266,18 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
     Raises:
         ValueError: no certificate is possible for a checkpoint.
     """
-    places = [own_folder(checkpoint, source) for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True)]
-    for checkpoint, source, place in zip(checkpoints, options.checkpoints, places, strict=True):
+    for checkpoint in checkpoints:
         model: Any = checkpoint.model
         try:
             coverings(model, checkpoint.task)
         except CannotCertify as error:
-            raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(place)}") from error
-        check_settings(checkpoint, source)
+            raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(own_folder(checkpoint))}") from error
+        check_certifiable(checkpoint)
     folder = output_folder(options)
     say_earlier(folder / CERTIFICATES_FILE, checkpoints)
     rows, single = [], len(checkpoints) == 1
-    for checkpoint, place in zip(checkpoints, places, strict=True):
+    for checkpoint in checkpoints:
+        place = own_folder(checkpoint)
         elsewhere = folder / (CERTIFICATE_FILE if single else f"certificate-{file_name(checkpoint.name)}.json")
         rows.append(
             certify_checkpoint(checkpoint, place / CERTIFICATE_FILE if place else elsewhere, place, show_proof=single)
@@ -181,26 +318,19 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
             check_card(card_place(source), options.revision)
     folder = output_folder(options)
     say_earlier(folder / RESULTS_FILE, checkpoints)
-    rows, completions, how = [], [], {name: getattr(options, name) for name in ("num_samples", "seed")}
+    rows: list[Row] = []
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in tested:
-        own = lengths[checkpoint.task]
-        if isinstance(checkpoint, LanguageModel):
-            measured, written = measure_language_model(checkpoint, own, **how)
-            completions += written
-        else:
-            how_decoded = options.decode or "teacher_forced"
-            measured = evaluate_lengths(
-                checkpoint.model, checkpoint.task, own, name=checkpoint.name, decode=how_decoded, **how
-            )
+        model, task = checkpoint.model, checkpoint.task
+        measured = evaluate_lengths(model, task, lengths[task], name=checkpoint.name, decode=options.decode, **how)
         known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
         rows += [row | known for row in measured]
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
-    report(rows, folder, trained, seeds=len(checkpoints) > 1 and not completions)
-    if completions:
-        write_results(completions, folder / COMPLETIONS_FILE)
-        print(f"wrote {folder / COMPLETIONS_FILE}")
+    report(rows, folder, trained, seeds=len(checkpoints) > 1)
     if options.update_card:
-        update_cards(rows, checkpoints, options)
+        for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
+            own = [row for row in rows if row["model"] == checkpoint.name]
+            print(update_card(card_place(source), own, dataset=options.dataset, revision=options.revision))
     if options.output_places:
         write_places(tested, lengths, folder=folder, **how)
     if options.position_maps:
@@ -221,31 +351,25 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     if options.lengths_b is not None and len(first.task.parts) > 1:
         parts = ", ".join(part.name for part in first.task.parts)
         raise ValueError(f"--lengths_b draws one heatmap: choose one of {parts} with --task")
-    sizes: list[tuple[int, ...]] = [(length,) for length in parse_lengths(options.lengths)]
-    if options.lengths_b is not None:
-        # A class of sums may be 0. `operand_lengths` of other tasks refuses it.
-        sizes = list(product(parse_lengths(options.lengths), parse_lengths(options.lengths_b, least=0)))
     lengths = {}
     for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
-        lengths[checkpoint.task] = own = [checkpoint.task.operand_lengths(*size) for size in sizes]
-        if isinstance(checkpoint, LanguageModel):
-            check_text_problems(checkpoint, own, options.num_samples, options.seed)
-            continue
-        check_lengths(checkpoint.model, checkpoint.task, own, options.num_samples, arguments="--num_samples or --lengths")
+        model, task = checkpoint.model, checkpoint.task
+        lengths[task] = own = [task.operand_lengths(*size) for size in parse_sizes(options)]
+        check_lengths(model, task, own, options.num_samples, arguments="--num_samples or --lengths")
         if options.attentions:
-            check_attention_memory(checkpoint.model, checkpoint.task, own[0], min(options.num_samples, MOST_MAPS))
-        if options.decode in ("generate", "parallel"):
-            checkpoint.task.family.check_generation(checkpoint.task)
+            check_attention_memory(model, task, own[0], min(options.num_samples, MOST_MAPS))
+        if options.decode != "teacher_forced":
+            task.family.check_generation(task)
     return lengths
 
 
 def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
-    """Say if a file has earlier results, which are replaced: of these weights or of others.
+    """Warn that earlier results in a file, of these weights or of others, will be replaced.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the file cannot be read.
     """
-    weights = {checkpoint.name: hash_weights(checkpoint.model) for checkpoint in checkpoints}
+    weights = {checkpoint.name: checkpoint.weights for checkpoint in checkpoints}
     names = {str(row.get("model")): row.get("weights") for row in (read_results(file) if file.exists() else [])}
     others = [name for name, measured in names.items() if measured is None or weights.get(name) != measured]
     if names:
@@ -253,15 +377,8 @@ def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
         print(f"{file} has results of {whose}: they are replaced")
 
 
-def update_cards(rows: list[Row], checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
-    """Add its results to the card of every checkpoint."""
-    for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
-        own = [row for row in rows if row["model"] == checkpoint.name]
-        updated = update_card(card_place(source), own, dataset=options.dataset, revision=options.revision)
-        print(updated)
-
-
 def run(options: argparse.Namespace) -> None:
+    """Load the checkpoints, then answer, certify or measure."""
     options.checkpoints = [locate(source) for source in options.checkpoints]
     check_options(options)
     with ExitStack() as held:

@@ -13,10 +13,9 @@ from safetensors import SafetensorError
 from torch import OutOfMemoryError, distributed
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, coverings, hash_weights
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.certification import certify_checkpoint
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER
+from longhand.data.certificates import CannotCertify, coverings
+from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.console import interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import evaluate_lengths
@@ -99,7 +98,7 @@ def evaluate_final(run: Run, began: float) -> bool:
     for folder in (run.folder, run.folder / BEST_FOLDER):
         for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():
             model, task, name = checkpoint.model, checkpoint.task, checkpoint.name
-            what = hash_weights(model), task.name
+            what = checkpoint.weights, task.name
             if what not in measured:
                 lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
                 measured[what] = evaluate_lengths(model, task, lengths, name=name, num_samples=run.data.test_samples)

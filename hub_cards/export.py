@@ -24,10 +24,10 @@ from transformers.utils import logging as transformers_logging
 from longhand.data import EvaluationBatches
 from longhand.data.families.encoder import ENCODER
 from longhand.data.plugins import load_plugin
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.evaluation.language_models import is_language_model
 from longhand.hub_cards.plugins import add_plugin_option
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.modeling.vocabulary import PAD
@@ -138,8 +138,6 @@ def main(arguments: list[str] | None = None) -> None:
         for file in options.plugin:
             load_plugin(file)
         options.checkpoint = locate(options.checkpoint)
-        if is_language_model(options.checkpoint, options.revision):
-            raise ValueError(f"{options.checkpoint} is a language model of others, and no checkpoint of this package")
         checkpoint = load_checkpoint(options.checkpoint, options.revision, options.task)
         difference = export_checkpoint(checkpoint, options.file)
         print(f"wrote {options.file}: logits differ by {difference:.1g} at most from those of {checkpoint.name}")

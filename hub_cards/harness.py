@@ -1,7 +1,7 @@
 """Write task files for lm-evaluation-harness (0.4 or later): a task for each of ours and each length.
 
-The problems are those that eval.py draws with the same options, and the answers are read in the same way: a copy of
-`runs/reading.py` travels along. Without --num_fewshot a task is `--prompt plain` of eval.py, with it `--prompt few_shot`.
+The problems are those that eval.py draws with the same options. A copy of `evaluation/reading.py`, which reads the answers,
+travels along. With --num_fewshot, solved problems of the same size come first.
 
 examples:
   python -m longhand.hub_cards.harness outputs/harness --tasks addition copy --lengths 5 10 20
@@ -11,6 +11,7 @@ examples:
 
 import argparse
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,31 @@ from longhand.data.tasks.task import Task
 from longhand.data.text import text_problems
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation import reading
-from longhand.hub_cards.evaluation.language_models import MOST_SHOTS, SPARE_TOKENS
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.plugins import add_plugin_option
 
 DATA_FOLDER = "data"
+MOST_SHOTS = 16
+SPARE_TOKENS = 16
+"""Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further."""
+
+
+def command_for(
+    pretrained: str, lengths: list[int], task: str | None, revision: str | None, num_samples: int, seed: int
+) -> str:
+    """Return the commands that measure a model of others on the problems that eval.py draws with these options.
+
+    Args:
+        pretrained: what lm-evaluation-harness loads the model by.
+        task: name of a task; None for addition.
+    """
+    task, folder = task or "addition", "outputs/harness"
+    written = ["python", "-m", "longhand.hub_cards.harness", folder, "--tasks", task, "--lengths", *map(str, lengths)]
+    written += ["--num_samples", str(num_samples), "--seed", str(seed)]
+    arguments = f"pretrained={pretrained}" + (f",revision={revision}" if revision else "")
+    measured = ["lm_eval", "--model", "hf", "--model_args", arguments, "--include_path", folder]
+    return f"{shlex.join(written)} && {shlex.join([*measured, '--tasks', f'longhand_{task}'])}"
 
 
 def write_task(
@@ -55,7 +75,7 @@ def write_task(
         rows = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
         write_atomically(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))
         if split == "test":
-            limit = max(map(len, answers)) + SPARE_TOKENS["plain"]
+            limit = max(map(len, answers)) + SPARE_TOKENS
     place = "" if dataset else f"{folder.resolve()}/"
     metrics = ("exact_match", "lenient_match")
     config: dict[str, Any] = {

@@ -28,7 +28,7 @@ from transformers.utils import logging
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.checks import check_integer
 from longhand.data.plugins import load_plugin
-from longhand.hub_cards.checkpoints.code import unpack
+from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.hub import check_revision

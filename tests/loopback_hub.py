@@ -184,7 +184,7 @@ def as_json(value: Any, status: int = 200) -> Answer:
 
 
 ROUTES: list[tuple[str, re.Pattern, Callable]] = []
-NAME = r"(?P<name>[^/]+/[^/]+)"
+NAME = r"(?P<name>gpt2|[^/]+/[^/]+)"
 OF_KIND = rf"/api/(?P<kind>models|datasets|spaces)/{NAME}"
 PREFIXED = rf"/(?:(?P<kind>datasets|spaces)/)?{NAME}"
 

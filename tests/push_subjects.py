@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from longhand.hub_cards.checkpoints.certificate_file import hash_files
+from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.commits import commit_files
 from longhand.hub_cards.publishing.push import is_model_file, model_files, push_dataset

@@ -14,7 +14,7 @@ from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
-from longhand.hub_cards.checkpoints.certificate_file import hash_files
+from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files
 
@@ -243,6 +243,7 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     """Without a recipe the task is the user's word, so the certificate does not go beside the weights, nor is one lost."""
     before = (adder / "certificate.json").read_bytes()
     (adder / "recipe.yaml").unlink()
+    change_json(adder / "config.json", task=None)
     evaluation.main([str(adder), "--certify", "--task", "addition", "--output_dir", str(tmp_path / "out")])
     outside = json.loads((tmp_path / "out" / "certificate.json").read_text())
     assert outside["certified"] and outside["files"] is None

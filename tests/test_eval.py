@@ -2,19 +2,19 @@ import io
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 import torch
-from huggingface_hub import HfApi, constants
-from loopback_hub import LoopbackHub, port_of_nobody
+from huggingface_hub import constants, hf_hub_download, snapshot_download
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
+from small_language_models import save_random_model
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
-from longhand.hub_cards.checkpoints import sources
+from longhand.eval import parse_lengths
+from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.evaluation import measure as measuring
-from longhand.hub_cards.evaluation.options import parse_lengths
 from longhand.hub_cards.evaluation.report import draw_attention
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main as run_study
@@ -230,8 +230,8 @@ def test_a_certificate_that_cannot_be_read_is_warned_of_and_the_question_answere
 
 
 def test_what_is_no_regular_file_is_refused_by_name_without_waiting(main_job, tmp_path, capsys):
-    folder = shutil.copytree(main_job, tmp_path / "adder")
     for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        folder = shutil.copytree(main_job, tmp_path / name / "adder")
         (folder / name).unlink()
         os.mkfifo(folder / name)
         assert name in refusal(capsys, folder, "--ask", "653+49")
@@ -337,74 +337,79 @@ def test_results_of_a_run_are_not_overwritten_and_checkpoints_are_told_apart(mai
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A Hub to ask, from which nothing may be downloaded."""
-    monkeypatch.setattr(sources, "hf_hub_download", None)
-    monkeypatch.setattr(AutoConfig, "from_pretrained", None)
-    with LoopbackHub() as hub:
-        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=hub.endpoint))
-        yield hub
+def asked(hub, tmp_path, monkeypatch):
+    """A Hub that the loader asks, with an empty cache."""
+    ask = partial(snapshot_download, endpoint=hub.endpoint, cache_dir=tmp_path / "cache", token=False)
+    monkeypatch.setattr(loading, "snapshot_download", ask)
+    return hub
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("nothing", "there is no such folder, and the repository name 'nothing' must be of the form USER/NAME"),
-        ("./outputs", "there is no such folder"),
-        ("/no/such/folder", "there is no such folder"),
-        ("outputs/adition/best", "there is no such folder"),
-        ("outputs/adition/", "there is no such folder"),
-        ("user/a--b", "the repository name 'user/a--b' is not legal"),
-        ("notes.txt", "it is a file"),
-    ],
+    "source", ["./outputs", "/no/such/folder", "outputs/adition/best", "outputs/adition/", "user/a--b", "notes.txt\t"]
 )
-def test_what_can_be_no_repository_is_refused_without_asking_the_hub(hub, tmp_path, monkeypatch, capsys, source, reason):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("")
+def test_what_can_be_no_repository_is_refused_without_asking_the_hub(asked, source, capsys):
+    assert refusal(capsys, source).startswith(f"error: MODEL {source!r} is neither a folder nor a repository: ")
+    assert asked.requests == []
+
+
+@pytest.mark.parametrize("source", ["additoin", "outputs/adition"])
+def test_a_mistyped_name_is_refused_with_the_name_that_was_meant(asked, source, capsys):
     message = refusal(capsys, source)
-    assert message.startswith(f"error: MODEL {source!r} is neither a folder nor a repository: ") and reason in message
-    assert hub.requests == []
+    assert f"MODEL {source!r}: did you mean addition " in message and "there is no such folder" in message
 
 
-def test_a_mistyped_folder_asks_the_hub_once(hub, capsys):
-    message = refusal(capsys, "outputs/adition")
-    said = "error: MODEL 'outputs/adition' is neither a folder nor a repository: "
-    assert message == f"{said}{hub.endpoint} has no such model, or does not show it to this token"
-    assert len(hub.requests) == 1
-    hub.add_repository("user/adder", {"README.md": b""})
-    assert "--revision novel is no branch, tag or commit of user/adder" in refusal(
-        capsys, "user/adder", "--revision", "novel"
-    )
-    assert len(hub.requests) == 2
+def test_a_recipe_without_a_checkpoint_is_to_be_trained_first(asked, capsys):
+    assert "python train.py addition-absolute" in refusal(capsys, "addition-absolute", "--ask", "1+1")
 
 
-def test_a_mistyped_folder_without_a_network_is_refused_at_once(hub, monkeypatch, capsys):
-    endpoint = f"http://127.0.0.1:{port_of_nobody()}"
-    monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=endpoint))
-    monkeypatch.setattr("time.sleep", None)
-    said = (
-        "error: MODEL 'outputs/adition': there is no such folder, and no such repository in the cache; "
-        f"{endpoint} cannot be asked"
-    )
-    assert refusal(capsys, "outputs/adition").startswith(said)
+def test_a_question_of_another_size_names_who_answers_it(capsys):
+    assert "calculator" in refusal(capsys, "multiplication-1", "--ask", "12*34")
+
+
+def test_the_weights_of_a_model_of_others_are_not_downloaded(asked, tmp_path, capsys):
+    folder = save_random_model(tmp_path / "llama")
+    asked.add_repository("gpt2", {file.name: file.read_bytes() for file in folder.iterdir()})
+    assert "--model_args pretrained=gpt2 " in refusal(capsys, "gpt2", "--task", "addition")
+    assert list((tmp_path / "cache").rglob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("fault", ["tokenizer", "code", "certificate"])
+def test_a_checkpoint_on_the_hub_is_loaded_once_and_compared_with_its_certificate(asked, fault, main_job, tmp_path, capsys):
+    files = {file.name: file.read_bytes() for file in main_job.iterdir() if file.is_file()}
+    asked.add_repository("user/adder", files)
+    evaluation.main(["user/adder", "--ask", "12+34"])
+    out, err = capsys.readouterr()
+    assert out.strip() == "46" and "warning" not in err
+    assert sum(path.endswith("/resolve/recipe.yaml") for _, path in asked.requests) <= 1
+    changed = {
+        "tokenizer": {"tokenizer_config.json": b'{"add_prefix_space": true}'},
+        "code": {"coupling.py": b"print()"},
+        "certificate": {"certificate.json": b"{}"},
+    }[fault]
+    asked.add_repository("user/changed", files | changed)
+    evaluation.main(["user/changed", "--ask", "12+34"])
+    assert "warning: " in capsys.readouterr().err
+    if fault == "code":
+        message = refusal(capsys, "user/changed", "--certify", "--output_dir", tmp_path / "out")
+        assert "did not write for this model" in message and "coupling.py" in message
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_without_the_hub_what_is_cached_is_taken(asked, cached, main_job, tmp_path, monkeypatch, capsys):
+    """transformers caches the files that it reads, and no recipe."""
+    names = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    asked.add_repository("user/adder", {name: (main_job / name).read_bytes() for name in names})
+    if cached:
+        for name in names:
+            hf_hub_download("user/adder", name, endpoint=asked.endpoint, cache_dir=tmp_path / "cache", token=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    message = refusal(capsys, "outputs/adition")
-    assert message.startswith(said) and "HF_HUB_OFFLINE" in message
-
-
-@pytest.mark.parametrize("away", ["busy", "not there but cached"])
-def test_a_repository_that_the_hub_may_still_give_or_the_cache_has_is_loaded(hub, main_job, monkeypatch, capsys, away):
-    if away == "busy":
-        hub.fail("GET", "/api/models/user/adder", status=503)
-    else:
-        monkeypatch.setattr(sources, "HfApi", lambda: HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}"))
-        monkeypatch.setattr(sources, "try_to_load_from_cache", lambda *names, **options: str(main_job / "config.json"))
-
-    def download(source, file, revision):
-        raise OSError("reached")
-
-    monkeypatch.setattr(sources, "hf_hub_download", download)
-    assert refusal(capsys, "user/adder") == "error: MODEL 'user/adder' cannot be read from the Hub: reached"
+    if not cached:
+        assert "HF_HUB_OFFLINE" in refusal(capsys, "user/adder", "--ask", "12+34")
+        return
+    evaluation.main(["user/adder", "--ask", "12+34"])
+    assert capsys.readouterr().out.strip() == "46"
+    next((tmp_path / "cache").rglob("snapshots/*/model.safetensors")).unlink()
+    assert ".safetensors" in refusal(capsys, "user/adder", "--ask", "12+34")
 
 
 def test_operands_beyond_a_learned_table_are_refused_before_any_work(tmp_path, main_job, capsys):

@@ -119,7 +119,7 @@ def test_a_language_model_of_others_is_refused_by_name(tmp_path, capsys):
     folder = save_random_model(tmp_path / "llama")
     with pytest.raises(SystemExit):
         export.main([str(folder), str(tmp_path / "a.onnx")])
-    assert "llama is a language model of others, and no checkpoint" in capsys.readouterr().err
+    assert "llama is a 'llama' model, and no checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -2,15 +2,19 @@
 
 import importlib.util
 import json
+import re
+import shlex
 
 import pytest
 import yaml
-from small_language_models import add_without_carries, calculator, save_random_model
+from small_language_models import save_random_model
 
-from longhand.data import TASKS, Addition
+from longhand import eval as evaluation
+from longhand.data import TASKS, EvaluationBatches
 from longhand.data.text import text_problems
 from longhand.hub_cards import harness
-from longhand.hub_cards.evaluation.language_models import load_language_model, measure_language_model
+from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match, process_results
+from longhand.modeling.vocabulary import decode
 
 METRICS = ("exact_match", "lenient_match")
 
@@ -100,33 +104,93 @@ def run_harness(folder, model, tasks, shots=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{}, {"prompt": "few_shot", "shots": 3}], ids=["plain", "few_shot"])
-@pytest.mark.parametrize("talks", [False, True])
-def test_the_harness_counts_as_eval_does(tmp_path, how, talks):
-    def reply(prompt):
-        return f"\nIt is {add_without_carries(prompt)}.\n1+1=2" if talks else add_without_carries(prompt)
-
-    harness.main([str(tmp_path), "--tasks", "addition", "--lengths", "1", "2", "3", "--num_samples", "40"])
-    model = calculator(Addition(), reply, **how)
-    done = run_harness(
-        tmp_path, {"pretrained": model.model, "tokenizer": model.tokenizer}, ["longhand_addition"], how.get("shots")
-    )
-    rows, _ = measure_language_model(model, [(1, 1), (2, 2), (3, 3)], num_samples=40)
-    for row in rows:
-        scores = done["results"][f"longhand_addition_{row['length']}"]
-        assert [scores[f"{name},none"] for name in METRICS] == [pytest.approx(row[name]) for name in METRICS]
-    assert 0 < rows[1]["lenient_match"] < 1 and (rows[1]["exact_match"] == 0) == talks
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [{}, {"prompt": "few_shot", "shots": 3}], ids=["plain", "few_shot"])
-def test_the_harness_gets_the_outputs_that_eval_gets(tmp_path, how):
+@pytest.mark.parametrize("shots", [None, 3])
+def test_the_harness_reads_the_problems_and_the_answers_as_we_do(tmp_path, shots):
     source = save_random_model(tmp_path / "llama", seed=1)
     harness.main([str(tmp_path / "tasks"), "--tasks", "copy", "--lengths", "5", "--num_samples", "10"])
-    done = run_harness(tmp_path / "tasks", {"pretrained": str(source)}, ["longhand_copy_5"], how.get("shots"))
-    model = load_language_model(str(source), TASKS["copy"](), **how)
-    _, problems = measure_language_model(model, [(5,)], num_samples=10)
+    done = run_harness(tmp_path / "tasks", {"pretrained": str(source)}, ["longhand_copy_5"], shots)
+    prompts, answers = text_problems(TASKS["copy"](), (5,), 10, 0, "test")
     samples = done["samples"]["longhand_copy_5"]
-    assert [sample["arguments"][0][0] for sample in samples] == [problem["prompt"] for problem in problems]
-    theirs = [sample["resps"][0][0].lstrip().split("\n")[0] for sample in samples]
-    assert theirs == [problem["output"].lstrip().split("\n")[0] for problem in problems] and any(theirs)
+    assert [sample["arguments"][0][0].split("\n")[-1] for sample in samples] == prompts
+    for sample, answer in zip(samples, answers, strict=True):
+        assert {name: sample[name] for name in METRICS} == process_results({"answer": answer}, sample["resps"][0])
+
+
+@pytest.mark.parametrize(
+    ("output", "strict", "lenient"),
+    [
+        ("702", True, True),
+        (" 702 \n12+3=15", True, True),
+        ("\n\n702", True, True),
+        ("702.", False, True),
+        ("702, and 12+3=15", False, True),
+        ("653+49=702", False, True),
+        ("653 + 49 = 702\n12+3=15", False, True),
+        ("The answer is **702**.", False, True),
+        ("First 3+9=12.\nSo the sum is \\boxed{702}", False, False),
+        ("<think>653 and 49 is 701</think>\n\n702", True, True),
+        ("<think>so 653 and 49 is 702", False, False),
+        ("-702", False, False),
+        ("702.5", False, False),
+        ("7,02", False, False),
+        ("0702", False, False),
+        ("7020", False, False),
+        ("x702", False, False),
+        ("", False, False),
+        ("no idea", False, False),
+        ("703\n702", False, False),
+        ("702 or 703", False, True),
+    ],
+)
+def test_how_answers_are_read(output, strict, lenient):
+    assert is_exact(output, "702") == strict
+    assert is_lenient_match(output, "702") == lenient
+
+
+def test_commas_between_thousands_are_left_out():
+    assert is_lenient_match("The sum is 1,234,567.", "1234567") and not is_exact("1,234,567", "1234567")
+    assert not is_lenient_match("1,234,56", "123456")
+
+
+@pytest.mark.parametrize(("output", "right"), [("M2112M", True), ("It is M2112M.", True), ("M2112", False), ("2112", False)])
+def test_an_answer_with_other_characters_is_read_as_a_word(output, right):
+    assert is_lenient_match(output, "M2112M") == right
+
+
+def test_zeros_in_front_of_a_string_are_part_of_it():
+    assert is_lenient_match("062", "062") and not is_lenient_match("62", "062")
+
+
+@pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if len(kind().parts) == 1])
+def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
+    task = TASKS[name]().for_evaluation
+    lengths = task.operand_lengths(6)
+    prompts, answers = text_problems(task, lengths, 20, 3, "test")
+    batches = EvaluationBatches(task, lengths, 20, 3, "test", 20, collator=lambda examples, generator: examples)
+    examples, _ = batches.global_batch(0)
+    assert len(set(prompts)) > 2 and len(prompts) == len(answers) == 20
+    assert all(prompt.endswith("=") for prompt in prompts)
+    if task.family.name == "decoder":
+        queries = [decode(row[1:end]) for row, end in zip(examples.tokens, examples.query_lengths, strict=True)]
+        assert list(map(task.prompt, prompts)) == queries
+    sign = getattr(task, "sign", None)
+    if sign is not None:
+        numbers = [list(map(int, prompt[:-1].split(sign))) for prompt in prompts]
+        assert not any(re.search(r"(?<!\d)0\d", prompt) for prompt in prompts)
+        combine = {"+": sum, "-": lambda pair: pair[0] - pair[1], "*": lambda pair: pair[0] * pair[1]}
+        combine["/"] = lambda pair: "{} remainder {}".format(*divmod(*pair))
+        assert answers == [str(combine[sign](problem)) for problem in numbers]
+
+
+@pytest.mark.parametrize("words", [[], ["--task", "copy", "--revision", "main"]])
+def test_a_model_of_others_gets_the_command_that_measures_it(words, hub, tmp_path, capsys):
+    """A name without a user, such as `gpt2`, is one of the Hub's too. The first half of the command runs here."""
+    folder = save_random_model(tmp_path / "llama")
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(folder), "--lengths", "2,5", "--num_samples", "3", *words[:2]])
+    written, measured = capsys.readouterr().err.partition("problems: ")[2].split(" && ")
+    task = "copy" if words else "addition"
+    assert stop.value.code == 2 and f"pretrained={folder} " in measured and measured.endswith(f"longhand_{task}\n")
+    words = shlex.split(written)[3:]
+    harness.main([str(tmp_path / "tasks"), *words[1:]])
+    assert sorted(file.name for file in (tmp_path / "tasks").glob("*.yaml")) == [f"longhand_{task}_{n}.yaml" for n in (2, 5)]

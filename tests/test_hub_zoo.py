@@ -9,9 +9,8 @@ from huggingface_hub import HfApi
 
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards import push as command
-from longhand.hub_cards.checkpoints.certificate_file import hash_files
-from longhand.hub_cards.checkpoints.code import unpack
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.folder import read_checkpoint, unpack
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing import card_updates, collection, commits

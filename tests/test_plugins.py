@@ -97,10 +97,8 @@ def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, 
 def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, name):
     command, arguments = {"cards": (cards.main, [trained]), "push": (push.main, ["model", trained, "user/maximum"])}[name]
     message = refusal(capsys, command, *arguments)
-    assert message == (
-        f"error: {trained} was made with the plugin maximum.py, which is code: read it, then pass --plugin "
-        f"{trained / 'maximum.py'}"
-    )
+    assert message.startswith(f"error: {trained} was made with the plugin maximum.py, which is code")
+    assert f"--plugin {trained / 'maximum.py'} " in message
     before = (trained / "README.md").read_text()
     command([str(argument) for argument in [*arguments, "--plugin", MAXIMUM]])
     assert "maximum.py" in before and (trained / "README.md").read_text() == before

@@ -26,7 +26,7 @@ from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
-from longhand.hub_cards.checkpoints.certificate_file import hash_files
+from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_locks import held_elsewhere
 
-from longhand.hub_cards.evaluation.options import check_options, parse_arguments
+from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents

@@ -53,8 +53,9 @@ from longhand.data.certificates.verify_certificate import (
     verify,
 )
 from longhand.data.tasks.covering import CoveringNeighbourhoods
-from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, hash_files
-from longhand.hub_cards.checkpoints.code import unpack
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.push import model_files

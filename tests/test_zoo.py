@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import longhand
 from longhand import eval as evaluation
 from longhand.hub_cards.checkpoints import zoo as names
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.evaluation.results import read_results
@@ -84,7 +84,7 @@ def test_eval_takes_a_name(tmp_path, monkeypatch, capsys):
     assert Path("outputs/evaluation/copy", CERTIFICATE_FILE).is_file()
     assert before == {file: file.read_bytes() for file in ZOO_FOLDER.rglob("*") if file.is_file()}
     assert "addition comes with the package" in refusal(capsys, evaluation.main, "addition", "--update_card")
-    assert ", ".join(list_zoo()) in refusal(capsys, evaluation.main, "adition", "--ask", "1+1")
+    assert "did you mean addition " in refusal(capsys, evaluation.main, "adition", "--ask", "1+1")
     assert "is for a repository" in refusal(capsys, evaluation.main, "addition", "--revision", "x", "--ask", "1+1")
 
 

@@ -1,27 +1,113 @@
-"""The files of a checkpoint's folder: their names, and what they must be before they are loaded, shown or published."""
+"""A checkpoint: the files of its folder, what they must be, and the object that it becomes when it is loaded."""
 
+import hashlib
 import os
 import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import custom_object_save
 
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
-from longhand.hub_cards.evaluation.results import RESULTS_FILE
+from longhand.data import Task
+from longhand.data.plugins import PLUGINS
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
 from longhand.hub_cards.files import read_object
+from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.recipes import RECIPE_FILE
 
+CERTIFICATE_FILE = "certificate.json"
+VERIFIER_FILE = "verify_certificate.py"
 PLOT_FILE = "accuracy.png"
 BEST_FOLDER = "best"
+ADAPTER_CONFIG = "adapter_config.json"
 JSON_FILES = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     "model.safetensors.index.json",
 )
+ANSWER_FILES = (
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", ADAPTER_CONFIG),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.py", "custom_generate/*.py"),
+)
+"""The files of a checkpoint that decide an answer: transformers reads them or runs them."""
+
 TRAINING_ARGUMENTS = "training_args.bin"
 """A pickle that transformers' Trainer leaves beside the weights. It is never published."""
 
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model with all that its folder says of it. Nothing is read again by the name that the user gave.
+
+    Attributes:
+        name: how results refer to it: a Hub id, the name of a folder, or for `best` that of its run too.
+        folder: where its files are; for a repository, its snapshot in the Hub's cache.
+        kind: `"folder"`, `"zoo"` (comes with the package) or `"hub"`.
+        task: the task whose problems it is tested on.
+        own_task: the task that its recipe, or else its configuration, names, of which `task` may be a part; None if neither
+            names one.
+        recipe: the arguments that made it; empty if it has no recipe.
+        weights: `hash_weights` of the model.
+        certificate: what certificate.json in its folder states; None if there is none, or if it has a `fault`.
+        fault: why its certificate.json is not of this checkpoint; empty otherwise.
+    """
+
+    name: str
+    folder: Path
+    kind: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    own_task: Task | None
+    recipe: dict[str, Any]
+    weights: str
+    certificate: dict[str, Any] | None = None
+    fault: str = ""
+
+    @property
+    def trained_lengths(self) -> tuple[int, int] | None:
+        """See `trained_lengths`."""
+        return trained_lengths(self.recipe)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Seconds of its training and first evaluation, as train.py notes them for the last checkpoint and for `best`."""
+        file = (self.folder.parent if is_best(self.folder) else self.folder) / RESULTS_FILE
+        rows = read_results(file) if file.is_file() else []
+        return rows[0].get("run_seconds") if rows else None
+
+    def answer(self, question: str, streamer: Any = None) -> str:
+        """Return the model's answer to a question, see `Family.answer`."""
+        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question, streamer)
+
+    def show_work(self, question: str, streamer: Any = None) -> str:
+        """Return the model's answer to a question with the work before it, as on paper.
+
+        Raises:
+            ValueError: as `answer`, or the task has no work to show.
+        """
+        part = self.task.part_of(question)
+        if not part.shows_work:
+            raise ValueError(f"--show_work: a model of the task {part.name!r} writes the answer alone")
+        family: Any = part.family
+        return part.show_work(question, family.respond(part, self.model, self.tokenizer, question, streamer))
+
+    def by_part(self) -> list["Checkpoint"]:
+        """Return the checkpoint for each part of its task, to be tested on it."""
+        return [replace(self, task=part) for part in self.task.parts]
+
+
+def trained_lengths(recipe: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the shortest and longest trained operand in digits; None if a recipe names none, as that of a construction."""
+    if not {"min_length", "max_length"} <= set(recipe):
+        return None
+    return recipe["min_length"], recipe["max_length"]
 
 
 def checkpoint_name(source: str) -> str:
@@ -37,8 +123,29 @@ def file_name(name: str) -> str:
     return name.replace("/", "--")
 
 
+def is_best(folder: Path) -> bool:
+    """Whether a folder holds the best checkpoint of the run in whose folder it is. A run itself may have that name too."""
+    return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def hash_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file in a folder that decides an answer of its checkpoint, by name."""
+    found = {file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.is_file()}
+    return {file.relative_to(folder).as_posix(): _hash(file) for file in sorted(found - {folder / VERIFIER_FILE})}
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def check_weights(folder: Path) -> None:
-    """Raise ValueError if the folder's weights are missing, truncated or not in safetensors format."""
+    """Raise ValueError if the folder's weights are missing, cannot be read, are truncated or not in safetensors format."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
@@ -46,9 +153,13 @@ def check_weights(folder: Path) -> None:
         if not file.is_file():
             raise ValueError(f"{file} is not a regular file")
         try:
+            # safetensors raises FileNotFoundError where it may not read.
+            file.open("rb").close()
             with safe_open(file, framework="pt") as weights:
                 weights.keys()
-        except (SafetensorError, OSError) as error:
+        except OSError as error:
+            raise ValueError(f"{file} cannot be read: {error.strerror or error}") from error
+        except SafetensorError as error:
             raise ValueError(f"{file} is truncated or damaged ({error}): download or save it again") from error
 
 
@@ -68,11 +179,6 @@ def check_side_files(folder: Path) -> None:
             raise ValueError(f"{folder / name} is not a folder: remove it")
 
 
-def is_best(folder: Path) -> bool:
-    """Whether a folder holds the best checkpoint of the run in whose folder it is. A run itself may have that name too."""
-    return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
-
-
 def check_pickles(folder: Path) -> None:
     """Raise ValueError if a file that would be published can run code when it is loaded."""
     files = [*sorted(folder.glob("*")), *sorted((folder / BEST_FOLDER).glob("*"))]
@@ -81,9 +187,9 @@ def check_pickles(folder: Path) -> None:
         raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
 
 
-def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
+def check_loadable(folder: Path) -> None:
     """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    auto_map = getattr(config, "auto_map", None) or {}
+    auto_map = read_object(folder / "config.json").get("auto_map") or {}
     if not isinstance(auto_map, dict):
         raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
     # An entry may be several names, and null where there is no such class.
@@ -99,3 +205,27 @@ def check_loadable(folder: Path, config: PreTrainedConfig) -> None:
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
             "into it again"
         )
+
+
+def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
+    """Write a model's configuration and its code into a folder, as `save_pretrained` of the model does."""
+    model_class: Any = task.family.model_class
+    config.save_pretrained(folder)
+    if model_class._auto_class is not None:
+        custom_object_save(model_class, folder)
+
+
+def changed_code(
+    folder: Path, paths: Iterable[str], config: PreTrainedConfig, task: Task, recipe: Mapping[str, Any]
+) -> list[str]:
+    """Return the Python files that this version of the package, with the plugins of a recipe, would not save for a model.
+
+    Args:
+        paths: the files to look at, in the folder.
+        config: the model's configuration.
+    """
+    own = {name: PLUGINS[name].code for name in named_plugins(recipe) if name in PLUGINS}
+    with tempfile.TemporaryDirectory() as place:
+        save_code(config, task, Path(place))
+        own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
+    return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]

@@ -1,30 +1,32 @@
 """What the card of a checkpoint says of its folder: the model, its results and its certificate, all of the same weights."""
 
+import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
-from longhand.data import TASKS, Task
-from longhand.data.certificates import hash_weights
-from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG
-from longhand.hub_cards.checkpoints.certificate_file import read_certificate
+from longhand.data import Task
+from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate
 from longhand.hub_cards.checkpoints.files import (
+    ADAPTER_CONFIG,
     BEST_FOLDER,
+    CERTIFICATE_FILE,
     PLOT_FILE,
+    Checkpoint,
     check_loadable,
     check_pickles,
-    check_side_files,
-    check_weights,
+    hash_files,
+    save_code,
+    trained_lengths,
 )
-from longhand.hub_cards.checkpoints.load import trained_lengths
-from longhand.hub_cards.checkpoints.loading import describe_task, load_model, load_tokenizer, register_own_table
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
-from longhand.hub_cards.files import read_object
-from longhand.hub_cards.plugins import require_plugins
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.files import read_object, write_atomically
+from longhand.hub_cards.recipes import RECIPE_FILE
 
 
 @dataclass(frozen=True)
@@ -91,44 +93,47 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
             f"{folder} is an adapter, which has no card here: push it by PEFT's push_to_hub, or save the merged model, "
             f"load_checkpoint({str(folder)!r}).model, and its tokenizer into another folder"
         )
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is not a checkpoint: it holds no config.json")
     check_pickles(folder)
-    check_weights(folder)
-    check_side_files(folder)
-    recipe = read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).is_file() else {}
-    if not register_own_table(str(folder)):
-        require_plugins(recipe, str(folder), lambda plugin: f"read it, then pass --plugin {folder / plugin}")
-    described, named_by = describe_task(recipe, str(folder))
-    if "task" not in described:
-        raise ValueError(
-            f"{folder} does not say what task the model is for: write a {RECIPE_FILE} with `task: NAME`, one of "
-            f"{', '.join(TASKS)}"
-        )
-    task = _read_task(described, folder / named_by)
-    model = _load_published(folder, task)
-    own = hash_weights(model)
-    name = name or _measured_name(folder, own) or folder.resolve().name
-    weights = {name: own}
-    if (best := folder / BEST_FOLDER).is_dir():
-        check_side_files(best)
-        weights[f"{name}/{BEST_FOLDER}"] = hash_weights(best_model := _load_published(best, task))
-        _check_best(best, task, weights)
-        read_certificate(best, best_model, task)
+    last = _load_published(folder)
+    task: Any = last.own_task
+    name = name or _measured_name(folder, last.weights) or folder.resolve().name
+    weights = {name: last.weights}
+    if (place := folder / BEST_FOLDER).is_dir():
+        best = _load_published(place)
+        weights[f"{name}/{BEST_FOLDER}"] = best.weights
+        if best.own_task != task:
+            raise ValueError(f"{place} is of another task ({best.task.describe()}), the recipe's is {task.describe()}")
+        _read_rows(place, task, weights)
+        read_certificate(best)
     rows = _read_rows(folder, task, weights)
     return CheckpointFolder(
         folder=folder,
         name=name,
-        config=model.config,
+        config=last.model.config,
         task=task,
-        parameters=model.num_parameters(),
-        recipe=recipe,
+        parameters=last.model.num_parameters(),
+        recipe=last.recipe,
         rows=[row for row in rows if not row["model"].endswith(f"/{BEST_FOLDER}")],
         best_rows=[row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")],
-        certificate=read_certificate(folder, model, task),
+        certificate=read_certificate(last),
         weights=weights,
         has_plot=(folder / PLOT_FILE).is_file(),
     )
+
+
+def _load_published(folder: Path) -> Checkpoint:
+    """Load a checkpoint that others could load too, and check what a card reads from its recipe."""
+    checkpoint = load_checkpoint(str(folder))
+    check_loadable(folder)
+    # Configurations name their code by themselves. The file does not where the code was left out.
+    checkpoint.model.config.auto_map = read_object(folder / "config.json").get("auto_map")
+    if not isinstance(description := checkpoint.recipe.get("description", ""), str):
+        raise ValueError(f"{folder / RECIPE_FILE}: description must be text, got {description!r}")
+    for argument in ("min_length", "max_length"):
+        # Not isinstance: True is an int.
+        if type(digits := checkpoint.recipe.get(argument, 1)) is not int:
+            raise ValueError(f"{folder / RECIPE_FILE}: {argument} must be a whole number of digits, got {digits!r}")
+    return checkpoint
 
 
 def _measured_name(folder: Path, weights: str) -> str | None:
@@ -137,36 +142,6 @@ def _measured_name(folder: Path, weights: str) -> str | None:
     rows = read_results(file) if file.is_file() else []
     named = [row["model"] for row in rows if row.get("weights") == weights]
     return next((name for name in named if not name.endswith(f"/{BEST_FOLDER}")), None)
-
-
-def _load_published(folder: Path, task: Task) -> PreTrainedModel:
-    model = load_model(str(folder), task)
-    # Configurations name their code by themselves. The file does not where the code was left out.
-    model.config.auto_map = read_object(folder / "config.json").get("auto_map")
-    check_loadable(folder, model.config)
-    load_tokenizer(str(folder), task)
-    return model
-
-
-def _check_best(folder: Path, task: Task, weights: dict[str, str]) -> None:
-    """Raise ValueError if something beside the weights of `best` is of another checkpoint."""
-    if (file := folder / RECIPE_FILE).is_file() and (own := _read_task(read_recipe(file), file)) != task:
-        raise ValueError(f"{folder} is of another task ({own.describe()}), the recipe's is {task.describe()}")
-    _read_rows(folder, task, weights)
-
-
-def _read_task(recipe: dict[str, Any], file: Path) -> Task:
-    """Return the task that a recipe names, after a check of all else that a card reads from it."""
-    if not isinstance(description := recipe.get("description", ""), str):
-        raise ValueError(f"{file}: description must be text, got {description!r}")
-    for argument in ("min_length", "max_length"):
-        # Not isinstance: True is an int.
-        if type(digits := recipe.get(argument, 1)) is not int:
-            raise ValueError(f"{file}: {argument} must be a whole number of digits, got {digits!r}")
-    try:
-        return task_from_recipe(recipe)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
 
 
 def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
@@ -187,3 +162,21 @@ def _read_rows(folder: Path, task: Task, weights: dict[str, str]) -> list[Row]:
             "configuration: remove it and evaluate again with eval.py"
         )
     return rows
+
+
+def unpack(name: str, place: Path) -> Path:
+    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
+
+    Args:
+        place: an existing folder; the checkpoint's folder is made in it.
+
+    Returns:
+        The checkpoint's folder, whose certificate names the code too.
+    """
+    folder = Path(shutil.copytree(zoo(name), place / name))
+    checkpoint = load_checkpoint(str(folder))
+    save_code(checkpoint.model.config, checkpoint.task, folder)
+    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    copy_verifier(folder)
+    return folder

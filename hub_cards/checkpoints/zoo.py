@@ -5,11 +5,12 @@ A folder holds what a finished run leaves, but for the code that travels with ch
 
 import difflib
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.adapters import ADAPTER_CONFIG
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.checkpoints.files import ADAPTER_CONFIG
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 
 ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
 
@@ -39,8 +40,16 @@ def locate(source: str) -> str:
 
     A folder of that name in the working directory comes first if it holds a checkpoint or an adapter. If there is such a
     folder, one line says which of the two is taken.
+
+    Raises:
+        ValueError: it is the name of a recipe of which the zoo has no checkpoint.
     """
     if source not in list_zoo():
+        if source in list_recipes() and not Path(source).is_dir():
+            raise ValueError(
+                f"{source} is a recipe, and the package has no checkpoint of it: train it first (python train.py {source}), "
+                f"then give the run's folder, such as outputs/{source}"
+            )
         return source
     if any(Path(source, name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
         print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
@@ -48,6 +57,16 @@ def locate(source: str) -> str:
     if Path(source).is_dir():
         print(f"note: the folder {source} holds no checkpoint; that of the zoo is taken, {zoo(source)}", file=sys.stderr)
     return zoo(source)
+
+
+def who_answers(question: str) -> list[str]:
+    """Return the checkpoints of the zoo, three at most, whose tasks have questions of this form."""
+    names = []
+    for name in list_zoo():
+        with suppress(ValueError):
+            task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE)).for_evaluation.part_of(question).prompt(question)
+            names.append(name)
+    return sorted(names, key=lambda name: name != "calculator")[:3]
 
 
 def is_in_zoo(folder: Path | str) -> bool:

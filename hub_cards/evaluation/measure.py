@@ -20,7 +20,7 @@ from longhand.data.collator import IGNORED
 from longhand.data.families.family import to_device
 from longhand.data.memory import INPUT_BYTES, check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
-from longhand.hub_cards.checkpoints.load import Checkpoint
+from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.modeling.coupling import CouplingRule

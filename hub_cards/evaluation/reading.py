@@ -2,12 +2,11 @@
 
 Strict: the output without spaces and blank lines around it, up to its first line break, is the answer and nothing else.
 
-Lenient: the output holds the answer where a reader would look for it. After a bare prompt such as `653+49=` only the first
-line counts, since a model may go on with problems of its own. If that line begins with a number, and no sign of arithmetic
-follows, this number is read (`702, and 12+3=15`). Otherwise its last number is read (`653+49=702`). In a chat the whole
-reply counts, and its last number is read (`The answer is **702**.`). Commas between thousands are left out. A minus and a
-decimal fraction belong to the number. An answer with other characters, such as a board, is read in the same way, with words
-of the digits and the answer's own characters in the place of numbers.
+Lenient: the output holds the answer where a reader would look for it. Only the first line counts, since a model may go on
+with problems of its own. If that line begins with a number, and no sign of arithmetic follows, this number is read
+(`702, and 12+3=15`). Otherwise the line's last number is read (`653+49=702`). Commas between thousands are left out. A minus
+and a decimal fraction belong to the number. An answer with other characters, such as a board, is read in the same way, with
+words of the digits and the answer's own characters in the place of numbers.
 
 Both leave out what stands before the last `</think>`, and from a `<think>` on that does not end.
 
@@ -24,17 +23,11 @@ def is_exact(completion: str, answer: str) -> bool:
     return _written(completion).split("\n")[0].strip() == answer
 
 
-def is_lenient_match(completion: str, answer: str, chat: bool = False) -> bool:
-    """Whether the output holds the answer by the lenient reading.
-
-    Args:
-        chat: the output is a reply in a chat, not what follows a bare prompt.
-    """
-    text = _written(completion)
-    if not chat:
-        text = text.split("\n")[0]
+def is_lenient_match(completion: str, answer: str) -> bool:
+    """Whether the output holds the answer by the lenient reading."""
+    text = _written(completion).split("\n")[0]
     word = NUMBER if answer.removeprefix("-").isdecimal() else rf"(?<![0-9A-Za-z])[0-9{re.escape(answer)}]+(?![0-9A-Za-z])"
-    result = None if chat else re.match(rf"[^0-9A-Za-z-]*({word})(?!\s*[-+*/=^])", text)
+    result = re.match(rf"[^0-9A-Za-z-]*({word})(?!\s*[-+*/=^])", text)
     words = [result[1]] if result else re.findall(word, text)
     return bool(words) and words[-1].replace(",", "") == answer
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from longhand.data import TASKS, Task
-from longhand.hub_cards.checkpoints.files import PLOT_FILE, file_name
-from longhand.hub_cards.checkpoints.load import Checkpoint
+from longhand.hub_cards.checkpoints.files import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.measure import (
     measure_attention,
     measure_places,

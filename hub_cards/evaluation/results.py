@@ -30,14 +30,11 @@ LARGEST = 2**53
 TEXTS = ("model", "task", "decode", "hardware", "weights")
 WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "seed": 0}
 """Fields of whole numbers, and the least that each may be."""
-ACCURACIES = ("exact_match", "token_accuracy", "answer_match", "lenient_match")
+ACCURACIES = ("exact_match", "token_accuracy", "answer_match")
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
-OPTIONAL = ("hardware", "weights", "answer_match", "lenient_match", "run_seconds")
-"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads.
-
-A language model of others has tokens of its own, so its rows have `lenient_match` in the place of `token_accuracy`.
-"""
+OPTIONAL = ("hardware", "weights", "answer_match", "run_seconds")
+"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads."""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:
@@ -91,8 +88,7 @@ def _read_row(line: str) -> Row:
 
 def _check_result(row: Row) -> None:
     """Raise ValueError if tables, pictures and cards cannot show the row."""
-    optional = {*OPTIONAL, "token_accuracy"} if "lenient_match" in row else {*OPTIONAL}
-    if missing := [name for name in (*TEXTS, *WHOLE_NUMBERS, *NUMBERS) if name not in optional | set(row)]:
+    if missing := [name for name in (*TEXTS, *WHOLE_NUMBERS, *NUMBERS) if name not in {*OPTIONAL, *row}]:
         raise ValueError(f"the result lacks {', '.join(missing)}")
     for name, value in row.items():
         if name in TEXTS and not (isinstance(value, str) and value.isprintable() and value):
@@ -109,11 +105,11 @@ def _check_result(row: Row) -> None:
 def format_table(rows: list[Row]) -> str:
     """A table of accuracy by size, a line for each row.
 
-    There is a column for the answer alone if a task has a scratchpad, and one for the lenient reading of language models.
+    There is a column for the answer alone if a task has a scratchpad.
     """
     rows = name_parts(rows)
     width = max(len("model"), *(len(row["model"]) for row in rows))
-    optional = {"answer_match": "answer", "lenient_match": "lenient"}
+    optional = {"answer_match": "answer"}
     optional = {name: title for name, title in optional.items() if any(name in row for row in rows)}
     header = "".join(f"  {title}" for title in optional.values())
     lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]

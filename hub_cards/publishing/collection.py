@@ -13,7 +13,8 @@ from typing import Any, Literal
 from huggingface_hub import Collection, HfApi
 
 from longhand.data import TASKS, load_task_dataset
-from longhand.hub_cards.checkpoints.code import folder_bytes, unpack
+from longhand.hub_cards.checkpoints.files import folder_bytes
+from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.commits import check_push, retry

@@ -12,9 +12,8 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import Task, task_from_recipe
-from longhand.data.certificates import hash_weights
-from longhand.hub_cards.checkpoints.certificate_file import ANSWER_FILES, CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.load import load_checkpoint, trained_lengths
+from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE, trained_lengths
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.evaluation.results import Row
@@ -109,7 +108,7 @@ class HubCard(TrainerCallback):
         # Loading draws random numbers; training must go on with its own.
         with torch.random.fork_rng():
             checkpoint = load_checkpoint(str(self.folder))
-        if not self.rows or self.rows[0]["weights"] != hash_weights(checkpoint.model):
+        if not self.rows or self.rows[0]["weights"] != checkpoint.weights:
             how: dict[str, Any] = {"num_samples": self.num_samples, "seed": self.seed}
             self.rows = []
             for part in checkpoint.task.parts:

@@ -15,9 +15,14 @@ from typing import Any, TypedDict, Unpack
 from huggingface_hub import HfApi
 
 from longhand.data import TASKS
-from longhand.hub_cards.checkpoints.certificate_file import ANSWER_FILES, CERTIFICATE_FILE, VERIFIER
-from longhand.hub_cards.checkpoints.code import changed_code
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER, TRAINING_ARGUMENTS
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
+from longhand.hub_cards.checkpoints.files import (
+    ANSWER_FILES,
+    BEST_FOLDER,
+    CERTIFICATE_FILE,
+    TRAINING_ARGUMENTS,
+    changed_code,
+)
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.hub import check_repo_id

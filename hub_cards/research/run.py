@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.certification import certificate_row
+from longhand.hub_cards.checkpoints.certificate_file import certificate_row
+from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, last_rows, read_results, write_results
 from longhand.hub_cards.locks import InUseError, holding

@@ -21,16 +21,10 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from longhand.hub_cards.checkpoints.certificate_file import (
-    ANSWER_FILES,
-    CERTIFICATE_FILE,
-    VERIFIER,
-    hash_files,
-)
-from longhand.hub_cards.checkpoints.certification import certify_checkpoint
-from longhand.hub_cards.checkpoints.code import folder_bytes
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
+from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE, Checkpoint, folder_bytes, hash_files
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import evaluate_lengths

@@ -4,16 +4,14 @@ import copy
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from longhand.data import Task
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE, read_fitting
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.evaluation.passes import passes_of
 from longhand.modeling.coupling import plan_position_ids
@@ -110,14 +108,7 @@ class Exhibit:
         self.name = self.checkpoint.name
         self.task: Any = self.checkpoint.task
         self.model: Any = self.checkpoint.model
-        self.certificate: dict[str, Any] | None = None
-        self.fault = ""
-        file = Path(source) / CERTIFICATE_FILE
-        if file.is_file():
-            try:
-                self.certificate = read_fitting(file, self.model, self.task)
-            except ValueError as error:
-                self.fault = one_line(error)
+        self.certificate, self.fault = self.checkpoint.certificate, self.checkpoint.fault
         # Only this form of attention returns its weights. What a wrong model wrote need not be of the format.
         self.attentive: Any = copy.deepcopy(self.model)
         self.attentive.set_attn_implementation("eager")

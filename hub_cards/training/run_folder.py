@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.checkpoints.certificate_file import CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.evaluation.results import RESULTS_FILE
 from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.plugins import copy_plugins

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import parallel_greedy

@@ -8,7 +8,8 @@ import torch
 
 from longhand import train
 from longhand.data import EncoderAddition
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification

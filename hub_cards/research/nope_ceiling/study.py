@@ -19,7 +19,8 @@ from longhand.data import make_generator
 from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
 from longhand.data.tasks.addition import Addition
-from longhand.hub_cards.checkpoints.load import Checkpoint, load_checkpoint
+from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.plots import BLACK, BLUE, OPERANDS, house_style, label_ends, new_figure, save_figure
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
 from longhand.hub_cards.recipes import RECIPE_FILE
