@@ -69,6 +69,9 @@ JOINED = (
 MEASURED = {"wrong": (0.01, 0.0), "margin": (0.01, 1e-3), "bound": (0.01, 0.0), "ratio": (0.01, 0.0)}
 """Fields that another processor measures a little differently, with a relative and an absolute tolerance."""
 
+LATER = ("final_norm", "transducer")
+"""Fields of configurations that are younger than certificates. A hash has them if they are set."""
+
 _CHECKS: dict[tuple[str, str], Check] = {}
 """The checks that this process has made, by weights and task, to make none of them twice."""
 
@@ -249,6 +252,7 @@ def hash_weights(model: PreTrainedModel) -> str:
     # A certificate compares the task itself.
     names = type(model.config).__annotations__.keys() - {"task"}
     own = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
+    own = {name: value for name, value in own.items() if value is not None or name not in LATER}
     if model.can_generate():
         own["generation_eos_token_id"] = model.generation_config.eos_token_id
     digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
