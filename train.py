@@ -1,16 +1,16 @@
-"""Train a model by a recipe, evaluate it and write its folder."""
+"""Train a model by a recipe, certify and evaluate it, write its folder and its card, and push it."""
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
 from torch import OutOfMemoryError, distributed
+from transformers import set_seed
 from transformers.utils import logging
 
 from longhand.data.certificates import CannotCertify, coverings
@@ -23,29 +23,111 @@ from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import check_push, own_repo_id
-from longhand.hub_cards.publishing.families import family_card
 from longhand.hub_cards.publishing.push import push_command, push_model
-from longhand.hub_cards.recipes import list_recipes
-from longhand.hub_cards.training.arguments import Run, parse_run
-from longhand.hub_cards.training.help import describe_recipe, describe_recipes
-from longhand.hub_cards.training.resuming import relocate_best
+from longhand.hub_cards.recipes import describe_recipes
+from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_certified,
     is_complete,
     is_pushed,
+    relocate_best,
     remove_checkpoints,
     save_final,
     start_folder,
     write_pushed,
 )
-from longhand.hub_cards.training.trainer import BatchTrainer, NotFinite, make_trainer, resume_certified
-from longhand.hub_cards.training.training_arguments import Publishing, check_processes
+from longhand.hub_cards.training.trainer import (
+    BatchTrainer,
+    NotFinite,
+    check_sizes,
+    resume_certified,
+    trainer_of,
+    training_batches,
+    validation_batches,
+)
+
+USAGE = """Train a model by a recipe, evaluate it and write its folder.
+
+python train.py [RECIPE] [--ARGUMENT VALUE ...]     RECIPE is a name below, or a recipe.yaml or the folder of a run
+python train.py RECIPE --help                       the arguments that a recipe takes, with its own values as defaults
+python train.py --list                              all recipes
+
+examples
+  python train.py                                   the main job: the recipe "addition"
+  python train.py addition-absolute --learning_rate 2e-3
+  python train.py addition --push_to_hub            publish the finished run as USER/addition (--hub_model_id USER/NAME)
+  python train.py addition --plugin my_task.py --task my_task
+  accelerate launch --num_processes 2 train.py      several processes, the same global batches
+"""
+
+EPILOG = f"""Every recipe also takes --plugin FILE [...], Python files of your own that register tasks, coupling rules or
+position encodings; the run's folder gets copies. The value {UNSET} takes back what the recipe gives."""
 
 
-def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
-    """Train, from a checkpoint if there is one, then save and evaluate. `finish` says what is returned."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command. Bad input ends with one line and exit status 2, a run that fails with one line and status 1."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    with interruptible("the same command with --resume continues the run, if it has begun"):
+        if arguments == ["--list"]:
+            print(describe_recipes())
+        elif {"--help", "-h"} & set(arguments):
+            show_help([word for word in arguments if word not in ("--help", "-h")])
+        else:
+            logging.disable_progress_bar()
+            train(arguments)
+
+
+def show_help(arguments: list[str]) -> None:
+    """Print all recipes, or the arguments of one with its values."""
+    with refusing_in_one_line():
+        if not arguments:
+            print(f"{USAGE}\n{describe_recipes()}")
+            return
+        given = read_arguments(arguments)
+        given.parser.set_defaults(**given.values)
+        print(f"{given.parser.format_help()}\n{EPILOG}")
+
+
+def train(arguments: list[str]) -> None:
+    """Go from a recipe to a trained, certified and evaluated model with a card, and push it."""
     began = time.perf_counter()
+    with ExitStack() as held:
+        # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
+        with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError, MemoryError):
+            run = parse_run(arguments)
+            start = claim_run(run, held)
+            trainer = None if start.complete else make_trainer(run)
+        if trainer is not None:
+            with stopping_in_one_line():
+                train_model(run, trainer, start.checkpoint)
+                if not trainer.is_world_process_zero():
+                    return
+                save_final(trainer, run)
+                certified = not run.training.until_certified or certify(run)
+                evaluate(run, began)
+                write_model_card(run)
+                remove_checkpoints(run.folder)
+            print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
+            print("\n".join(["", "what next:", *what_next(trainer.model, run)]))
+            if not certified:
+                later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
+                stop(f"not certified after {trainer.state.global_step} steps{later}")
+        if start.repo_id and run.training.process_index == 0:
+            publish(run, start.repo_id)
+
+
+def make_trainer(run: Run) -> BatchTrainer:
+    """Make data, model and Trainer."""
+    batches, validation = training_batches(run), validation_batches(run)
+    set_seed(run.training.seed)
+    model = run.task.family.model_class(run.config)
+    check_sizes(run, model)
+    return trainer_of(run, model, batches, validation)
+
+
+def train_model(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> None:
+    """Train, from a checkpoint if there is one."""
     if trainer.is_world_process_zero():
         start_folder(run)
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -53,46 +135,27 @@ def train(run: Run, trainer: BatchTrainer, checkpoint: Path | None) -> bool:
             f"{run.name}: {parameters:,} parameters, {run.data.min_length} to {run.data.max_length} digits, "
             f"{run.training.max_steps} steps of {run.training.batch_size}" + (f", from {checkpoint}" if checkpoint else "")
         )
-    if checkpoint and trainer.is_world_process_zero():
-        relocate_best(checkpoint)
+        if checkpoint:
+            relocate_best(checkpoint)
     run.training.distributed_state.wait_for_everyone()
     if not (checkpoint and resume_certified(trainer, run, checkpoint)):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    return finish(run, trainer, began) if trainer.is_world_process_zero() else True
 
 
-def finish(run: Run, trainer: BatchTrainer, began: float) -> bool:
-    """Save the run, evaluate it and write its card.
-
-    Args:
-        began: `time.perf_counter()` when the run began.
-
-    Returns:
-        False if the run should have ended with a certificate and did not.
-    """
-    save_final(trainer, run)
-    certified = evaluate_final(run, began)
-    write_card(run.folder)
-    remove_checkpoints(run.folder)
-    print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds\n\nwhat next:")
-    plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins)
-    for options in what_next(trainer.model, run):
-        print(f"  python eval.py {run.folder} {options}{plugins}")
-    return certified
+def certify(run: Run) -> bool:
+    """Check the saved model and write its certificate; return whether it is certified."""
+    file = run.folder / CERTIFICATE_FILE
+    return certify_checkpoint(load_checkpoint(str(run.folder)), file, run.folder, anew=False)["certified"]
 
 
-def evaluate_final(run: Run, began: float) -> bool:
+def evaluate(run: Run, began: float) -> None:
     """Evaluate what was saved, the last checkpoint and the best one, as eval.py does, and write the results.
 
     If both have the same weights, they are evaluated once.
 
-    Returns:
-        False if the run should have ended with a certificate and did not.
+    Args:
+        began: `time.perf_counter()` when the run began.
     """
-    certified = True
-    if run.training.until_certified:
-        file = run.folder / CERTIFICATE_FILE
-        certified = certify_checkpoint(load_checkpoint(str(run.folder)), file, run.folder, anew=False)["certified"]
     rows: list[dict[str, Any]] = []
     measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for folder in (run.folder, run.folder / BEST_FOLDER):
@@ -105,11 +168,18 @@ def evaluate_final(run: Run, began: float) -> bool:
             rows += [{**row, "model": name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
-    return certified
+
+
+def write_model_card(run: Run) -> None:
+    """Write the card; a family of a plugin may have none."""
+    try:
+        write_card(run.folder)
+    except ValueError as error:
+        print(f"no card is written: {one_line(error)}", file=sys.stderr)
 
 
 def what_next(model: Any, run: Run) -> list[str]:
-    """Return options of eval.py that make sense for the model."""
+    """Return commands of eval.py that make sense for the model."""
     task, lengths = run.task, run.data.test_lengths
     options = [f'--ask "{part.example_question}"' for part in task.parts if part.answers_questions]
     with suppress(CannotCertify):
@@ -119,98 +189,72 @@ def what_next(model: Any, run: Run) -> list[str]:
         task.family.check_generation(task)
         sizes = ",".join(map(str, dict.fromkeys((lengths[0], lengths[-1]))))
         options.append(f"--lengths {sizes} --decode generate")
-    return options + [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
+    options += [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
+    plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins)
+    return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
 
 
-def check_publishing(run: Run) -> Publishing | None:
-    """Check that the Hub accepts the push; return where to push, as a whole repository id, or None if nowhere.
-
-    Raises:
-        CannotPush, ValueError: it does not, see `commit_files`.
-    """
-    place = run.publishing
-    if place is None:
-        return None
-    api = HfApi(token=place.token)
-    repo_id = own_repo_id(place.name, api)
-    check_push(repo_id, "model", api, private=place.private, revision=place.revision)
-    return replace(place, name=repo_id)
-
-
-def publish(run: Run, place: Publishing) -> None:
+def publish(run: Run, repo_id: str) -> None:
     """Push the finished run. If that fails, the run stays as it is and the error says how to push it later."""
-    api = HfApi(token=place.token)
+    place: Any = run.publishing
+    api = HfApi(token=place.hub_token)
     try:
-        push = push_model(run.folder, place.name, private=place.private, revision=place.revision, api=api)
+        push = push_model(run.folder, repo_id, private=place.hub_private_repo, revision=place.hub_revision, api=api)
     except (ValueError, OSError, RuntimeError) as error:
-        reason = f"{run.folder} is complete but was not pushed: {one_line(error)}"
-        print(f"error: {reason}; push it by: {by_hand(run, place)}", file=sys.stderr)
-        raise SystemExit(1) from error
+        stop(f"{run.folder} is complete but was not pushed: {one_line(error)}; push it by: {by_hand(run, repo_id)}")
     print(f"\n{push}")
-    write_pushed(run.folder, place.name, place.revision)
+    write_pushed(run.folder, repo_id, place.hub_revision)
 
 
-def by_hand(run: Run, place: Publishing) -> str:
+def by_hand(run: Run, repo_id: str) -> str:
     """Return the command that pushes the finished run."""
-    return push_command(run.folder, place.name, place.private, place.revision)
+    place: Any = run.publishing
+    return push_command(run.folder, repo_id, place.hub_private_repo, place.hub_revision)
 
 
-def show_help(arguments: list[str]) -> bool:
-    """Answer `--list` and `--help`; return False if neither is asked for."""
-    if arguments == ["--list"]:
-        recipes = list_recipes()
-        width = max(map(len, recipes))
-        for name, description in recipes.items():
-            print(f"{name:{width}} {description}")
-        return True
-    if not (asked := {"--help", "-h"} & set(arguments)):
-        return False
-    rest = [word for word in arguments if word not in asked]
-    with refusing_in_one_line():
-        print(describe_recipe(rest) if rest else describe_recipes())
-    return True
+def stop(reason: str) -> NoReturn:
+    """End the program with one line and exit status 1."""
+    print(f"error: {reason}", file=sys.stderr)
+    raise SystemExit(1)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command. Bad input ends with one line and exit status 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    with interruptible("the same command with --resume continues the run, if it has begun"):
-        if show_help(arguments):
-            return
-        logging.disable_progress_bar()
-        run_command(arguments)
+@contextmanager
+def stopping_in_one_line() -> Iterator[None]:
+    """End the program with one line, what to do, and exit status 1, if something stops a run that has begun."""
+    try:
+        yield
+    except (NotFinite, MemoryError, OutOfMemoryError) as error:
+        stop(one_line(error) or "out of memory")
+    except (OSError, SafetensorError) as error:
+        stop(f"{one_line(error)}; the same command with --resume continues the run")
 
 
-def run_command(arguments: list[str]) -> None:
-    """Check everything, train, and push what is to be pushed."""
-    with ExitStack() as held:
-        # The other types are how libraries refuse the arguments of a schedule, a reporter or a folder.
-        with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
-            run = parse_run(arguments)
-            check_processes(run.training)
-            # A family without a card is refused here, and not after training.
-            family_card(run.task)
-            start = look_once(run, lambda: look(run, held))
-            trainer = None if start.complete else make_trainer(run)
-        if trainer is not None:
-            train_or_stop(run, trainer, start)
-        if start.place and run.training.process_index == 0:
-            publish(run, start.place)
-
-
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """What a run starts from.
 
     Attributes:
         checkpoint: where it is resumed from, if anywhere.
-        place: where it is pushed to, if anywhere.
+        repo_id: where it is pushed to on the Hub, if anywhere.
         complete: whether only the push is left.
     """
 
     checkpoint: Path | None
-    place: Publishing | None
+    repo_id: str | None
     complete: bool
+
+
+def claim_run(run: Run, held: ExitStack) -> Start:
+    """Let the main process look what is left to do, and tell all others. What it refuses, in one line, ends them all."""
+    seen: list[Any] = [None]
+    if run.training.process_index == 0:
+        # It prints the line before the others end: a launcher stops all processes as soon as one ends.
+        with suppress(SystemExit), refusing_in_one_line(OSError):
+            seen = [look(run, held)]
+    if run.training.world_size > 1:
+        distributed.broadcast_object_list(seen)
+    if seen[0] is None:
+        raise SystemExit(2)
+    return seen[0]
 
 
 def look(run: Run, held: ExitStack) -> Start:
@@ -220,43 +264,16 @@ def look(run: Run, held: ExitStack) -> Start:
         ValueError, CannotPush: the folder is in use, holds something else or is finished, or the Hub refuses the push.
     """
     held.enter_context(holding(run.folder))
-    checkpoint, place, complete = claim_folder(run), check_publishing(run), is_complete(run.folder)
-    if place and complete:
-        if run.training.until_certified and not is_certified(run.folder):
-            raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, place)} pushes it all the same")
-        if is_pushed(run.folder, place.name, place.revision):
-            raise ValueError(f"{run.folder} holds a finished run that was pushed to {place.name}: nothing is left to resume")
-    return Start(checkpoint, place, complete)
-
-
-def look_once(run: Run, look: Callable[[], Start]) -> Start:
-    """Let the main process look, and tell all others. What it refuses, in one line, ends them all."""
-    seen: list[Any] = [None]
-    if run.training.process_index == 0:
-        # It prints the line before the others end: a launcher stops all processes as soon as one ends.
-        with suppress(SystemExit), refusing_in_one_line(OSError):
-            seen = [look()]
-    if run.training.world_size > 1:
-        distributed.broadcast_object_list(seen)
-    if seen[0] is None:
-        raise SystemExit(2)
-    return seen[0]
-
-
-def train_or_stop(run: Run, trainer: BatchTrainer, start: Start) -> None:
-    """Train; what stops a run ends the program with one line, what to do, and exit status 1."""
-    try:
-        if train(run, trainer, start.checkpoint):
-            return
-        reason = f"not certified after {trainer.state.global_step} steps"
-        if start.place:
-            reason += f"; it was not pushed: {by_hand(run, start.place)} does it all the same"
-    except (NotFinite, MemoryError, OutOfMemoryError) as error:
-        reason = one_line(error) or "out of memory"
-    except (OSError, SafetensorError) as error:
-        reason = f"{one_line(error)}; the same command with --resume continues the run"
-    print(f"error: {reason}", file=sys.stderr)
-    raise SystemExit(1)
+    checkpoint, complete, repo_id = claim_folder(run), is_complete(run.folder), None
+    if place := run.publishing:
+        api = HfApi(token=place.hub_token)
+        repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
+        check_push(repo_id, "model", api, private=place.hub_private_repo, revision=place.hub_revision)
+        if complete and run.training.until_certified and not is_certified(run.folder):
+            raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
+        if complete and is_pushed(run.folder, repo_id, place.hub_revision):
+            raise ValueError(f"{run.folder} holds a finished run that was pushed to {repo_id}: nothing is left to resume")
+    return Start(checkpoint, repo_id, complete)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,10 @@ from torch.utils.data import Dataset
 
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
-from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.covering import NeighbourhoodBatch, Problems, join_neighbourhoods
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
-
-
-def check_problems(count: int, tokens: int, smaller: str) -> None:
-    """Raise ValueError if problems of `tokens` tokens each do not fit into memory; see `check_memory` for `smaller`."""
-    check_memory(count * tokens * PROBLEM_BYTES, f"{count:,} problems of {tokens:,} tokens", smaller)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -187,7 +181,7 @@ class FixedBatches(Batches):
     the epoch; other problems sit out the next one.
 
     Raises:
-        ValueError: no group of lengths fills a batch, or the problems do not fit into memory.
+        ValueError: no group of lengths fills a batch.
     """
 
     def __init__(
@@ -198,9 +192,6 @@ class FixedBatches(Batches):
         if len(task.parts) > 1:
             raise ValueError(f"num_train_samples is for a task without parts, got it with {task.name!r}: leave it unset")
         generator = make_generator(seed, "train", "fixed")
-        longest = task.widest.longest_lengths(max_length)
-        tokens = task.widest.examples(make_generator("one"), longest, "train").tokens.shape[1]
-        check_problems(num_samples, tokens, "num_train_samples or max_length")
         lengths = task.sample_lengths(generator, num_samples, min_length, max_length)
         groups = rows_of_groups(task.group(lengths))
         self.groups = [task.examples(generator, lengths[rows], "train") for _, rows in groups]
@@ -238,13 +229,9 @@ def evaluation_draw(
     """What decides the problems of an evaluation: their generator, and their lengths (num_samples, operands).
 
     Raises:
-        ValueError: the operands are longer than `Task.most_digits`, or the problems do not fit into memory.
+        ValueError: the operands are longer than `Task.most_digits`.
     """
-    # Drawing one problem is harmless below this length, and tells how large all are.
     check_integer("lengths", max(lengths), 1, task.most_digits)
-    if num_samples > 1:
-        one = task.examples(make_generator("one", *lengths), np.array([lengths]), split)
-        check_problems(num_samples, one.tokens.shape[1], "num_samples or lengths")
     return make_generator(seed, split, "evaluation", *lengths), np.tile(np.array(lengths), (num_samples, 1))
 
 
@@ -257,8 +244,7 @@ class EvaluationBatches(Batches):
         lengths: digits of each operand.
 
     Raises:
-        ValueError: the operands are longer than `Task.most_digits`, the problems do not fit into memory, or the split holds
-            no such problem.
+        ValueError: the operands are longer than `Task.most_digits`, or the split holds no such problem.
     """
 
     def __init__(

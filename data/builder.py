@@ -18,7 +18,6 @@ from datasets.builder import Key
 
 from longhand.data.checks import check_integer
 from longhand.data.columns import as_messages, reorder, rows_of_part
-from longhand.data.memory import PROBLEM_BYTES, check_memory
 from longhand.data.plugins import load_plugin, plugin_hashes
 from longhand.data.shards import Layout, Shards
 from longhand.data.splits import SPLITS, make_generator
@@ -164,7 +163,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         rows, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
         schema = as_messages(rows.slice(0, 0)).schema if config.messages else rows.schema
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
-        self.row_bytes, self.problem_bytes = rows.nbytes / 2, most_tokens * PROBLEM_BYTES
+        self.row_bytes = rows.nbytes / 2
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         tasks = {split: self.task if split == "train" else self.task.for_evaluation for split in config.num_samples}
@@ -179,18 +178,14 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
             license="apache-2.0",
         )
 
-    def check_room(self, num_proc: int | None) -> None:
-        """Raise ValueError if a dataset that is not stored yet exceeds the memory, shards at a time, or the disk.
+    def check_room(self) -> None:
+        """Raise ValueError if a dataset that is not stored yet exceeds the disk.
 
         Rows count as half of the longest one: they are a third of it to all of it, by the task.
         """
         folder, counts = Path(self.cache_dir), [end - first for first, end in self.config.made.values()]
         if folder.exists():
             return
-        made = min(max(counts), self.shard_rows)
-        processes = min(num_proc or 1, -(-max(counts) // self.shard_rows))
-        what = f"{processes:,} shards of {made:,} rows at a time (max_length {self.config.max_length:,})"
-        check_memory(processes * made * self.problem_bytes, what, "num_proc, max_length or num_samples")
         needed = sum(counts) * self.row_bytes
         free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
         if needed > free:
@@ -314,7 +309,7 @@ def load_task_dataset(
     )
     if streaming:
         return builder.as_streaming_dataset(split)
-    builder.check_room(num_proc)
+    builder.check_room()
     builder.download_and_prepare(num_proc=num_proc)
     return builder.as_dataset(split)
 

@@ -1,7 +1,7 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
 import difflib
-import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,20 @@ def list_recipes() -> dict[str, str]:
     return {file.parent.name: read_recipe(file).get("description", "") for file in files}
 
 
-def group_recipes() -> dict[str, list[str]]:
-    """Return the names of all recipes in groups, by the title of each group."""
+def describe_recipes() -> str:
+    """Return all recipes with their descriptions, in groups."""
     certified, compared = "trained until a certificate proves every answer right", "decoders compared with each other"
-    papers = "the papers' own sizes, for a GPU"
-    groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], papers: []}
-    for name in list_recipes():
+    groups: dict[str, list[str]] = {certified: [], compared: [], "encoders": [], "the papers' own sizes, for a GPU": []}
+    for name, description in list_recipes().items():
         recipe = load_recipe(name)
-        family = TASKS[recipe["task"]].family.name
-        title = compared if family == "decoder" else f"{family}s"
-        if name.startswith("paper-"):
-            title = papers
-        elif recipe.get("until_certified"):
+        title = compared if TASKS[recipe["task"]].family.name == "decoder" else "encoders"
+        if recipe.get("until_certified"):
             title = certified
-        groups.setdefault(title, []).append(name)
-    return groups
+        if name.startswith("paper-"):
+            title = list(groups)[-1]
+        lines = textwrap.wrap(f"  {name:35} {description}", 118, subsequent_indent=" " * 38, break_on_hyphens=False)
+        groups[title] += lines
+    return "\n".join(line for title, lines in groups.items() for line in ("", title, *lines)).lstrip("\n")
 
 
 def load_recipe(name: str) -> dict[str, Any]:
@@ -47,9 +46,11 @@ def load_recipe(name: str) -> dict[str, Any]:
         ValueError: there is no such recipe.
     """
     path = Path(name)
+    is_file = path.suffix in (".yaml", ".yml")
     published = [MODELS_FOLDER / name / RECIPE_FILE] if path.name == name else []
-    given = path if path.suffix in (".yaml", ".yml") and path.is_file() else path / RECIPE_FILE
-    found = [file for file in (*published, given) if file.is_file()]
+    found = [file for file in (*published, path if is_file else path / RECIPE_FILE) if file.is_file()]
+    if not found and (is_file or path.is_dir() or path.name != name):
+        raise ValueError(f"there is no recipe file {path if is_file else path / RECIPE_FILE}")
     if not found:
         names = list(list_recipes())
         close = difflib.get_close_matches(name, names, n=3)
@@ -73,17 +74,7 @@ def read_recipe(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} is not a recipe: it must map argument names to values")
-    if "&" in text and "*" in text:
-        _check_finite(recipe, file)
     return recipe
-
-
-def _check_finite(recipe: dict[str, Any], file: Path) -> None:
-    """Raise ValueError if a value holds itself, as YAML's anchors allow."""
-    try:
-        json.dumps(recipe, default=str, skipkeys=True)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not a recipe: a value holds itself") from error
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

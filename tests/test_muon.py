@@ -11,8 +11,8 @@ from torch import nn
 from longhand import train
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
-from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
+from longhand.train import make_trainer
 
 MUON = [*SMALL, "--muon_learning_rate", "0.02", "--weight_decay", "0.3"]
 ENCODER = ["encoder-addition", "--max_steps", "2", "--muon_learning_rate", "0.02"]

@@ -176,8 +176,7 @@ def test_a_kept_recipe_runs_again_with_its_plugin(trained, tmp_path, capsys):
 def test_help_of_a_recipe_describes_the_task_of_a_plugin(capsys):
     train.main(["addition", "--task", "maximum", "--plugin", str(MAXIMUM), "--help"])
     printed = capsys.readouterr().out
-    assert "format of the task maximum" in printed
-    assert "write the answer with the ones digit first (default: False)" in " ".join(printed.split())
+    assert "task maximum" in printed and "write the answer with the ones digit first" in " ".join(printed.split())
 
 
 def test_a_plugin_is_imported_once_whatever_its_folder(tmp_path):
@@ -278,12 +277,12 @@ def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package
     assert "custom_code" not in card and "AutoModel" not in card and "A recurrent network of 14,891 parameters" in card
 
 
-def test_a_family_without_a_card_is_refused_before_it_trains(tmp_path, capsys):
+def test_a_family_without_a_card_is_trained_and_the_run_says_that_it_has_none(tmp_path, capsys):
     plugin = shutil.copy(MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent_family.py")
     plugin.write_text(plugin.read_text().replace('FAMILY_CARDS["recurrent"] = RecurrentCard()\n', ""))
-    recipe, folder = MAXIMUM.with_name("recurrent.yaml"), tmp_path / "run"
-    message = refusal(capsys, train.main, recipe, "--plugin", plugin, "--output_dir", folder)
-    assert "the family 'recurrent' have no card" in message and not folder.exists()
+    train.main([str(MAXIMUM.with_name("recurrent.yaml")), "--plugin", str(plugin), "--output_dir", str(tmp_path / "run")])
+    assert "'recurrent'" in capsys.readouterr().err
+    assert (tmp_path / "run" / "results.jsonl").exists() and not (tmp_path / "run" / "README.md").exists()
 
 
 def test_a_plugin_that_fails_leaves_no_rule_for_any_text(tmp_path):

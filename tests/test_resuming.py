@@ -12,7 +12,7 @@ from test_train import SMALL, Cut
 
 from longhand import train
 from longhand.hub_cards.training import run_folder, trainer
-from longhand.hub_cards.training.resuming import last_checkpoint
+from longhand.hub_cards.training.run_folder import last_checkpoint
 
 assert hub
 

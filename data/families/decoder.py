@@ -1,7 +1,7 @@
 """The decoders: CoupledGPT writes a response token by token (paper 1)."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
 @dataclass
 class PositionArguments:
     """Which position ids a decoder is trained on."""
+
+    _argument_group_name: ClassVar[str] = "position ids"
 
     position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
         default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}

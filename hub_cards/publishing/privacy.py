@@ -10,14 +10,7 @@ from huggingface_hub import get_token
 
 from longhand.hub_cards.files import read_text
 from longhand.hub_cards.recipes import read_recipe
-from longhand.hub_cards.training.training_arguments import PUBLISHING_ARGUMENTS
-
-PRIVATE_ARGUMENTS = {
-    *PUBLISHING_ARGUMENTS,
-    *("output_dir", "resume", "resume_from_checkpoint", "run_name", "report_to", "project", "logging_dir", "disable_tqdm"),
-    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
-}
-"""Arguments that say where a run was made or followed. They decide neither weights nor results."""
+from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~<-])(?:~|file://|[A-Za-z]:(?=[\\/]))?(?:[\\/][\w.+@-]*\w){2,}")
 TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{20,}")

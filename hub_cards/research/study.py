@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from longhand.data import Task
 from longhand.hub_cards.evaluation.results import (
     ATTENTION_FILE,
@@ -31,9 +33,7 @@ from longhand.hub_cards.evaluation.results import (
     RESULTS_FILE,
 )
 from longhand.hub_cards.recipes import load_recipe, read_recipe
-from longhand.hub_cards.training.argument_parser import UNSET
-from longhand.hub_cards.training.arguments import Run, parse_run
-from longhand.hub_cards.training.sizes import count_parameters
+from longhand.hub_cards.training.arguments import UNSET, Run, parse_run
 
 STUDIES_FOLDER = Path(__file__).parent / "studies"
 STUDY_RESULTS = Path(__file__).parents[1] / "results" / "studies"
@@ -152,7 +152,10 @@ class Study:
 
     def parameters(self, variant: str) -> int:
         """Return the number of parameters of a variant's model."""
-        return count_parameters(self._parse(variant))
+        run = self._parse(variant)
+        with torch.device("meta"):
+            model = run.task.family.model_class(run.config)
+        return sum(parameter.numel() for parameter in model.parameters())
 
     def trained_sizes(self, variant: str) -> tuple[int, int]:
         """Return the shortest and longest size that a variant is trained on; with two sizes, both are trained up to it.

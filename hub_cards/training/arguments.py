@@ -1,90 +1,299 @@
-"""The arguments of a training run: a recipe and a command line become one checked `Run`."""
+"""The arguments of a training run: a recipe and a command line become one checked `Run`.
 
+An argument is one field of a dataclass: its type, default, meaning and bounds give the command line, the help and the
+checks.
+"""
+
+import argparse
+import difflib
 import inspect
 import json
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields, make_dataclass
-from functools import cache
+import operator
+import os
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
+from transformers.hf_argparser import string_to_bool
+from transformers.utils import is_torch_bf16_gpu_available
+from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
-from longhand.data.families import Family
+from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.plugins import PACKAGE, Plugin, load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.plugins import record_plugins, require_plugins
 from longhand.hub_cards.recipes import load_recipe
-from longhand.hub_cards.training.argument_parser import BOUNDS, Parser, argument, default_of
-from longhand.hub_cards.training.training_arguments import (
-    LIMITS,
-    Publishing,
-    RunArguments,
-    check_compilation,
-    check_supported,
-    kept_training,
-    take_publishing,
-)
 
 DEFAULT_RECIPE = "addition"
-_LARGEST = 1e12
 CHECKPOINTS_FOLDER = "checkpoints"
+UNSET = "unset"
+"""As the value on a command line: what a recipe gives is taken back, and the argument's own default holds."""
 
-_NOT_ARGUMENTS = {
-    *("vocab_size", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("coupling", "randomized_positions", "transducer"),
-}
-"""Fields of configurations that follow from the task and the other arguments."""
-
-
-def field_meanings(kind: type) -> dict[str, str]:
-    """Return the meaning of each field by its name, from the `Args:` or `Attributes:` section of a class docstring."""
-    lines = (inspect.getdoc(kind) or "").splitlines()
-    titles = [number for number, line in enumerate(lines) if line in ("Args:", "Attributes:")]
-    meanings: dict[str, str] = {}
-    name = None
-    for line in lines[titles[0] + 1 :] if titles else ():
-        if line and not line.startswith(" "):
-            break
-        if match := re.fullmatch(r" {4}(\w+): (.*)", line):
-            name, meanings[match[1]] = match[1], match[2]
-        elif name and line.strip():
-            meanings[name] += f" {line.strip()}"
-    return meanings
+_BOUNDS = {"least": ("at least", operator.ge), "most": ("at most", operator.le)}
+_BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
+_LARGEST = 1e12
 
 
-@cache
-def model_arguments(family: Family) -> type:
-    """Return a dataclass of what a recipe may set of the configuration of a family's models."""
-    config_class: Any = family.model_class.config_class
-    own, meanings = config_class.__annotations__, field_meanings(config_class)
-    options = []
-    for option in fields(config_class):
-        if option.name in own and option.name not in _NOT_ARGUMENTS:
-            options.append((option.name, own[option.name], argument(default_of(option), meanings.get(option.name, ""))))
-    return make_dataclass(f"{config_class.__name__}Arguments", options)
+def argument(default: Any, meaning: str, private: bool = False, instead_of: tuple[str, ...] = (), **bounds: float) -> Any:
+    """Return the field of an argument.
+
+    Args:
+        private: whether the argument says where a run is made or followed, and nothing of its weights and results. Recipes
+            and cards leave it out.
+        instead_of: arguments of `TrainingArguments` that follow from this one.
+        bounds: `least`, `most`, `above` or `below`, of its value or of each of its values.
+    """
+    limits = "".join(f"; {_BOUNDS[name][0]} {bound}" for name, bound in bounds.items())
+    metadata = {"help": f"{meaning}{limits}", "private": private, "instead_of": instead_of, "bounds": bounds}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _default(option: Field) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def of_trainer(name: str, meaning: str, private: bool = False, **bounds: float) -> Any:
+    """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
+    option = argument(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, **bounds)
+    option.metadata = {**option.metadata, "usual": True}
+    return option
 
 
 @dataclass
 class DataArguments:
     """What is trained on, validated and tested. Lengths are digits of the operands."""
 
+    _argument_group_name: ClassVar[str] = "data and lengths"
+
     task: str = argument("addition", "name of the task")
-    min_length: int = argument(1, "digits of the shortest trained operand")
-    max_length: int = argument(30, "digits of the longest trained operand")
+    min_length: int = argument(1, "digits of the shortest trained operand", least=1)
+    max_length: int = argument(30, "digits of the longest trained operand", least=1)
     num_train_samples: int | None = argument(None, "problems of a fixed training set; unset, every batch is new", least=1)
     batching: Literal["one_length", "mixed"] = argument(
-        "one_length",
-        "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code",
+        "one_length", "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code"
     )
     validation_lengths: list[int] = argument([30, 60, 100], "digits of operands, validated during training", least=1)  # noqa: RUF009
-    validation_samples: int = argument(100, "problems of each validated length", least=1)
+    validation_samples: int = argument(
+        100, "problems of each validated length", least=1, instead_of=("per_device_eval_batch_size",)
+    )
     test_lengths: list[int] = argument([30, 60, 100, 200], "digits of operands, tested at the end", least=1)  # noqa: RUF009
     test_samples: int = argument(200, "problems of each tested length", least=1)
+
+
+@dataclass
+class RunArguments(TrainingArguments):
+    """`transformers.TrainingArguments` with this project's defaults and a global batch size.
+
+    The arguments that are named here are those that a run takes; others of `TrainingArguments` are refused.
+    """
+
+    _argument_group_name: ClassVar[str] = "training"
+
+    output_dir: str | None = argument(None, "folder of the run; unset, outputs/RECIPE", private=True)
+    resume: bool = argument(
+        False,
+        "continue a run that was cut off, from its last checkpoint",
+        private=True,
+        instead_of=("resume_from_checkpoint",),
+    )
+    until_certified: bool = argument(
+        False, "stop at the first validation at which the model is certified; practise what fails until then"
+    )
+    certified_ratio: float = argument(
+        float(ROUNDING_FACTOR),
+        "lead over rounding bound at which until_certified stops",
+        least=ROUNDING_FACTOR,
+        most=LARGEST_RATIO,
+    )
+    max_steps: int = argument(1000, "optimizer steps", least=1, instead_of=("num_train_epochs",))
+    batch_size: int = argument(
+        256,
+        "examples of one optimizer step, over all processes and accumulated parts",
+        least=1,
+        instead_of=("per_device_train_batch_size", "auto_find_batch_size"),
+    )
+    gradient_accumulation_steps: int = of_trainer("gradient_accumulation_steps", "parts of a batch", least=1)
+    seed: int = argument(0, "seed of the model's initial weights", least=0, most=2**32 - 1)
+    data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=2**32 - 1)
+    learning_rate: float = argument(1e-3, "largest learning rate", above=0)
+    muon_learning_rate: float | None = argument(
+        None, "largest learning rate of Muon for the matrices of layers; unset, `optim` trains them too", above=0
+    )
+    lr_scheduler_type: str = argument(
+        "cosine_with_min_lr", "name of the schedule of the learning rate, see transformers.SchedulerType"
+    )
+    lr_scheduler_kwargs: dict = argument({"min_lr_rate": 0.1}, "arguments of the schedule, as JSON")  # noqa: RUF009
+    decay_steps: int | None = argument(
+        None, "steps of the schedule, if fewer than max_steps; the learning rate then stays at its last value", least=1
+    )
+    warmup_steps: float = argument(0.01, "steps of warm-up, or below 1 their share of the schedule's steps", least=0)
+    optim: str = of_trainer("optim", "name of the optimizer, see transformers.training_args.OptimizerNames")
+    weight_decay: float = of_trainer("weight_decay", "weight decay of matrices", least=0)
+    adam_beta1: float = of_trainer("adam_beta1", "first beta of AdamW", least=0, below=1)
+    adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
+    adam_epsilon: float = of_trainer("adam_epsilon", "epsilon of AdamW", above=0)
+    max_grad_norm: float = of_trainer("max_grad_norm", "norm to which gradients are clipped; 0 clips none", least=0)
+    eval_steps: int = argument(
+        500,
+        "steps between validations; each also saves a checkpoint",
+        least=1,
+        instead_of=("save_steps", "eval_strategy", "save_strategy"),
+    )
+    eval_on_start: bool = of_trainer("eval_on_start", "validate before the first step too")
+    metric_for_best_model: Literal["exact_match", "loss"] = argument(
+        "exact_match",
+        "what chooses the best checkpoint: mean `exact_match` at validation_lengths beyond max_length, or `loss` at the "
+        "longest (as in paper 1's code)",
+        instead_of=("greater_is_better", "load_best_model_at_end"),
+    )
+    save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them", least=1)
+    logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
+    bf16: bool = of_trainer("bf16", "compute in bfloat16 where autocast does")
+    fp16: bool = of_trainer("fp16", "compute in float16 where autocast does, on a GPU")
+    tf32: bool | None = of_trainer("tf32", "multiply float32 matrices in TF32, on a GPU")
+    gradient_checkpointing: bool = of_trainer("gradient_checkpointing", "compute layers again in the backward pass")
+    torch_compile: bool = of_trainer("torch_compile", "compile the model")
+    torch_compile_backend: str | None = of_trainer("torch_compile_backend", "backend of torch.compile")
+    torch_compile_mode: str | None = of_trainer("torch_compile_mode", "mode of torch.compile")
+    full_determinism: bool = of_trainer("full_determinism", "deterministic kernels alone, on a GPU")
+    use_cpu: bool = of_trainer("use_cpu", "train on the CPU")
+    dataloader_num_workers: int = of_trainer("dataloader_num_workers", "processes that draw batches", least=0)
+    ddp_backend: str | None = of_trainer("ddp_backend", "how several processes exchange gradients", private=True)
+    ddp_timeout: int = of_trainer("ddp_timeout", "seconds that processes wait for each other", private=True, least=1)
+    disable_tqdm: bool | None = of_trainer("disable_tqdm", "show no progress bar", private=True)
+    report_to: str = argument("none", "what follows the run, such as tensorboard or wandb", private=True)
+    run_name: str | None = of_trainer("run_name", "name of the run there", private=True)
+    project: str = of_trainer("project", "project of the run there", private=True)
+
+
+@dataclass
+class Publishing:
+    """Where a finished run goes on the Hub. Trainer itself would push every checkpoint, with a card of its own."""
+
+    _argument_group_name: ClassVar[str] = "publishing"
+
+    push_to_hub: bool = argument(False, "push the finished run to the Hub, once", private=True)
+    hub_model_id: str | None = argument(
+        None, "USER/NAME of the repository; unset, the name of the run's folder", private=True
+    )
+    hub_private_repo: bool = argument(False, "make the repository private", private=True)
+    hub_revision: str | None = argument(None, "branch to push to; unset, main", private=True)
+    hub_token: str | None = argument(None, "token of the Hub; unset, the one that is logged in", private=True)
+
+
+PRIVATE_ARGUMENTS = frozenset(
+    option.name for kind in (RunArguments, Publishing) for option in fields(kind) if option.metadata.get("private")
+)
+"""Arguments that say where a run was made, followed or pushed to. They decide neither weights nor results."""
+
+
+def model_arguments(task: Task) -> type:
+    """Return a dataclass of what a recipe may set of a model's configuration: what its docstring describes.
+
+    What follows from the task is left out.
+    """
+    config_class: Any = task.family.model_class.config_class
+    meanings = parse_google_format_docstring(inspect.getdoc(config_class) or "")[1] or {}
+    given = task.family.config_options(task)
+    options = [
+        (option.name, config_class.__annotations__[option.name], argument(_default(option), meanings[option.name]))
+        for option in fields(config_class)
+        if option.name in meanings and option.name not in given
+    ]
+    return make_dataclass("ModelArguments", options, namespace={"_argument_group_name": "model"})
+
+
+def json_object(text: str) -> Any:
+    """Return what a text says as JSON."""
+    return json.loads(text)
+
+
+class Parser(HfArgumentParser):
+    """Parser of dataclasses that raises ValueError, in one line, instead of printing a usage of several screens."""
+
+    def __init__(self, kinds: Iterable[type], **options: Any):
+        self.fields: dict[str, Field] = {}
+        super().__init__((), allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
+        for kind in kinds:
+            inherited = TrainingArguments.__dataclass_fields__
+            self.fields |= {one.name: one for one in fields(kind) if inherited.get(one.name) is not one}
+            self._add_dataclass_arguments(kind)
+
+    @staticmethod
+    def _parse_dataclass_field(parser, field):
+        if field is TrainingArguments.__dataclass_fields__.get(field.name):
+            return
+        shown = copy(field)
+        shown.metadata = {"help": field.metadata.get("help", "").replace("%", "%%")}
+        if shown.type is dict:
+            shown.type = json_object
+        HfArgumentParser._parse_dataclass_field(parser, shown)
+        if field.default is True:
+            parser._option_string_actions[f"--no_{field.name}"].help = argparse.SUPPRESS
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+    def read(self, words: list[str]) -> dict[str, Any]:
+        """Return the values of all arguments; `set_defaults` has given those of a recipe.
+
+        Raises:
+            ValueError: an argument is unknown, or a value has the wrong type or is out of bounds.
+        """
+        given, unknown = self.parse_known_args(words)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            instead = [f"--{one.name}" for one in self.fields.values() if name[2:] in one.metadata.get("instead_of", ())]
+            close = instead or difflib.get_close_matches(name, self._option_string_actions, n=3)
+            raise ValueError(f"unknown argument {name!r}" + (f": did you mean {' or '.join(close)}?" if close else ""))
+        values = vars(given)
+        for option in self.fields.values():
+            _check_bounds(option, values[option.name])
+        return values
+
+    def make(self, kind: type, values: dict[str, Any]) -> Any:
+        """Return a dataclass of the parser with these values."""
+        return kind(
+            **{option.name: values[option.name] for option in fields(kind) if self.fields.get(option.name) is option}
+        )
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Shows the type or the legal values of an argument, and below them its meaning and its value."""
+
+    _types: ClassVar = {int: "INTEGER", float: "NUMBER", string_to_bool: "{True,False}", json_object: "JSON"}
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=6, width=118)
+
+    def _format_action_invocation(self, action):
+        legal = f"{{{','.join(map(str, action.choices))}}}" if action.choices else self._types.get(action.type, "TEXT")
+        return f"{action.option_strings[0]} {legal}{' [...]' if action.nargs == '+' else ''}"
+
+    def _get_help_string(self, action):
+        value = action.default
+        shown = UNSET if value is None else " ".join(map(str, value)) if isinstance(value, list) else value
+        return f"{action.help.rstrip('.')} (default: {str(shown).replace('%', '%%')})"
+
+
+def _check_bounds(option: Field, value: Any) -> None:
+    """Raise ValueError if a value breaks a bound of its argument, or is infinite, NaN or very large."""
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int | float):
+            for name, bound in option.metadata.get("bounds", {}).items():
+                words, holds = _BOUNDS[name]
+                if not holds(number, bound):
+                    raise ValueError(f"{option.name} must be {words} {bound}, got {value}")
+            if not abs(number) < _LARGEST:
+                raise ValueError(f"{option.name} must be a number below {_LARGEST:.0e}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -94,15 +303,15 @@ class Given:
     Attributes:
         name: the recipe's name.
         task: class of the task.
-        kinds: dataclasses of all arguments that the run takes: task, model, data, training, and the family's own if any.
-        values: what is given, by argument.
+        model: dataclass of what may be set of the model's configuration.
+        values: the values of all arguments.
     """
 
     name: str
     description: str
     plugins: tuple[Plugin, ...]
     task: type[Task]
-    kinds: tuple[type, ...]
+    model: type
     parser: Parser
     values: dict[str, Any]
 
@@ -117,11 +326,11 @@ def read_arguments(arguments: list[str]) -> Given:
     if arguments and not arguments[0].startswith("-"):
         source, *arguments = arguments
     # These two decide which other arguments there are.
-    first = Parser((), allow_abbrev=False, add_help=False)
-    first.add_argument("--plugin", nargs="+", action="extend")
+    first = Parser(())
+    first.add_argument("--plugin", nargs="+", action="extend", default=[])
     first.add_argument("--task")
     chosen, words = first.parse_known_args(arguments)
-    plugins = [load_plugin(file) for file in getattr(chosen, "plugin", ())]
+    plugins = [load_plugin(file) for file in chosen.plugin]
     recipe = load_recipe(source)
     needed = require_plugins(recipe, f"the recipe {source}", lambda name: "read it, then pass it with --plugin")
     recipe.pop("plugin", None)
@@ -130,18 +339,24 @@ def read_arguments(arguments: list[str]) -> Given:
         raise ValueError(f"recipe must be a name without folders, got {name!r}: --output_dir says where a run is written")
     # How a construction was built says nothing of how to train.
     recipe.pop("command", None)
-    if hasattr(chosen, "task"):
-        recipe["task"] = chosen.task
-    elif replaced := _own_column_task(recipe, plugins):
-        recipe["task"] = name = replaced
-    task = find_task(recipe.get("task", DataArguments.task))
-    family = task.family
-    own = () if family.training_arguments is None else (family.training_arguments,)
-    kinds = (task, model_arguments(family), DataArguments, RunArguments, *own)
-    parser = Parser(kinds, allow_abbrev=False, add_help=False)
-    values = {**parser.read_recipe(recipe, source), **parser.read_words(words)}
-    values = {name: value for name, value in values.items() if value is not None}
-    return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, kinds, parser, values)
+    if not chosen.task and (replaced := _own_column_task(recipe, plugins)):
+        chosen.task = name = replaced
+    task = find_task(chosen.task or recipe.get("task", DataArguments.task))
+    model, own = model_arguments(task()), task.family.training_arguments
+    title = f"{name}: {description or 'a recipe without description'}"
+    kinds = (task, DataArguments, model, *filter(None, [own]), RunArguments, Publishing)
+    parser = Parser(kinds, usage=argparse.SUPPRESS, description=title)
+    parser._optionals.title = f"format of the task {task.name}"
+    following = list(zip(words, [*words, None][1:], strict=True))
+    unset = {word.removeprefix("--") for word, value in following if value == UNSET}
+    words = [word for word, value in following if UNSET not in (word, value)]
+    recipe = {name: value for name, value in recipe.items() if value is not None and name not in unset}
+    try:
+        parser.set_defaults(**parser.read(_words(recipe)))
+    except ValueError as error:
+        raise ValueError(f"the recipe {source}: {error}") from error
+    values = parser.read(words) | {"task": task.name}
+    return Given(name, description, tuple(dict.fromkeys([*plugins, *needed])), task, model, parser, values)
 
 
 def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
@@ -151,6 +366,17 @@ def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | Non
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
     own = [name for name, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
     return own[0] if len(own) == 1 else None
+
+
+def _words(recipe: dict[str, Any]) -> list[str]:
+    """Return the command line that says what a recipe says."""
+    words = []
+    for name, value in recipe.items():
+        if not isinstance(name, str) or value == []:
+            raise ValueError(f"{name} must have a value, got {value!r}")
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
+    return words
 
 
 @dataclass(frozen=True)
@@ -185,52 +411,50 @@ def parse_run(arguments: list[str]) -> Run:
         ValueError: a recipe, argument or value is unknown or not legal.
     """
     given = read_arguments(arguments)
-    check_supported(given.values)
-    _check_bounds(given)
-    task, model, data, training, *rest = given.parser.make(given.values)
-    _check_values(task, data, training)
-    positions, family = rest[0] if rest else None, task.family
+    make, values = given.parser.make, given.values
+    folder = _folder(str(Path("outputs", given.name)) if values["output_dir"] is None else values["output_dir"])
+    task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
+    family = task.family
+    positions = family.training_arguments and make(family.training_arguments, values)
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
     except StrictDataclassError as error:
         raise ValueError(one_line(error.__cause__ or error)) from error
+    if values["bf16"] and not values["use_cpu"] and not is_torch_bf16_gpu_available():
+        raise ValueError("bf16 needs a GPU that has it: on a CPU, add --use_cpu True")
+    recorded = {
+        option.name: values[option.name]
+        for option in fields(RunArguments)
+        if option.name in given.parser.fields and option.name not in PRIVATE_ARGUMENTS
+        if not option.metadata.get("usual") or values[option.name] != _default(option)
+    }
+    training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
+    _check_values(task, data, training)
     collator = family.training_collator(config, positions)
-    folder = Path(given.values.get("output_dir", Path("outputs", given.name)))
-    training.output_dir = str(folder / CHECKPOINTS_FOLDER)
     described = {"recipe": given.name, "description": given.description, **record_plugins(given.plugins), **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
-    recipe = json.loads(json.dumps({**described, **own, **kept_training(given.values)}))
-    publishing = take_publishing(training, folder.resolve().name)
+    recipe = json.loads(json.dumps({**described, **own, **recorded}))
+    publishing = make(Publishing, values)
+    if not publishing.push_to_hub:
+        if chosen := [name for name, value in vars(publishing).items() if value]:
+            raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
+        publishing = None
     return Run(given.name, folder, task, config, data, positions, collator, training, publishing, recipe, given.plugins)
 
 
-def _check_bounds(given: Given) -> None:
-    """Raise ValueError if an argument breaks a declared bound, is infinite, NaN or very large, or an empty list or name."""
-    declared = {option.name: option.metadata for kind in given.kinds for option in fields(kind)}
-    for name, value in given.values.items():
-        bounds = LIMITS.get(name, declared[name])
-        if value == [] and BOUNDS.keys() & bounds.keys():
-            raise ValueError(f"{name} must be one length or more, got none")
-        if name == "output_dir" and not value.strip():
-            raise ValueError(f"{name} must be a folder, got {value!r}")
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float):
-                for bound, (words, holds) in BOUNDS.items():
-                    if bound in bounds and not holds(number, bounds[bound]):
-                        raise ValueError(f"{name} must be {words} {bounds[bound]}, got {value}")
-                if not abs(number) < _LARGEST:
-                    raise ValueError(f"{name} must be a number below {_LARGEST:.0e}, got {value}")
+def _folder(name: str) -> Path:
+    """Return the folder of a run, by a name that every file of the run can hold."""
+    whole = str(Path(name).absolute())
+    if not name.strip() or "\0" in name or whole.splitlines() != [whole] or whole != whole.encode(errors="replace").decode():
+        raise ValueError(f"output_dir must be a folder whose name is one line of UTF-8, got {name!r}")
+    return Path(name)
 
 
 def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
-    if not 1 <= data.min_length <= data.max_length:
-        raise ValueError(f"need 1 <= min_length <= max_length, got {data.min_length} and {data.max_length}")
-    if training.eval_steps != int(training.eval_steps or 0):
-        raise ValueError(f"eval_steps must be a whole number, got {training.eval_steps}")
+    if data.min_length > data.max_length:
+        raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
-    if training.torch_compile:
-        check_compilation(training)
     if training.decay_steps and training.decay_steps < training.max_steps:
         warmup = training.get_warmup_steps(training.decay_steps)
         if training.decay_steps <= warmup:
@@ -242,3 +466,5 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {workers}")
     if getattr(task, "varied_field", False) and data.num_train_samples is not None:
         raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
+    if (started := int(os.environ.get("WORLD_SIZE") or 1)) > training.world_size:
+        raise ValueError(f"the launcher started {started} processes, but torch has no GPUs for them: add --use_cpu True")

@@ -9,7 +9,7 @@ import numpy as np
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, set_seed
+from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
@@ -19,13 +19,12 @@ from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
-from longhand.hub_cards.training.sizes import check_model, check_training
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
 loss, negative, see `metric_for_best_model`."""
 _SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
-_OPTIMIZATION = ("optim", "optim_args", "muon_learning_rate", *_SCHEDULE)
+_OPTIMIZATION = ("optim", "muon_learning_rate", *_SCHEDULE)
 
 
 class NotFinite(RuntimeError):
@@ -215,62 +214,12 @@ class UntilCertified(TrainerCallback):
             control.should_training_stop = True
 
 
-def make_trainer(run: Run) -> BatchTrainer:
-    """Return the Trainer of a run, with its model and batches.
-
-    Raises:
-        ValueError: batches cannot be divided, lengths do not fit the model, or the run does not fit into memory.
-    """
-    training, data, task = run.training, run.data, run.task
-    check_model(run)
-    batches = _training_batches(run)
-    # Lengths that the task does not train raise here, before any file is written.
-    for part in task.parts:
-        part.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
-    set_seed(training.seed)
-    model = task.family.model_class(run.config)
-    _check_room(run, model)
-    until_certified = UntilCertified(run, model, batches) if training.until_certified else None
-    samples = -(-data.validation_samples // training.world_size) * training.world_size
-    parts = training.world_size * training.gradient_accumulation_steps
-    training.per_device_train_batch_size = training.batch_size // parts
-    training.per_device_eval_batch_size = samples // training.world_size
-    training.save_steps = cast(float, training.eval_steps)
-    training.eval_strategy = training.save_strategy = "steps"
-    best_by_loss = training.metric_for_best_model == "loss"
-    training.metric_for_best_model, training.greater_is_better = BEST, True
-    trainer = BatchTrainer(
-        model=model,
-        args=training,
-        train_dataset=batches,
-        eval_dataset=_validation_batches(run, samples),
-        processing_class=task.family.tokenizer(task),
-        compute_metrics=_mean_matches,
-        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
-    )
-    beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
-    trainer.best_by_loss = best_by_loss
-    trainer.sizes_for_best = [
-        size for length in ([max(beyond)] if best_by_loss else beyond) for size in _validated(task, length)
-    ]
-    for callback in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(callback)
-    lengths = sorted(set(data.validation_lengths))
-    trainer.add_callback(ProgressLines([size for length in lengths for size in _validated(task, length)]))
-    if until_certified:
-        trainer.add_callback(until_certified)
-    try:
-        trainer.create_optimizer_and_scheduler(training.max_steps)
-    # Libraries raise whatever arguments that do not fit run into.
-    except Exception as error:
-        given = {name: getattr(training, name) for name in _OPTIMIZATION}
-        chosen = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
-        raise ValueError(f"optimizer or schedule cannot be made ({chosen}): {one_line(error)}") from error
-    return trainer
-
-
-def _training_batches(run: Run) -> FreshBatches | FixedBatches:
+def training_batches(run: Run) -> FreshBatches | FixedBatches:
+    """Return the training data of a run: problems drawn anew for every batch, or a fixed set."""
     training, data = run.training, run.data
+    # Lengths that the task does not train raise here, before any file is written.
+    for part in run.task.parts:
+        part.sample_lengths(make_generator(training.data_seed), 1, data.min_length, data.max_length)
     options: dict[str, Any] = {"min_length": data.min_length, "max_length": data.max_length, "seed": training.data_seed}
     options |= {"batch_size": training.batch_size, "num_batches": training.max_steps, "collator": run.training_collator}
     options |= {"accumulation": training.gradient_accumulation_steps, "mixed": data.batching == "mixed", **_share(run)}
@@ -279,18 +228,21 @@ def _training_batches(run: Run) -> FreshBatches | FixedBatches:
     return FixedBatches(run.task, data.num_train_samples, **options)
 
 
-def _validation_batches(run: Run, samples: int) -> dict[str, EvaluationBatches]:
-    """Return one batch of problems for each validated size, by its name in metrics."""
-    task, seed = run.task.for_evaluation, run.training.data_seed
+def validation_batches(run: Run) -> dict[str, EvaluationBatches]:
+    """Return one batch of problems for each validated size, by its name in metrics. All processes have equal shares."""
+    task, samples = run.task.for_evaluation, -run.data.validation_samples // run.training.world_size
+    samples *= -run.training.world_size
     options = {"collator": task.family.collator(run.config), **_share(run)}
     return {
-        size: EvaluationBatches(part, part.operand_lengths(length), samples, seed, "validation", samples, **options)
-        for length in run.data.validation_lengths
-        for size, part in _validated(task, length).items()
+        size: EvaluationBatches(
+            part, part.operand_lengths(length), samples, run.training.data_seed, "validation", samples, **options
+        )
+        for length in sorted(set(run.data.validation_lengths))
+        for size, part in validated_sizes(task, length).items()
     }
 
 
-def _validated(task: Task, length: int) -> dict[str, Task]:
+def validated_sizes(task: Task, length: int) -> dict[str, Task]:
     """Return the parts of a task by the names of one length of theirs in metrics."""
     if len(task.parts) == 1:
         return {str(length): task}
@@ -302,19 +254,58 @@ def _share(run: Run) -> dict[str, int]:
     return {"process": run.training.process_index, "processes": run.training.world_size}
 
 
-def _check_room(run: Run, model: PreTrainedModel) -> None:
+def check_sizes(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
     data = run.data
-    for tested in run.task.for_evaluation.parts:
-        check_lengths(model, tested, [tested.operand_lengths(data.max_length)], arguments="max_length")
-        lengths = [tested.operand_lengths(length) for length in data.test_lengths]
-        check_lengths(model, tested, lengths, data.test_samples, arguments="test_samples or test_lengths")
+    for part in run.task.for_evaluation.parts:
+        for name in ("validation_lengths", "test_lengths"):
+            check_lengths(model, part, [part.operand_lengths(max(getattr(data, name)))], arguments=name)
     for part in run.task.parts:
         longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
         check_lengths(model, part.widest, [longest], arguments="max_length")
         # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
-        largest = EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)
-        check_training(run, model, part, largest[0])
+        EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)[0]
+
+
+def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[str, EvaluationBatches]) -> BatchTrainer:
+    """Return the Trainer of a model on batches; `resume_certified` and `train()` go on from it.
+
+    Raises:
+        ValueError: optimizer and schedule cannot be made, or no certificate is possible.
+    """
+    training, data, task = run.training, run.data, run.task
+    training.per_device_train_batch_size = batches.batch_size // (training.world_size * batches.accumulation)
+    training.per_device_eval_batch_size = next(iter(validation.values())).batch_size // training.world_size
+    training.save_steps = cast(float, training.eval_steps)
+    training.eval_strategy = training.save_strategy = "steps"
+    by_loss = training.metric_for_best_model == "loss"
+    training.metric_for_best_model, training.greater_is_better = BEST, True
+    trainer = BatchTrainer(
+        model=model,
+        args=training,
+        train_dataset=batches,
+        eval_dataset=validation,
+        processing_class=task.family.tokenizer(task),
+        compute_metrics=_mean_matches,
+        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
+    )
+    beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
+    chosen = [max(beyond)] if by_loss else beyond
+    trainer.best_by_loss = by_loss
+    trainer.sizes_for_best = [size for length in chosen for size in validated_sizes(task, length)]
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(ProgressLines(list(validation)))
+    if training.until_certified:
+        trainer.add_callback(UntilCertified(run, model, batches))
+    try:
+        trainer.create_optimizer_and_scheduler(training.max_steps)
+    # Libraries raise whatever arguments that do not fit run into.
+    except Exception as error:
+        given = {name: getattr(training, name) for name in _OPTIMIZATION}
+        chosen_values = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
+        raise ValueError(f"optimizer or schedule cannot be made ({chosen_values}): {one_line(error)}") from error
+    return trainer
 
 
 def _mean_matches(prediction) -> dict[str, float]:

@@ -41,8 +41,8 @@ from longhand.data.collator import IGNORED
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import make_trainer
 from longhand.modeling import CoupledGPTForCausalLM
+from longhand.train import make_trainer
 
 RECIPES = ("addition", "addition-absolute")
 """Whose shapes are compared: under a window, and with paper 1's learned table."""

@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.trainer import make_trainer
+from longhand.train import make_trainer
 
 STEPS = {"addition": 300, "addition-absolute": 200}
 """Optimizer steps of each recipe."""

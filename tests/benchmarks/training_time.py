@@ -58,7 +58,7 @@ PARTS = [
     (trainer.BatchTrainer, "evaluate", "validation"),
     (trainer.BatchTrainer, "_save_checkpoint", "saving"),
     (train, "save_final", "saving"),
-    (train, "evaluate_final", "evaluation"),
+    (train, "evaluate", "evaluation"),
     (train, "write_card", "saving"),
 ]
 """Functions, and the part of the run that they are. What a model does in checks and evaluations belongs to these."""

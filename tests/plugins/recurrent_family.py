@@ -19,7 +19,7 @@ from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 class RecurrentConfig(PreTrainedConfig):
     """A bidirectional GRU.
 
-    Attributes:
+    Args:
         hidden_size: width of each direction.
         num_hidden_layers: number of recurrent layers.
     """
