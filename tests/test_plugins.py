@@ -154,7 +154,7 @@ def test_a_run_is_resumed_with_the_same_plugin_only(tmp_path, capsys, monkeypatc
     plugin, folder = shutil.copy(MAXIMUM, tmp_path / "maximum.py"), tmp_path / "run"
     arguments = [*SMALL, "--plugin", str(plugin), "--output_dir", str(folder)]
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(train, "finish", cut)
+        patch.setattr(train, "save_final", cut)
         train.main(arguments)
     assert (folder / "maximum.py").is_file()
     forget_plugins()

@@ -306,19 +306,16 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys
 def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_study", lambda name: TINY)
     monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
-    with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by process"):
+    with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by another process"):
         training.run("tiny", jobs=1, only=None, print_only=False, output_dir=tmp_path / "out")
 
 
 def test_a_run_that_a_killed_study_left_behind_is_waited_for(tmp_path, capsys):
-    with held_elsewhere(tmp_path / "run") as process:
+    with held_elsewhere(tmp_path / "run"):
         waiting = threading.Thread(target=training.wait_for, args=[tmp_path / "run"])
         waiting.start()
         waiting.join(0.5)
-        assert (
-            waiting.is_alive()
-            and f"run: waits, {tmp_path / 'run'} is in use by process {process.pid}" in capsys.readouterr().out
-        )
+        assert waiting.is_alive() and f"run: waits, {tmp_path / 'run'} is in use" in capsys.readouterr().out
     waiting.join()
 
 
