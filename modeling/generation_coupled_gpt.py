@@ -76,7 +76,6 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     config: CoupledGPTConfig
     model: Any
-    generation_config_class = PlannedGenerationConfig
 
     def generate(self, inputs: Tensor | None = None, *args, **kwargs):
         """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.

@@ -19,7 +19,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
-from .generation_coupled_gpt import CoupledGPTGenerationMixin
+from .generation_coupled_gpt import CoupledGPTGenerationMixin, PlannedGenerationConfig
 from .inputs import (
     check_input_ids,
     check_logits_to_keep,
@@ -545,6 +545,7 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
     longest response that the rule plans for.
     """
 
+    generation_config_class = PlannedGenerationConfig
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: CoupledGPTConfig):

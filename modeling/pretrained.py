@@ -1,9 +1,11 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
 import os
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file, logging
 
@@ -28,10 +30,11 @@ def reduced_precision(model: nn.Module) -> str | None:
     if torch.is_autocast_enabled(device):
         return f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')} is on"
     # TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and torch.set_float32_matmul_precision show in these settings.
+    backends: Any = torch.backends
     settings = {
-        "torch.backends.fp32_precision": torch.backends.fp32_precision,
-        "torch.backends.cuda.matmul.fp32_precision": torch.backends.cuda.matmul.fp32_precision,
-        "torch.backends.mkldnn.matmul.fp32_precision": torch.backends.mkldnn.matmul.fp32_precision,
+        "torch.backends.fp32_precision": backends.fp32_precision,
+        "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
         "DNNL_DEFAULT_FPMATH_MODE": os.environ.get("DNNL_DEFAULT_FPMATH_MODE", "").lower(),
         "ONEDNN_DEFAULT_FPMATH_MODE": os.environ.get("ONEDNN_DEFAULT_FPMATH_MODE", "").lower(),
     }
@@ -54,6 +57,7 @@ def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> No
 class LonghandPreTrainedModel(PreTrainedModel):
     """`PreTrainedModel` for both families."""
 
+    precision_warning: RemovableHandle
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
