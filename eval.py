@@ -24,14 +24,13 @@ from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import describe_zoo, is_in_zoo, locate, who_answers
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
-    check_attention_memory,
     check_attentions,
     check_lengths,
     check_position_maps,
     evaluate_lengths,
     token_bar,
 )
-from longhand.hub_cards.evaluation.report import MOST_MAPS, report, write_attention, write_places, write_position_maps
+from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.results import (
     CERTIFICATES_FILE,
     LARGEST,
@@ -355,9 +354,7 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
         model, task = checkpoint.model, checkpoint.task
         lengths[task] = own = [task.operand_lengths(*size) for size in parse_sizes(options)]
-        check_lengths(model, task, own, options.num_samples, arguments="--num_samples or --lengths")
-        if options.attentions:
-            check_attention_memory(model, task, own[0], min(options.num_samples, MOST_MAPS))
+        check_lengths(model, task, own)
         if options.decode != "teacher_forced":
             task.family.check_generation(task)
     return lengths

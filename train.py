@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from huggingface_hub import HfApi
 from safetensors import SafetensorError
-from torch import OutOfMemoryError, distributed
+from torch import distributed
 from transformers import set_seed
 from transformers.utils import logging
 
@@ -94,7 +94,7 @@ def train(arguments: list[str]) -> None:
     began = time.perf_counter()
     with ExitStack() as held:
         # Libraries refuse the arguments of a schedule, a reporter or a folder by errors of these types.
-        with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError, MemoryError):
+        with refusing_in_one_line(TypeError, OSError, RuntimeError, ImportError):
             run = parse_run(arguments)
             start = claim_run(run, held)
             trainer = None if start.complete else make_trainer(run)
@@ -223,8 +223,8 @@ def stopping_in_one_line() -> Iterator[None]:
     """End the program with one line, what to do, and exit status 1, if something stops a run that has begun."""
     try:
         yield
-    except (NotFinite, MemoryError, OutOfMemoryError) as error:
-        stop(one_line(error) or "out of memory")
+    except NotFinite as error:
+        stop(one_line(error))
     except (OSError, SafetensorError) as error:
         stop(f"{one_line(error)}; the same command with --resume continues the run")
 

@@ -37,7 +37,7 @@ def refusing_in_one_line(*more: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """End the program with one line, what to do next, on Ctrl-C (exit status 130) or when nobody reads its output (141)."""
+    """End the program with one line on Ctrl-C (exit status 130), if nobody reads its output (141) or memory ends (1)."""
     before = sys.unraisablehook
 
     def interrupt_again(unraisable: Any) -> None:
@@ -54,6 +54,12 @@ def interruptible(advice: str) -> Iterator[None]:
     except KeyboardInterrupt as error:
         print(f"\ninterrupted: {advice}", file=sys.stderr)
         raise SystemExit(130) from error
+    except (MemoryError, RuntimeError) as error:
+        # torch has a class of its own for the memory of an accelerator alone.
+        if not isinstance(error, MemoryError) and "allocate" not in str(error):
+            raise
+        print(f"error: out of memory, take smaller batches or sizes ({one_line(error)[:200]})", file=sys.stderr)
+        raise SystemExit(1) from error
     except BrokenPipeError as error:
         # Python writes what is left when it exits, and would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -58,3 +58,12 @@ with interruptible("run it again"), refusing_in_one_line(OSError):
         process.stdin.close()
         assert process.stderr.read().strip() == "the output was closed, by `head` perhaps: run it again"
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("you tried to allocate 10 bytes")])
+def test_a_machine_without_memory_ends_a_command_in_one_line(error, capsys):
+    with pytest.raises(SystemExit) as end, interruptible("go on by hand"):
+        raise error
+    assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(RuntimeError), interruptible("go on by hand"):
+        raise RuntimeError("something else")

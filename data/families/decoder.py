@@ -104,19 +104,6 @@ class Decoder(Family):
     def check_inputs(self, task, model, batch):
         model.model.position_encoding.check(batch["position_ids"])
 
-    def _numbers(self, config, rows, tokens, kept, training):
-        one_layer, encoding = config.num_hidden_layers == 1, POSITION_ENCODINGS[config.position_encoding]
-        queries = kept if one_layer else tokens
-        states = 4 * config.hidden_size * tokens + 3 * config.intermediate_size * queries
-        if config.windowed:
-            # One layer over ids of one level soon knows all its neighbourhoods, whatever the number of tokens.
-            repeats = max(1.0, rows * tokens / 2**14) if one_layer and config.position_levels == 1 and not training else 1
-            return rows * (states / repeats + 100 * tokens)
-        if not encoding.uses_pair_map:
-            return rows * states + 3.3 * queries * tokens
-        # Examples of one layout share the bias of a pair, but not its gradient.
-        return rows * states + (rows if training else 1) * (1.5 + 2 * config.num_attention_heads) * queries * tokens
-
     def check_generation(self, task):
         if not task.answers_questions:
             raise ValueError(

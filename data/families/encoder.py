@@ -13,7 +13,6 @@ from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import virtual_indices
-from longhand.modeling.modeling_pairwise_bert import CASES
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, NOT_KNOWN, PAD, STATES
 
 _CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_table(LABELS)
@@ -68,13 +67,6 @@ class Encoder(Family):
         model.model.check_inputs(batch["input_ids"])
         # Other examples may have more text than this batch.
         model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + task.most_text)
-
-    def _numbers(self, config, rows, tokens, kept, training):
-        if not getattr(config, "label_states", False) or training:
-            return super()._numbers(config, rows, tokens, kept, training)
-        # Cases are computed some at a time, each with few keys.
-        cases = min(rows * tokens, CASES)
-        return 120 * rows * tokens + cases * (20 * config.hidden_size + 3 * config.intermediate_size)
 
     def check_generation(self, task):
         raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")

@@ -108,31 +108,6 @@ class Family(ABC):
         """
         return self.collator(config)
 
-    def forward_bytes(
-        self, config: PreTrainedConfig, rows: int, tokens: int, kept: int | None = None, training: bool = False
-    ) -> float:
-        """Estimate the memory of one forward pass, and of the backward pass if `training`, in bytes; see `data/memory.py`.
-
-        What one layer holds counts: states of every token, and numbers for every pair of tokens. In training, every layer
-        holds them and their gradients. A family with other costs overrides `_numbers`.
-
-        Args:
-            rows: examples of the batch.
-            tokens: of the longest example.
-            kept: last tokens for which the last layer is computed; None for all.
-        """
-        held = 1.8 * getattr(config, "num_hidden_layers", 1) * getattr(config, "num_loops", 1) if training else 1
-        return 4 * held * self._numbers(config, rows, tokens, kept or tokens, training)
-
-    def _numbers(self, config: Any, rows: int, tokens: int, kept: int, training: bool) -> float:
-        """Numbers that one layer holds at once; measured."""
-        hidden, inner, heads, windowed = (
-            getattr(config, name, 0) for name in ("hidden_size", "intermediate_size", "num_attention_heads", "windowed")
-        )
-        # Under a window, the map alone has a number for every pair.
-        pairs = 5 if windowed else (4 + 1.2 * heads) * (heads > 0)
-        return rows * tokens * (4 * hidden + 3 * inner + pairs * tokens)
-
     @abstractmethod
     def count_matches(self, logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
         """Exact match, right tokens and supervised tokens of each example, see `data/metrics.py`."""

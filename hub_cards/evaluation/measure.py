@@ -17,7 +17,6 @@ from longhand.data import EvaluationBatches, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.families.family import to_device
-from longhand.data.memory import check_memory
 from longhand.data.metrics import generated_matches, place_accuracy
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
@@ -33,39 +32,21 @@ SECONDS_BEFORE_ESTIMATE = 10
 """After this time, where no progress bar is shown, an evaluation says how long the rest takes."""
 
 
-def check_lengths(
-    model: PreTrainedModel,
-    task: Task,
-    lengths: list[tuple[int, ...]],
-    num_samples: int = 1,
-    batch_size: int | None = None,
-    arguments: str = "num_samples or lengths",
-) -> list[int]:
+def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> list[int]:
     """Check operands before any time is spent.
-
-    Args:
-        num_samples: problems of each size.
-        batch_size: problems of one forward pass; by default as `evaluate_lengths` divides them.
-        arguments: what to make smaller if they do not fit into memory.
 
     Returns:
         Tokens that the model predicts for one problem of each size.
 
     Raises:
-        ValueError: the model cannot take the operands, or problems or a forward pass do not fit into memory.
+        ValueError: the model cannot take the operands.
     """
     predicted = []
     for operands in tqdm(lengths, desc="checking lengths", disable=None, leave=False, delay=1):
         batch = draw_batch(model, task, operands)
         task.family.check_inputs(task, model, batch)
-        predicted.append(batch_shape(batch)[1])
+        predicted.append(batch.get("logits_to_keep", batch["input_ids"].shape[1]))
     return predicted
-
-
-def batch_shape(batch: dict[str, Any]) -> tuple[int, int]:
-    """Return the tokens of every example of a batch, and the last ones of them for which a model predicts."""
-    tokens = batch["input_ids"].shape[1]
-    return tokens, batch.get("logits_to_keep", tokens)
 
 
 def _batch_size(one: dict[str, Any], num_samples: int) -> int:
@@ -153,11 +134,11 @@ def evaluate_lengths(
         One row of results.jsonl for each of `lengths`.
 
     Raises:
-        ValueError: operands that the model cannot take or that do not fit into memory, or responses that it cannot generate.
+        ValueError: operands that the model cannot take, or responses that it cannot generate.
     """
     if decode != "teacher_forced":
         task.family.check_generation(task)
-    ends = np.cumsum(check_lengths(model, task, lengths, num_samples)) * num_samples
+    ends = np.cumsum(check_lengths(model, task, lengths)) * num_samples
     rows, weights = [], hash_weights(model)
     with token_bar(model, f"evaluating {name}", int(ends[-1])) as bar:
         for operands, end in zip(lengths, ends.tolist(), strict=True):
@@ -237,17 +218,6 @@ def check_attentions(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model records no attention weights."""
     if "attentions" not in checkpoint.model.can_record_outputs:
         raise ValueError(f"--attentions: {checkpoint.name} has no attention")
-
-
-def check_attention_memory(model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int) -> None:
-    """Raise ValueError if the attention weights of all pairs of tokens, in all layers, do not fit into memory."""
-    tokens, kept = batch_shape(draw_batch(model, task, operands))
-    config: Any = model.config
-    queries = kept if config.num_hidden_layers == 1 else tokens
-    # Two more than are recorded: scores, and their softmax.
-    needed = 4 * num_samples * config.num_attention_heads * queries * tokens * (config.num_hidden_layers + 2)
-    what = f"--attentions: maps of {queries:,} x {tokens:,} tokens for {num_samples} problems"
-    check_memory(needed, what, "the first of --lengths, or --num_samples,", model.device)
 
 
 def read_attention(

@@ -70,7 +70,7 @@ class HubCard(TrainerCallback):
         if not self.lengths or num_samples < 1:
             raise ValueError(f"lengths and num_samples must not be empty, got {lengths!r} and {num_samples!r}")
         for part in self.task.for_evaluation.parts:
-            check_lengths(model, part, list(map(part.operand_lengths, lengths)), num_samples)
+            check_lengths(model, part, list(map(part.operand_lengths, lengths)))
         if dataset is not None:
             check_repo_id(dataset)
         if (self.folder / CERTIFICATE_FILE).exists():

@@ -258,11 +258,10 @@ def check_sizes(run: Run, model: PreTrainedModel) -> None:
     """Raise ValueError if the longest problems that the run trains, validates or tests do not fit the model."""
     data = run.data
     for part in run.task.for_evaluation.parts:
-        for name in ("validation_lengths", "test_lengths"):
-            check_lengths(model, part, [part.operand_lengths(max(getattr(data, name)))], arguments=name)
+        check_lengths(model, part, [part.operand_lengths(max(data.validation_lengths + data.test_lengths))])
     for part in run.task.parts:
         longest, seed = part.operand_lengths(data.max_length), run.training.data_seed
-        check_lengths(model, part.widest, [longest], arguments="max_length")
+        check_lengths(model, part.widest, [longest])
         # Starts of position ids are drawn only while training: one example shows whether the longest operands leave room.
         EvaluationBatches(part.widest, longest, 1, seed, "train", 1, collator=run.training_collator)[0]
 
