@@ -17,7 +17,7 @@ from transformers.utils import logging
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, coverings
 from longhand.data.checks import check_integer
-from longhand.data.plugins import load_plugin
+from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name, is_best
 from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint
@@ -42,7 +42,6 @@ from longhand.hub_cards.evaluation.results import (
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.locks import holding
-from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.publishing.card_updates import check_card, update_card
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE

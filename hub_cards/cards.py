@@ -13,10 +13,9 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from longhand.data.plugins import load_plugin
+from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.locks import holding
-from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.publishing.cards import write_card
 
 

@@ -23,12 +23,11 @@ from transformers.utils import logging as transformers_logging
 
 from longhand.data import EvaluationBatches
 from longhand.data.families.encoder import ENCODER
-from longhand.data.plugins import load_plugin
+from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.plugins import add_plugin_option
 from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.modeling.vocabulary import PAD
 

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from longhand.data import TASKS
-from longhand.data.plugins import load_plugin
+from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.data.text import text_problems
@@ -27,7 +27,6 @@ from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.plugins import add_plugin_option
 
 DATA_FOLDER = "data"
 MOST_SHOTS = 16

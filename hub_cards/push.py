@@ -27,13 +27,12 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.checks import check_integer
-from longhand.data.plugins import load_plugin
+from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.hub import check_revision
 from longhand.hub_cards.locks import holding
-from longhand.hub_cards.plugins import add_plugin_option
 from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
 from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
 from longhand.hub_cards.publishing.dataset_shards import (

@@ -15,12 +15,11 @@ from plugin_state import forget_plugins
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
-from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin
+from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin, named_plugins
 from longhand.hub_cards import cards, push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.publishing.push import push_command
 from longhand.modeling.coupling import any_text_rules
 

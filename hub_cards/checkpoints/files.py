@@ -14,10 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
-from longhand.data.plugins import PLUGINS
+from longhand.data.plugins import PLUGINS, named_plugins
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
 from longhand.hub_cards.files import read_object
-from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.recipes import RECIPE_FILE
 
 CERTIFICATE_FILE = "certificate.json"

@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.families.family import FAMILIES
+from longhand.data.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe
 from longhand.hub_cards.checkpoints.certificate_file import fitting_certificate
 from longhand.hub_cards.checkpoints.files import (
@@ -38,7 +39,6 @@ from longhand.hub_cards.checkpoints.files import (
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, list_zoo
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.files import read_object
-from longhand.hub_cards.plugins import require_plugins
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling.configuration_checks import TaskConfig
 

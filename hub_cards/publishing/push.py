@@ -15,6 +15,7 @@ from typing import Any, TypedDict, Unpack
 from huggingface_hub import HfApi
 
 from longhand.data import TASKS
+from longhand.data.plugins import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import (
     ANSWER_FILES,
@@ -26,7 +27,6 @@ from longhand.hub_cards.checkpoints.files import (
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.plugins import named_plugins
 from longhand.hub_cards.publishing.card_updates import (
     EVALUATION_FOLDER,
     PushedResults,
