@@ -99,7 +99,7 @@ def train(arguments: list[str]) -> None:
             start = claim_run(run, held)
             trainer = None if start.complete else make_trainer(run)
         if trainer is not None:
-            with stopping_in_one_line():
+            with stopping_in_one_line(run.folder):
                 train_model(run, trainer, start.checkpoint)
                 if not trainer.is_world_process_zero():
                     return
@@ -219,14 +219,16 @@ def stop(reason: str) -> NoReturn:
 
 
 @contextmanager
-def stopping_in_one_line() -> Iterator[None]:
+def stopping_in_one_line(folder: Path) -> Iterator[None]:
     """End the program with one line, what to do, and exit status 1, if something stops a run that has begun."""
     try:
         yield
     except NotFinite as error:
         stop(one_line(error))
+    except BrokenPipeError:
+        raise
     except (OSError, SafetensorError) as error:
-        stop(f"{one_line(error)}; the same command with --resume continues the run")
+        stop(f"{folder} keeps its last checkpoint: {one_line(error)}; the same command with --resume continues the run")
 
 
 class Start(NamedTuple):
