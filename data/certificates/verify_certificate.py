@@ -5,7 +5,7 @@ weights. It imports nothing of the package that wrote the certificate and takes 
 
     1. Which files?      Each is read here, its SHA-256 is printed, and what this file does not know is refused by name.
     2. Which problems?   How a task writes a problem and its right response as tokens, and which position ids they have.
-    3. What is seen?     A token sees few others. What it sees, its neighbourhood, is one of a finite list, for every size.
+    3. What is seen?     A token sees few others. A search finds what they can be, for every size: a finite list.
     4. Which network?    Its logits in each neighbourhood, in float64, with a bound of what rounding in float32 can move.
     5. So?               If the right token leads everywhere by ten times the bound, greedy decoding is right, by induction:
                          a prefix that is right has a last token in the list, so the next token is right too.
@@ -37,7 +37,7 @@ import numpy as np
 # A token's id is its place. `$` begins every sequence, and ends it unless the task has an end token of its own.
 TOKENS = [*"0123456789+-*=>M_$", "<eos>", "<pad>", "<unk>", "/"]
 BEGIN, SEPARATE_END, PADDING = map(TOKENS.index, ("$", "<eos>", "<pad>"))
-PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK = map(TOKENS.index, "+-*=>M_")
+PLUS, MINUS, TIMES, EQUALS, NEXT, MINE, BLANK, OVER = map(TOKENS.index, "+-*=>M_/")
 
 
 class Refused(ValueError):
@@ -337,101 +337,74 @@ def rename(name: str) -> str:
 
 
 # ---- 2. Which problems? -----------------------------------------------------------------------------------------------
-# A text is a list of (what stands there, its position ids). What stands there is a token, or the name of a digit, such as
-# ("A", 0), the ones of the number A. Digits that matter to each other share an id; 0 means no id. Ids depend on the sizes
-# of a problem alone. In the drawings a problem's text stands above its ids.
-#
-# A task lists cases: a text without its begin and end, one of its tokens, and contents of its cells, at least of that one,
-# of those that it sees, and of the next one. Contents are tokens, in arrays with all that go together, or one for all.
+# The tokens of a problem stand in rows and columns, as on paper: a row for each operand, and for each part of the response,
+# a pass, which is written column by column. A sequential transducer says what: from a state, such as a carry, and what the
+# operands hold in a column, follow the tokens there and the next state. A task is such a step, the ids of its rows, and how
+# a run begins and ends. Ids that differ by a column or a row are drawn at each task: a problem's text above its ids. Digits
+# that matter to each other share an id; 0 means no id. Ids depend on the sizes of a problem alone.
 
-Text = list[tuple[Any, tuple[int, ...]]]
-Cells = dict[Any, Any]
-Case = tuple[Text, Any, Cells]
+State = Any
+Ids = Callable[[int], tuple[int, ...]]
 
-# For an encoder, a text is what a token sees and the token itself. It begins with the sink, a key of zeros, and ends with
-# the right label. A label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more.
+ABSENT = -1  # in place of a token: no token stands there
+AMID = 10**6  # an id: differences alone matter
+# For an encoder, a label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more. It
+# sees the sink, a key of zeros.
 EMPTY, UNKNOWN, LABELS = 10, 11, [*"0123456789_?"]
 SINK = len(TOKENS) * (1 + len(LABELS))
-
-SIZES, DIGITS, ZERO, FLAGS = (1, 2, 3, 4), np.arange(10), np.zeros(1, int), (False, True)
-
-
-def every(*ranges: Any) -> list[np.ndarray]:
-    """Every combination of the values of some ranges, as one flat array for each range."""
-    return [axis.ravel() for axis in np.meshgrid(*map(np.asarray, ranges), indexing="ij")]
+DIGITS = tuple(range(10))
 
 
-def down(width: int) -> np.ndarray:
-    """The digits k of a number, of significance 10^k, written ones last."""
-    return np.arange(width)[::-1]
+class Columns(NamedTuple):
+    """A sequential transducer, and where its tokens stand.
 
-
-def up(width: int) -> np.ndarray:
-    """The digits of a number written ones first, behind the token that begins it, which counts as digit -1."""
-    return np.arange(-1, width)
-
-
-def write(name: Any, places: np.ndarray, *ids: Any) -> Text:
-    """The text of a number: its cells are (name, k) for digit k."""
-    return [((name, place), tuple(own)) for place, *own in np.stack(np.broadcast_arrays(places, *ids), axis=-1).tolist()]
-
-
-def digits_below_top(length: int) -> list[list[np.ndarray]]:
-    """The contents of the columns of a number, ones first, without a 0 at its top but for 0 itself; see `by_columns`."""
-    return [[DIGITS[int(0 < k == length - 1) :]] for k in range(length)]
-
-
-def by_columns(contents: list[Any], states: Any, step: Callable, steady: int = -1) -> Iterator[tuple[int, Cells]]:
-    """Each k from -1 on, where a response begins, with all contents of the columns k and k + 1 of a problem.
-
-    What the columns before leave behind, the state, such as a carry, is all of them that matters to the next ones. It is
-    paired with every content of two columns, since columns before may have any content. All states that there are come out
-    of few columns already, as each task below says.
-
-    Args:
-        contents: of each column, as one array for each of its parts. Columns beside them are zeros.
-        states: before the first column, one array for each part.
-        step: from k, a state and a content to the cells of column k and the state behind it.
-        steady: a column that must leave behind no other states than the one before it; so any number of such columns does.
-    """
-    nothing = [ZERO] * len(contents[0])
-    for k in range(-1, width := len(contents)):
-        column = contents[k] if k >= 0 else nothing
-        above = contents[k + 1] if k + 1 < width else nothing
-        state, own = every(range(len(states[0])), range(len(column[0])))
-        cells, behind = step(k, *(part[state] for part in states), *(part[own] for part in column))
-        case, other = every(range(len(state)), range(len(above[0])))
-        following, _ = step(k + 1, *(part[case] for part in behind), *(part[other] for part in above))
-        yield k, {cell: values[case] for cell, values in cells.items()} | following
-        before, states = states, list(np.unique(behind, axis=1))
-        require(k != steady or np.array_equal(before, states), "columns leave behind ever more states")
-
-
-def add_up(name: Any, terms: Any, contents: Any, out: Any = (0,), fixed: Any = ()) -> Iterator[tuple[Any, Cells]]:
-    """Each digit k of a sum by its name, with all contents of the columns k and k + 1; see `by_columns`.
-
-    Digit k is (t + c) mod 10, with the total t of column k and the carry c into it; (t + c) div 10 is carried on. Beyond the
-    top stands the last carry.
-
-    Args:
-        terms: of a column, each as a name, a factor, and how many columns the number is shifted. Contents are their digits.
-        out: what may be carried out of the top.
-        fixed: cells of any digits that all columns share; a factor may be one of them.
+    Attributes:
+        rows: for each row in the order of the text, from a column to the ids of its token there; the first column is 0, and a
+            token that begins a row stands in column -1. A row whose ids are the same everywhere is one token.
+        passes: how many rows, the last ones, are written.
+        before: from a start to the token of each row in column -1.
+        starts: states before the first column.
+        symbols: what operands may hold in a column.
+        step: from a state and a symbol to the token of each row and the next state; None if the symbol may not stand there.
+        end: from a state to the tokens beyond the last column, and what is written next at the end of each pass (`ABSENT`
+            if the run has no such pass); None if no run ends there.
+        holds: whether (state, symbol, tokens, next state) is as the operation asks.
     """
 
-    def step(k, carry, *parts):
-        known, digits = dict(zip(fixed, parts, strict=False)), parts[len(fixed) :]
-        total = carry + sum(known.get(factor, factor) * digit for (_, factor, _), digit in zip(terms, digits, strict=True))
-        cells = known | {(term, k - shift): digit for (term, _, shift), digit in zip(terms, digits, strict=True)}
-        return cells | {(name, k): total % 10, (name, k, "carry"): total // 10}, [total // 10, *known.values()]
-
-    for k, cells in by_columns(contents, every(ZERO, *[DIGITS] * len(fixed)), step):
-        last = cells.get((name, len(contents) - 1, "carry"))
-        legal = slice(None) if last is None else np.isin(last, out)
-        yield (name, k), {cell: values[legal] for cell, values in cells.items()}
+    rows: tuple[Ids, ...]
+    passes: int
+    before: Callable[[State], tuple[int, ...]]
+    starts: list[State]
+    symbols: list[Any]
+    step: Callable[[State, Any], tuple[tuple[int, ...], State] | None]
+    end: Callable[[State], tuple[tuple[int, ...], tuple[int, ...]] | None]
+    holds: Callable[..., bool] = lambda *entry: True
 
 
-def sums(task: "Task") -> Iterator[Case]:
+def by_column(sign: int, *row: int) -> Ids:
+    """Ids that grow with the column, or fall, and the row's own."""
+    return lambda column: (AMID + sign * column, *row)
+
+
+def alone(*ids: int) -> Ids:
+    """The ids of a row of one token."""
+    return lambda column: ids
+
+
+def grow(kind: int, digit: int | None) -> int | None:
+    """How a number without a 0 at its top, but for 0 itself, goes on from its ones: None if it may not go on so.
+
+    Before the ones it is of kind 0; it is 0 so far (1), has a 0 at its top (2) or another digit (3), or has ended (4).
+    """
+    if digit is None:
+        return 4 if kind in (1, 3, 4) else None
+    return None if kind == 4 else 3 if digit else 2 if kind else 1
+
+
+ENDED = (1, 3, 4)  # kinds of numbers that may have no further digit
+
+
+def sums(task: "Task") -> Iterator[Columns]:
     """Sums of n numbers of L digits, ones last, and their sum with L + 1 digits, ones first.
 
         $ 6 5 3 + 0 4 9 = 2 0 7 0 $          $ 0 6 5 3 + 0 0 4 9 + 0 8 7 1 = 3 7 5 1 $
@@ -446,93 +419,274 @@ def sums(task: "Task") -> Iterator[Case]:
         $ 6 5 3 + 4 9 = 2 0 7 $
         0 2 3 4 5 3 4 5 4 3 2 0
 
-    A token in column k sees columns k and k + 1 (relations 0 and 1). The digits of one column stand in one relation, so
-    their order does not matter, and one order is listed. The carry is 0 to n - 1; all come out of the ones (n nines and a
-    carry of n - 1 make 10 n - 1). Columns differ only in whether they are the ones, a top or beside them: four suffice.
+    The digits of one column stand in one relation, so their order does not matter, and one order is listed.
     """
-    padded, count = task.same_widths, task.operands
-    rows = combinations_with_replacement(range(10), count) if padded else product(range(10), repeat=count)
-    choices = np.array(list(rows))
-    for length, shorter, width in product(SIZES, SIZES, (*SIZES, SIZES[-1] + 1)):
-        if not shorter <= length <= width <= length + 1 or (padded and (shorter, length) != (width - 1, width - 1)):
-            continue
-        sizes = np.array([length, *[shorter] * (count - 1)])
-        text: Text = []
-        for number, size in enumerate(sizes):
-            places = down(width if task.name == "multi_operand_addition" else size)
-            text += [*write(number, places, length + 1 - places), ("+", (length + 2,))]
-        text[-1:] = write("sum", up(width), length + 1 - up(width))
-        contents = []
-        for k in range(width):
-            top = (k == sizes - 1) & (k > 0) & (not padded)
-            contents.append([*choices[((choices > 0) & (k < sizes) | (choices == 0) & ~top).all(axis=1)].T])
-        for what, cells in add_up("sum", [(number, 1, 0) for number in range(count)], contents):
-            if width > length and not padded and ("sum", length) in cells:
-                cells = {cell: values[cells["sum", length] > 0] for cell, values in cells.items()}
-            yield text, what, cells | {("sum", -1): EQUALS}
+    count, padded = task.operands, task.same_widths
+    tall = task.name == "multi_operand_addition"
+
+    def step(state, digits):
+        carry, kinds = state
+        beyond, total = {*digits} == {None}, carry + sum(filter(None, digits))
+        if tall:  # Kind 2: zeros behind the ones, as at the top.
+            kinds = (2 if kinds[0] and not any(digits) else 1,)
+        elif padded:
+            kinds = (4 if kinds == (1,) else None,) if beyond else (1 if kinds[0] < 4 else None,)
+        else:
+            kinds = tuple(map(grow, kinds, digits)) if carry or not beyond else (None,)
+        tokens = (*(ABSENT if digit is None else digit for digit in digits), total % 10)
+        return None if None in kinds else (tokens, (total // 10, kinds))
+
+    def end(state):
+        carry, kinds = state
+        ended = kinds[0] == (2 if tall else 4) if padded else {*kinds} <= {*ENDED} and not carry
+        return ((ABSENT,) * (count + 1), (task.end,)) if ended else None
+
+    rows = (by_column(-1),) * (count + 1)
+    signs = (*[PLUS] * (count - 1), ABSENT, EQUALS)
+    symbols = [*combinations_with_replacement(DIGITS, count), (None,) * count][: None if not tall else -1]
+    symbols = symbols if padded else [*product((None, *DIGITS), repeat=count)]
+    yield Columns(
+        rows, 1, lambda state: signs, [(0, (0,) * (1 if padded else count))], symbols, step, end,
+        lambda state, digits, tokens, after: sum(filter(None, digits)) + state[0] == tokens[-1] + 10 * after[0],
+    )  # fmt: skip
 
 
-def differences(task: "Task") -> Iterator[Case]:
+def differences(task: "Task") -> Iterator[Columns]:
     """Differences A - B of two numbers of L digits, ones first, with A >= B.
 
         $ 6 5 3 - 0 4 9 = 4 0 6 $      significance
         0 1 2 3 4 1 2 3 4 3 2 1 0
         0 1 1 1 1 2 2 2 3 3 3 3 0      A, B and the response, told apart because their order matters
 
-    A borrow is a carry of -1, from the ones or from any column; A >= B says that the top passes on none. Signed differences
-    are those of any two numbers, of which one has no 0 at its top, except in 0-0, as if a borrow out of the top were free.
+    A >= B says that the top borrows nothing. Signed differences are those of any two numbers, of which one has no 0 at its
+    top, except in 0-0, as if a borrow out of the top were free.
 
         $ 0 4 9 - 6 5 3 = 6 9 3 - 4 0 6 $
         0 1 2 3 4 1 2 3 4 3 2 1 4 3 2 1 0
         0 1 1 1 1 2 2 2 3 3 3 3 5 5 5 5 0      as above; 5 in a second row, which sees the first one as that one sees A
 
-    If the top borrows, `-` and a second row follow: 0 less the first row, which is not 0, so that the top borrows again.
+    If the top borrows, `-` and a second row follow: 0 less the first row.
     """
     signed = task.name == "signed_subtraction"
-    for length in SIZES:
-        k, row = down(length), up(length)
-        text = [*write("A", k, length - k, 1), ("-", (length + 1, 1)), *write("B", k, length - k, 2)]
-        text += write("rest", row, length - row, 3)
-        text += write("missing", row, length - row, 5) if signed else []
-        # The first pair is 0 and 0.
-        pairs = [[part[int(signed and 0 < k == length - 1) :] for part in every(DIGITS, DIGITS)] for k in range(length)]
-        begins = {("rest", -1): EQUALS, ("missing", -1): MINUS}
-        for what, cells in add_up("rest", [("A", 1, 0), ("B", -1, 0)], pairs, (0, -1) if signed else (0,)):
-            top = cells.get(("rest", length), 0)
-            yield text, what, cells | begins | {("missing", -1): np.where(top, MINUS, task.end)}
-        if signed:
-            for what, cells in add_up("missing", [("rest", -1, 0)], [[DIGITS]] * length, (-1,)):
-                yield text, what, cells | begins
+
+    def step(state, digits):
+        borrow, again, top, columns = state
+        rest = digits[0] - digits[1] - borrow
+        missing = -(rest % 10) - again
+        tokens = (*digits, rest % 10, missing % 10)[: 3 + signed]
+        return tokens, (int(rest < 0), int(missing < 0) * signed, signed and digits == (0, 0), min(2, columns + 1))
+
+    def end(state):
+        borrow, _, zeros, columns = state
+        if not columns or (zeros and columns > 1) or borrow > signed:
+            return None
+        follows = (MINUS if borrow else task.end, task.end if borrow else ABSENT)
+        return (ABSENT,) * (3 + signed), follows[: 1 + signed]
+
+    def holds(state, digits, tokens, after):
+        second = not signed or -tokens[2] - state[1] == tokens[3] - 10 * after[1]
+        return second and digits[0] - digits[1] - state[0] == tokens[2] - 10 * after[0]
+
+    rows = tuple(by_column(-1, row) for row in (1, 2, 3, 5)[: 3 + signed])
+    signs = (MINUS, ABSENT, EQUALS, MINUS)[: 3 + signed]
+    symbols = [*product(DIGITS, repeat=2)]
+    yield Columns(rows, 1 + signed, lambda state: signs, [(0, 0, False, 0)], symbols, step, end, holds)
 
 
-def joined(task: "Task") -> Iterator[Case]:
-    """The problems of several tasks, told apart by their first sign. Each task has levels of ids of its own."""
-    before, levels = 0, len(task.window[0])
-    for part in task.parts:
-        after = levels - before - len(part.window[0])
-        for text, what, cells in part.cases(part._replace(end=task.end)):
-            yield [(name, (0,) * before + ids + (0,) * after) for name, ids in text], what, cells
-        before = levels - after
-
-
-def strings(task: "Task") -> Iterator[Case]:
+def strings(task: "Task") -> Iterator[Columns]:
     """Strings that are copied, reversed, or read for the parity of their beginnings.
 
         $ 1 8 0 9 = 1 8 0 9 $          $ 5 9 6 2 = 2 6 9 5 $          $ 1 0 1 1 = 1 1 0 1 $
         0 2 3 4 5 1 2 3 4 5 0          0 1 2 3 4 5 4 3 2 1 0          0 2 3 4 5 1 2 3 4 5 0
 
-    A token of the response sees the symbol that comes next, if there is one. This and the token itself tell what is right
-    next, in a string of any length. Every such pair stands in a string of two symbols; all of up to three are listed.
+    A string that is reversed is read from its end.
     """
-    backwards, parity = task.name == "reverse", task.name == "parity"
-    for length in SIZES[:3]:
-        place, row = np.arange(length), up(length)
-        text = write("A", place, place + 2 - backwards) + write("B", row, length - row if backwards else row + 2)
-        symbols = np.array(every(*[range(2 if parity else 10)] * length))
-        answer = symbols[::-1] if backwards else symbols.cumsum(axis=0) % 2 if parity else symbols
-        cells = {(name, place): part for name, parts in (("A", symbols), ("B", answer)) for place, part in enumerate(parts)}
-        for k in row.tolist():
-            yield text, ("B", k), cells | {("B", -1): EQUALS}
+    parity = task.name == "parity"
+
+    def step(state, symbol):
+        written = (state or 0) ^ symbol if parity else symbol
+        return (symbol, written), written if parity else 0
+
+    rows = (by_column(-1 if task.name == "reverse" else 1),) * 2
+    ends = ((ABSENT, ABSENT), (task.end,))
+    symbols = [0, 1] if parity else [*DIGITS]
+    yield Columns(
+        rows, 1, lambda state: (ABSENT, EQUALS), [None], symbols, step, lambda state: None if state is None else ends,
+        lambda state, symbol, tokens, after: not parity or ((state or 0) + symbol - tokens[1]) % 2 == 0,
+    )  # fmt: skip
+
+
+def running_sums(task: "Task") -> Iterator[Columns]:
+    """Sums of n numbers by running sums, from 0 on, all of W digits, at the top of which the n numbers have zeros.
+
+        $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $      significance; signs stand one above the top or one below the ones
+        0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
+        0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0      row: a running sum stands one below its two summands
+
+    Running sum j is the sum of running sum j - 1, which may be any number for j > 1, and of number j. W suffices, so nothing
+    is carried out of the top. `=` is seen from the top column, and sees nothing. A row's number is no part of what is seen,
+    so three kinds of rows are listed: the sum 0, the first number, and sums of sums and numbers, of which the last one ends.
+    """
+    for kind in range(3):
+
+        def step(state, digits, kind=kind):
+            carry, _, columns, last = state
+            total = carry + sum(digits)
+            shown = ((), digits[1:], digits)[kind]
+            return (*((0, *shown) if kind == 1 else shown), ABSENT, total % 10), (
+                total // 10, digits[1] == 0, min(2, columns + 1), last,
+            )  # fmt: skip
+
+        def end(state, kind=kind):
+            carry, zero, columns, last = state
+            plus = ABSENT if last else PLUS
+            beyond = (*((), (ABSENT, plus), (ABSENT, plus))[kind], EQUALS, ABSENT)
+            return (beyond, (task.end if last else NEXT,)) if zero and columns == 2 and not carry else None
+
+        signs = ((ABSENT, EQUALS), (ABSENT, ABSENT, ABSENT, NEXT), (NEXT, ABSENT, ABSENT, NEXT))[kind]
+        begin = (lambda column: (AMID - column, 1) if column >= 0 else (1, 0)) if kind == 0 else by_column(-1, 2)
+        rows = (*[by_column(-1, 1)] * (2 if kind else 0), by_column(-1, 0), begin)
+        symbols = [(s, a) for s in (DIGITS if kind == 2 else (0,)) for a in (DIGITS if kind else (0,))]
+        starts = [(0, False, 0, last) for last in ((False, True) if kind == 2 else (False,))]
+        yield Columns(
+            rows, 1, lambda state, signs=signs: signs, starts, symbols, step, end,
+            lambda state, digits, tokens, after: sum(digits) + state[0] == tokens[-1] + 10 * after[0],
+        )  # fmt: skip
+
+
+def partial_products(task: "Task") -> Iterator[Columns]:
+    """Products of two numbers of N and M digits: A times each digit of B, then the running sums of these, shifted.
+
+        $ 9 4 * 6 8 = 2 5 7 + 4 6 5 = 2 5 7 0 > 2 9 3 6 $      significance in A
+        0 2 3 0 0 0 4 3 2 1 4 3 2 1 0 0 0 0 0 0 0 0 0 0 0
+        0 0 0 0 2 1 1 1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0      row
+        0 0 0 1 0 0 0 5 4 3 0 4 3 2 6 5 4 3 2 6 5 4 3 2 0      significance in the product
+
+    Numbers have no zeros at the top, but for 0 itself. A partial product sees its digit of B, and the next one if there is
+    one. Running sum j: the one before is below 10^(N + j), whatever its digits; a partial product's top digit is a carry, 0
+    to 8, and its other digits may be any. The sum is below 10^(N + j + 1), so nothing is carried out. `*` is seen from the
+    top column of the product, and `+` that begins the next partial product from everywhere, if there is one.
+    """
+
+    def multiply(state, digit):
+        ones, after_ones, carry, kind, _ = state
+        kind, total = grow(kind, digit) if kind < 4 else None, carry + ones * (digit or 0)
+        tokens = (ABSENT if digit is None else digit, after_ones, ones, total % 10)
+        return None if kind is None else (tokens, (ones, after_ones, total // 10, kind, state[4]))
+
+    def end_product(state):
+        ones, after_ones, _, kind, _ = state
+        follows = EQUALS if after_ones == ABSENT else PLUS
+        return ((ABSENT, after_ones, ones, ABSENT), (follows,)) if kind == 4 else None
+
+    # Where a column is in the partial product that a running sum adds.
+    moves = {("first", "digit"): "in", ("in", "digit"): "in", ("in", "top"): "top"}
+    moves |= {("later", "none"): "below", ("below", "none"): "below", ("below", "digit"): "in"}
+    moves |= {("top", "none"): "above", ("above", "none"): "above"}
+
+    def add(state, symbol):
+        carry, place, signs, last = state
+        before, added, what = symbol
+        place, total = moves.get((place, what)), carry + before + added
+        if place is None or (before and (signs[0] == ABSENT or place == "above")) or (last and place == "above"):
+            return None
+        own = ABSENT if what == "none" else added, ABSENT if last else PLUS, ABSENT, total % 10
+        return (ABSENT if signs[0] == ABSENT else before, *own), (total // 10, place, signs, last)
+
+    def end_sum(state):
+        carry, place, _, last = state
+        beyond = (ABSENT, ABSENT, ABSENT if last else PLUS, TIMES, ABSENT)
+        return (beyond, (task.end if last else NEXT,)) if place == ("top" if last else "above") and not carry else None
+
+    starts = [(ones, after, 0, 0, sign) for ones in DIGITS for after in (ABSENT, *DIGITS) for sign in (EQUALS, PLUS)]
+    yield Columns(
+        (by_column(-1, 0, 0), alone(0, 3, 0), alone(0, 2, 0), lambda k: (AMID - k, 2, 0 if k < 0 else AMID - k)), 1,
+        lambda state: (ABSENT, state[1], state[0], state[4]), starts, [None, *DIGITS], multiply, end_product,
+        lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + 10 * after[2],
+    )  # fmt: skip
+    begins = ((ABSENT, EQUALS), (EQUALS, NEXT), (NEXT, NEXT))
+    yield Columns(
+        (*(lambda k, row=row: (AMID * (row == 2), row, AMID - k) for row in (1, 2)), alone(9, 3, 0),
+         lambda k: (0, 0, AMID - k), lambda k: (0, 2, AMID - k)), 1,
+        lambda state: (state[2][0], ABSENT, ABSENT if state[3] else PLUS, ABSENT, state[2][1]),
+        [(0, "later" if signs[0] >= 0 else "first", signs, last) for signs in begins for last in (False, True)],
+        [*product(DIGITS, [0], ["none"]), *product(DIGITS, DIGITS, ["digit"]), *product([0], DIGITS[:9], ["top"])],
+        add, end_sum,
+        lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + 10 * after[0],
+    )  # fmt: skip
+
+
+def products(task: "Task") -> Iterator[Columns]:
+    """Products of a number A of any length N without zeros at the top, and B of M = 1 or 2 digits; N + M digits, ones first.
+
+    $ 6 5 3 * 4 9 = 7 9 9 1 3 $      significance, for B none
+    0 3 4 5 0 0 0 6 5 4 3 2 1 0
+    0 0 0 0 4 1 2 3 3 3 3 3 3 0      digits of B; the response
+    """
+    count = task.operands
+
+    def step(state, digit):
+        ones, tens, one_below, carry, kind = state
+        kind = kind + 1 if kind >= 4 and digit is None else grow(kind, digit) if kind < 4 else None
+        if kind is None or kind > 3 + count:
+            return None
+        total = ones * (digit or 0) + tens * one_below + carry
+        tokens = (ABSENT if digit is None else digit, *(tens, ones)[2 - count :], total % 10)
+        return tokens, (ones, tens, digit or 0, total // 10, kind)
+
+    def end(state):
+        ones, tens, _, carry, kind = state
+        require(kind < 3 + count or not carry, "a product is longer than its factors")
+        return ((ABSENT, *(tens, ones)[2 - count :], ABSENT), (task.end,)) if kind == 3 + count else None
+
+    rows = (by_column(-1, 0), *(alone(0, 1 + place) for place in range(count)), by_column(-1, 1 + count))
+    yield Columns(
+        rows, 1, lambda state: (ABSENT, *(state[1], state[0])[2 - count :], EQUALS),
+        [(b % 10, b // 10, 0, 0, 0) for b in range(10**count)], [None, *DIGITS], step, end,
+        lambda state, a, tokens, after: (
+            state[0] * (a or 0) + state[1] * state[2] + state[3] == tokens[-1] + 10 * after[3] and after[2] == (a or 0)
+        ),
+    )  # fmt: skip
+
+
+def quotients(task: "Task") -> Iterator[Columns]:
+    """A number A of any length without zeros at the top, and v, of one digit and not 0: remainders, then the quotient.
+
+    $ 8 7 6 4 / 7 = 1 3 1 0 > 1 2 5 2 $      column, from the top; v has none
+    0 2 3 4 5 6 0 1 2 3 4 5 1 2 3 4 5 0
+    0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0      v; the remainders; the quotient
+    """
+
+    def step(state, digit):
+        divisor, rest, top = state  # The number begins with a 0, or not; nothing stands behind a 0.
+        quotient, left = divmod(10 * rest + digit, divisor)
+        return None if top == 0 else ((digit, divisor, left, quotient), (divisor, left, top or int(digit > 0)))
+
+    def holds(state, digit, tokens, after):
+        return 10 * state[1] + digit == state[0] * tokens[3] + after[1] and after[1] == tokens[2] < state[0]
+
+    rows = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3))
+    yield Columns(
+        rows, 2, lambda state: (ABSENT, state[0], EQUALS, NEXT), [(v, 0, None) for v in DIGITS[1:]], [*DIGITS], step,
+        lambda state: None if state[2] is None else ((OVER, state[0], ABSENT, ABSENT), (NEXT, task.end)), holds,
+    )  # fmt: skip
+
+
+# The next tasks list cases by themselves: a token, what is right next, and what the token sees, as `see` codes it, in arrays
+# with all that go together, or one for all.
+
+Case = tuple[Any, ...]
+RELATED = 512
+
+
+def see(relation: int, token: Any) -> np.ndarray:
+    """The code of a key: of its relation to the token that sees it, and of its token; 0 if there is none."""
+    return np.where(np.asarray(token) == ABSENT, 0, RELATED * (relation + 1) + token)
+
+
+def every(*ranges: Any) -> list[np.ndarray]:
+    """Every combination of the values of some ranges, as one flat array for each range."""
+    return [axis.ravel() for axis in np.meshgrid(*map(np.asarray, ranges), indexing="ij")]
 
 
 def boards(task: "Task") -> Iterator[Case]:
@@ -547,136 +701,18 @@ def boards(task: "Task") -> Iterator[Case]:
     is. The two cells follow each other in a row, or end one row and begin the next. So four rows and columns, cut out of
     the board around them, hold everything, in every position relative to the borders: two columns at either end of a row.
     """
-    for height, width in product(SIZES, SIZES):
-        size, row = height * width, np.arange(width)
-        text: Text = []
-        for above in range(height):
-            text += [*write("board", above * width + row, row + 1, above + 1, 0), (">", (0, 0, 2))]
-        text[-1:] = write("answer", up(size), (up(size) + 1) % width + 1, (up(size) + 1) // width + 1, 1)
-        mines = np.array(every(*[(0, 1)] * size)).reshape(height, width, -1)
+    around = [*product(range(3), repeat=2)]
+    for height, width in product(range(1, 5), repeat=2):
+        mines = np.array(every(*[(0, 1)] * (height * width))).reshape(height, width, -1)
         padded = np.pad(mines, ((1, 1), (1, 1), (0, 0)))
-        count = sum(padded[y : y + height, x : x + width] for y, x in product(range(3), range(3)))
-        found = {"board": np.where(mines, MINE, BLANK), "answer": np.where(mines, MINE, count)}
-        cells: Cells = {(name, k): part for name, parts in found.items() for k, part in enumerate(parts.reshape(size, -1))}
-        for k in range(-1, size):
-            yield text, ("answer", k), cells | {("answer", -1): EQUALS}
-
-
-def running_sums(task: "Task") -> Iterator[Case]:
-    """Sums of n numbers by running sums, from 0 on, all of W digits, at the top of which the n numbers have zeros.
-
-        $ 0 8 + 0 7 + 2 1 = 0 0 > 8 0 > 5 1 > 6 3 $      significance; signs stand one above the top or one below the ones
-        0 2 3 1 2 3 1 2 3 1 3 2 4 3 2 4 3 2 4 3 2 0
-        0 1 1 1 2 2 2 3 3 0 1 1 2 2 2 3 3 3 4 4 4 0      row: a running sum stands one below its two summands
-
-    Running sum j is the sum of running sum j - 1, which may be any number for j > 1, and of number j. A carry is 0 or 1,
-    from any column. W suffices, so nothing is carried out of the top. What a token sees tells apart the rows 0, 1 and
-    higher ones, the last row, and as columns the ones, the top and the others: three numbers and four columns suffice.
-    """
-    for operands, width in product((2, 3), SIZES[1:]):
-        k, ids = down(width), width + 1 - up(width)
-        text: Text = []
-        for row in range(1, operands + 1):
-            text += [*write(("A", row), k, width + 1 - k, row), ("+", (1, row))]
-        text[-1:] = write(("sum", 0), up(width), np.where(up(width) < 0, 1, ids), np.minimum(up(width) + 1, 1))
-        for row in range(1, operands + 1):
-            text += write(("sum", row), up(width), ids, row + 1)
-        begins = {(("sum", row), -1): NEXT if row else EQUALS for row in range(operands + 1)}
-        for row in range(operands + 1):
-            before = DIGITS if row > 1 else ZERO
-            contents = [every(before, DIGITS if row and k + 1 < width else ZERO) for k in range(width)]
-            for what, cells in add_up(("sum", row), [(("sum", row - 1), 1, 0), (("A", row), 1, 0)], contents):
-                yield text, what, cells | begins
-
-
-def partial_products(task: "Task") -> Iterator[Case]:
-    """Products of two numbers of N and M digits: A times each digit of B, then the running sums of these, shifted.
-
-        $ 9 4 * 6 8 = 2 5 7 + 4 6 5 = 2 5 7 0 > 2 9 3 6 $      significance in A
-        0 2 3 0 0 0 4 3 2 1 4 3 2 1 0 0 0 0 0 0 0 0 0 0 0
-        0 0 0 0 2 1 1 1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0      row
-        0 0 0 1 0 0 0 5 4 3 0 4 3 2 6 5 4 3 2 6 5 4 3 2 0      significance in the product
-
-    Numbers have no zeros at the top, but for 0 itself. Partial product j: with B's digit b the carry is 0 to b - 1, and all
-    come out of one column. Running sum j: the one before is below 10^(N + j), whatever its digits; a partial product's top
-    digit is a carry, 0 to 8, and its other digits may be any. The sum is below 10^(N + j + 1), so nothing is carried out.
-    What is seen tells apart the rows 0, 1 and higher ones, the last row, and columns below, in and above the partial
-    product. A has four columns in all: the ones, two that any carry enters and any digit follows, and the top.
-    """
-    for first, second in product(SIZES, SIZES):
-        k, part, total, width = down(first), up(first + 1), up(first + second), first + second
-        text = [*write("A", k, first + 1 - k, 0, 0), ("*", (0, 0, 1))]
-        text += write("B", down(second), 0, down(second) + 1, 0)
-        for row in range(second):
-            in_product = np.where(part < 0, 0, width + 1 - part - row)
-            text += write(("part", row), part, first + 1 - part, row + 1, in_product)
-        for row in range(second):
-            text += write(("sum", row), total, 0, row + 1, width + 1 - total)
-        begins = {(("part", row), -1): PLUS if row else EQUALS for row in range(second)}
-        begins |= {(("sum", row), -1): NEXT if row else EQUALS for row in range(second)}
-        for row in range(second):
-            digits = [("B", row), ("B", row + 1)]
-            contents = [*digits_below_top(first), [ZERO]]
-            for what, cells in add_up(("part", row), [("A", digits[0], 0)], contents, fixed=digits):
-                yield text, what, cells | begins
-            before = [DIGITS] * (row and first + row) + [ZERO] * width
-            added = [ZERO] * row + [DIGITS] * first + [DIGITS[:9]] + [ZERO] * second
-            contents = [every(before[k], added[k]) for k in range(width)]
-            for what, cells in add_up(("sum", row), [(("sum", row - 1), 1, 0), (("part", row), 1, row)], contents):
-                yield text, what, cells | begins
-
-
-def products(task: "Task") -> Iterator[Case]:
-    """Products of a number A of any length N without zeros at the top, and B of M = 1 or 2 digits; N + M digits, ones first.
-
-        $ 6 5 3 * 4 9 = 7 9 9 1 3 $      significance, for B none
-        0 3 4 5 0 0 0 6 5 4 3 2 1 0
-        0 0 0 0 4 1 2 3 3 3 3 3 3 0      digits of B; the response
-
-    Column k of the product adds up a_k b_0 + a_(k-1) b_1 and a carry. So the digits k and k + 1 follow from B, a_(k+1), a_k,
-    and what the columns below k leave behind: a_(k-1), a_(k-2), which are seen too, and the carry. It is all that there is
-    from the fifth column of seven on, as `steady` shows. Then come A's top digit and the columns above A.
-    """
-
-    def step(k, ones, tens, two_below, one_below, carry, own):
-        total = own * ones + one_below * tens + carry
-        cells = {("A", k - 2): two_below, ("A", k - 1): one_below, ("A", k): own, ("C", k): total % 10}
-        return cells | {("B", 0): ones, ("B", 1): tens}, [ones, tens, one_below, own, total // 10]
-
-    count = task.operands
-    for length in (*SIZES, 7):
-        width, places = length + count, down(length)
-        text = [*write("A", places, width - places, 0), ("*", (0, count + 2))]
-        text += write("B", down(count), 0, count - down(count)) + write("C", up(width), width - up(width), count + 1)
-        contents = digits_below_top(length) + [[ZERO]] * count
-        for multiplier in range(10**count):
-            start = [np.array([part]) for part in (multiplier % 10, multiplier // 10, 0, 0, 0)]
-            for k, cells in by_columns(contents, start, step, steady=4 if length == 7 else -1):
-                yield text, ("C", k), cells | {("C", -1): EQUALS}
-
-
-def quotients(task: "Task") -> Iterator[Case]:
-    """A number A of any length without zeros at the top, and v, of one digit and not 0: remainders, then the quotient.
-
-        $ 8 7 6 4 / 7 = 1 3 1 0 > 1 2 5 2 $      column, from the top; v has none
-        0 2 3 4 5 6 0 1 2 3 4 5 1 2 3 4 5 0
-        0 0 0 0 0 0 1 2 2 2 2 2 3 3 3 3 3 0      v; the remainders; the quotient
-
-    What remains of the columns above column k, times ten, and a_k add up to t: t div v is the quotient's digit, and t mod v
-    remains. What can remain above is found column by column. One column leaves all remainders there are, since a_0 may be
-    any digit but 0, and v remains 0: the top, the ones and one column between them suffice.
-    """
-
-    def step(k, divisor, rest, own):
-        quotient, rest = np.divmod(10 * rest + own, divisor)
-        return {"v": divisor, ("A", k): own, ("quotient", k): quotient, ("rest", k): rest}, [divisor, rest]
-
-    for length in SIZES[:3]:
-        text = [*write("A", np.arange(length), np.arange(length) + 2, 0), ("/", (length + 2, 0)), ("v", (0, 1))]
-        text += write("rest", up(length), up(length) + 2, 2) + write("quotient", up(length), up(length) + 2, 3)
-        for k, cells in by_columns(digits_below_top(length)[::-1], [DIGITS[1:], 0 * DIGITS[1:]], step):
-            for name in ("rest", "quotient"):
-                yield text, (name, k), cells | {("rest", -1): EQUALS, ("quotient", -1): NEXT}
+        count = sum(padded[y : y + height, x : x + width] for y, x in around)
+        answer = [EQUALS, *np.where(mines, MINE, count).reshape(height * width, -1), task.end]
+        cells = np.full((height + 3, width + 2, mines.shape[2]), ABSENT)
+        cells[1 : height + 1, 1 : width + 1] = np.where(mines, MINE, BLANK)
+        for place in range(height * width + 1):
+            row, column = divmod(place, width)
+            keys = [see(8 - 3 * y - x, cells[row + y, column + x]) for y, x in around]
+            yield answer[place], answer[place + 1], *keys
 
 
 def labels(task: "Task") -> Iterator[Case]:
@@ -690,51 +726,62 @@ def labels(task: "Task") -> Iterator[Case]:
     A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. Right next is the
     label if what is seen decides the carry, else `?`. It does if there is no column below, if the label there is known, or
     if the digits there pass on the same whatever is carried into them. A known label stays: what decided it stays. So each
-    pass makes the lowest unknown label known, and they end with the answer (PROOF.md, Lemma 12).
+    pass makes the lowest unknown label known, and they end with the answer (PROOF.md, Theorem 2).
 
-    A carry is 0 or 1 in a sum, and below m in a product, 0 if m is 0; one column passes on each of them to the second or a
-    higher one. A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the
-    carry, or `_` for 0; zero times a number is `__0`. Columns differ in whether they are the ones, the next, or higher ones.
+    A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the carry, or
+    `_` for 0; zero times a number is `__0`.
     """
     times = task.name == "encoder_multiplication"
-    operator, count, digit_or_blank = TIMES if times else PLUS, 2 - times, [*DIGITS, BLANK]
-    for k, top in ((0, False), (1, False), (1, True), (2, False), (2, True)):
-        contents = [0], DIGITS, digit_or_blank, digit_or_blank
-        factor, carry, known, known_under, *digits = every(
-            *(DIGITS if times else [1], range(9 if k > 1 else 1), FLAGS, FLAGS[: k + 1]),
-            *([[BLANK] if top else contents[k + 1]] * count + [contents[k]] * count),
-        )
-        column, below = digits[:count], digits[count:]
-        most = np.maximum(factor - 1, 0) if times else 1
-        total, passed, label_under = add_column(factor, below, carry, k == 1)
-        _, _, label = add_column(factor, column, passed, k == 0)
-        decided = (k == 0) | known_under | (total // 10 == (total + most) // 10)
-        legal = (carry <= most) & (decided | ~known)
-        for digit, lower in zip(column, below, strict=True):
-            legal &= np.where(digit == BLANK, (lower > 0) | (k < 2), lower < 10)
-        cells: Cells = {("own", place): part for place, part in enumerate(column)} | {"m": factor}
-        cells |= {("under", place): part for place, part in enumerate(below)}
-        cells["own", count - 1] = labelled(operator if top else column[-1], known, label)
-        cells["under", count - 1] = labelled(below[-1], known_under, label_under)
-        cells["end"] = np.where(decided, label, UNKNOWN)
-        # At the top, the first number of a sum has no token.
-        own, under = ((4 - k, 0), (5 - k, 0)) if times else ((k + 1,), (k,))
-        text: Text = [*[("m", (0, 1))] * times, *write("under", np.arange(count * (k > 0)), *under)]
-        text += write("own", np.arange(top and not times, count), *own)
-        yield text, ("own", count - 1), {cell: values[legal] for cell, values in cells.items()} | {"begin": SINK}
+    operator, count = TIMES if times else PLUS, 2 - times
+
+    def step(state, column):
+        factor, carry, kinds = state
+        if column == (operator,):  # It is the last column.
+            kinds = (None,) if {*kinds} <= {*ENDED} else ()
+        elif None not in kinds:
+            kinds = tuple(map(grow, kinds, (None if token == BLANK else token for token in column)))
+            kinds = () if None in kinds else kinds
+        else:
+            kinds = ()
+        ended = {*column} <= {BLANK, operator} or factor == 0
+        total = carry + factor * sum(token for token in column if token < 10)
+        label = EMPTY if ended and total == 0 and state[2][0] else total % 10
+        tokens = (factor, *((ABSENT,) * (count - len(column))), *column, label)
+        return (tokens, (factor, total // 10, kinds)) if kinds else None
+
+    columns = Columns(
+        (alone(0, 1), *[by_column(1)] * (count + 1)), 1,
+        lambda state: (state[0], *[ABSENT] * (count + 1)), [(m, 0, (0,) * count) for m in (DIGITS if times else (1,))],
+        [*product((*DIGITS, BLANK), repeat=count), (operator,)], step,
+        lambda state: ((state[0], *[ABSENT] * (count + 1)), (BEGIN,)) if None in state[2] else None,
+        lambda state, column, tokens, after: (
+            state[1] + state[0] * sum(token for token in column if token < 10) == tokens[-1] % EMPTY + 10 * after[1]
+        ),
+    )  # fmt: skip
+    lows, parts = [0, *[-1] * (count + 1), 0], []
+    for alive, words in windows(columns, lows, 0):
+        parts.append(np.stack([*words.values()])[:, alive[:, 0] & (words[count, 0] != ABSENT)])
+    names = [(row, k) for row, low in enumerate(lows) for k in range(low, 1)]
+    named = dict(zip(names, np.concatenate(parts, axis=1), strict=True))
+    label, label_under = named[count + 1, 0], named[count + 1, -1]
+    total = named[0, 0] * sum(np.where(named[row, -1] < 10, named[row, -1], 0) for row in range(1, count + 1))
+    largest = np.maximum(named[0, 0] - 1, 0) if times else 1
+    for known_under in (False, True):
+        decided = (label_under == ABSENT) | known_under | (total // 10 == (total + largest) // 10)
+        for known in (False, True):
+            own = labelled(named[count, 0], label if known else UNKNOWN)
+            under = np.where(
+                label_under == ABSENT, ABSENT, labelled(named[count, -1], label_under if known_under else UNKNOWN)
+            )
+            legal = (decided | (not known)) & ((label_under != ABSENT) | (not known_under))
+            keys = [see(times, own), see(1 - times, under), *[see(2, named[0, 0])] * times]
+            keys += [see(-k, named[1, k]) for k in (0, -1)] * (not times)
+            yield tuple(part[legal] for part in (own, np.where(decided, label, UNKNOWN), *keys))
 
 
-def add_column(factor: np.ndarray, column: list[np.ndarray], carry: np.ndarray, lowest: bool) -> tuple[np.ndarray, ...]:
-    """The total of a column of tokens times a factor, what it passes on, and its label."""
-    total = factor * sum(np.where(part < 10, part, 0) for part in column)
-    ended = np.all([part >= 10 for part in column], axis=0) | (factor == 0)
-    label = np.where(ended & (total + carry == 0) & (not lowest), EMPTY, (total + carry) % 10)
-    return total, (total + carry) // 10, label
-
-
-def labelled(token: Any, known: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """The number of a token with its label, or with `?`."""
-    return token + len(TOKENS) * (1 + np.where(known, label, UNKNOWN))
+def labelled(token: Any, label: Any) -> np.ndarray:
+    """The number of a token with its label."""
+    return token + len(TOKENS) * (1 + label)
 
 
 def labels_in_grid(task: "Task") -> Iterator[Case]:
@@ -753,21 +800,19 @@ def labels_in_grid(task: "Task") -> Iterator[Case]:
     column there is no c. In the first row c is at most b - 1, or 0, since 9b + b - 1 = 10b - 1, and in others at most b,
     since 9b + 9 + b = 10b + 9.
     """
-    # Relations are differences of these places.
-    seen: Text = [(name, (place,)) for place, name in enumerate(("c", "s", "b", "a", "own"), 1)]
-    for first_row, (ones, top) in product(FLAGS, ((True, False), (False, False), (False, True))):
-        no_s = first_row or top
+    for first_row, (ones, top) in product((False, True), ((True, False), (False, False), (False, True))):
+        no_s, flags = first_row or top, [(False, True)] * 4
         a, b, s, c, known, known_s, known_c, is_sum = every(
-            *(ZERO if top else DIGITS, DIGITS, ZERO if no_s else DIGITS, ZERO if ones else DIGITS), *[FLAGS] * 4
+            *([0] if top else DIGITS, DIGITS, [0] if no_s else DIGITS, [0] if ones else DIGITS), *flags
         )
         decided = (known_s | no_s) & (known_c | ones)
         legal = (c <= np.maximum(b - first_row, 0)) & (decided | ~known)
         label = np.where(is_sum, (a * b + s + c) % 10, (a * b + s + c) // 10)
-        cells: Cells = {"own": labelled(np.where(is_sum, BLANK, MINUS), known, label), "a": a, "b": b}
-        cells |= {"s": labelled(BLANK, known_s, s), "c": labelled(MINUS, known_c, c)}
-        cells["end"] = np.where(decided, label, UNKNOWN)
-        text = [part for part in seen if part[0] not in ("s" * no_s, "c" * ones)]
-        yield text, "own", {cell: values[legal] for cell, values in cells.items()} | {"begin": SINK}
+        own = labelled(np.where(is_sum, BLANK, MINUS), np.where(known, label, UNKNOWN))
+        keys = [own, a, b, ABSENT if no_s else labelled(BLANK, np.where(known_s, s, UNKNOWN))]
+        keys.append(ABSENT if ones else labelled(MINUS, np.where(known_c, c, UNKNOWN)))
+        case = own, np.where(decided, label, UNKNOWN), *(see(relation, key) for relation, key in enumerate(keys))
+        yield tuple(np.broadcast_to(part, legal.shape)[legal] for part in case)
 
 
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------
@@ -779,7 +824,7 @@ class Task(NamedTuple):
     """A task and its format.
 
     Attributes:
-        cases: part 2.
+        cases: its transducers, or cases, see part 2; None if it is made of others.
         window: which relations a token sees: for each level of ids, the difference of the query's id (the token that sees)
             and the key's, or which of them has one. Their places number the relations.
         pattern, answer: regular expressions of queries without `$`, and of beginnings of responses, for the software.
@@ -794,7 +839,7 @@ class Task(NamedTuple):
             must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
     """
 
-    cases: Callable[["Task"], Iterator[Case]]
+    cases: Callable[["Task"], Iterator[Any]] | None
     window: tuple[tuple[Any, ...], ...]
     pattern: str
     answer: str = "[0-9]*"
@@ -919,7 +964,7 @@ def join(*names: str, **options: Any) -> Task:
         for relation in part.window
     ]
     problems = "; ".join(f"{part.name}: {part.problems}" for part in parts)
-    return Task(joined, tuple(window), "", problems=problems, options=options, parts=parts)
+    return Task(None, tuple(window), "", problems=problems, options=options, parts=parts)
 
 
 CALCULATOR = ("addition_scratchpad", "signed_subtraction", "multiplication_scratchpad")
@@ -953,33 +998,172 @@ def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any
     return window.index(pair) if pair in window else None
 
 
-MOST_KEYS, RELATED = 16, 512
+def tabulate(columns: Columns) -> tuple[dict[State, int], list[np.ndarray]]:
+    """Ask a step for every state that it reaches and every symbol, and ends for every state.
+
+    Returns:
+        The states by number, and of each entry: the state, the next one, the tokens of all rows, what is written at the end
+        or there in each pass, (entries,) or (entries, rows).
+    """
+    numbers: dict[State, int] = {state: place for place, state in enumerate(columns.starts)}
+    states, entries = [*columns.starts], []
+    nothing = (ABSENT,) * len(columns.rows)
+    for state in states:
+        if isinstance(state, End):
+            taken = [(nothing, nothing[: columns.passes], state)]
+        else:
+            taken = []
+            for symbol in columns.symbols:
+                if (entry := columns.step(state, symbol)) is not None:
+                    require(columns.holds(state, symbol, *entry), f"an entry of the table does not hold: {state}, {symbol}")
+                    taken.append((entry[0], entry[0][-columns.passes :], entry[1]))
+            if (last := columns.end(state)) is not None:
+                taken.append((*last, End(last[1])))
+        for tokens, written, after in taken:
+            if numbers.setdefault(after, len(numbers)) == len(states):
+                states.append(after)
+            entries.append((numbers[state], numbers[after], *tokens, *written))
+    table = np.array(entries)
+    return numbers, [table[:, 0], table[:, 1], table[:, 2:]]
+
+
+class End(NamedTuple):
+    """The state behind the end of a run, with what follows each pass; no column comes after it."""
+
+    follows: tuple[int, ...]
+
+
+def windows(columns: Columns, lows: list[int], high: int) -> Iterator[tuple[np.ndarray, dict[Any, np.ndarray]]]:
+    """Slide a window over all runs of a transducer, by a search over (state, window) in breadth; each pair comes once.
+
+    A window begins over the column before the first one, and ends beyond the last one. Of two windows with the same columns
+    but the first, and the same state behind them, one goes on: the next ones are those of both. So every pair that occurs in
+    a run of any length is found, and no other.
+
+    Args:
+        lows, high: the first column of the window for each row, and then for what each pass writes; the last one for all.
+
+    Yields:
+        Of some windows: (windows, passes) whether a run goes on to an end of each pass; tokens (windows,) by row and column,
+        and then what is written, which is what follows a pass behind its last column.
+    """
+    numbers, (source, target, words) = tabulate(columns)
+    count, rows = len(numbers), words.shape[1]
+    # From which states a run can end with each pass.
+    alive = np.zeros((count, columns.passes), bool)
+    for state, number in numbers.items():
+        if isinstance(state, End):
+            alive[number] = np.array(state.follows) != ABSENT
+    known = -1
+    while known != (known := int(alive.sum())):
+        np.logical_or.at(alive, source, alive[target])
+    kept = alive[target].any(axis=1)
+    order = np.flatnonzero(kept)[np.argsort(source[kept], kind="stable")]
+    first = np.searchsorted(source[order], np.arange(count + 1))
+    # The tokens of a row in a window are the digits of a number, the newest one last; 0 stands for no token.
+    before = 1 + np.array([columns.before(state) + (ABSENT,) * columns.passes for state in columns.starts])
+    shown = words + 1
+    bases = [int(max(shown[:, row].max(), before[:, row].max())) + 1 for row in range(rows)]
+    places = [base ** (high - low) for base, low in zip(bases, lows, strict=True)]
+    require(math.prod(places) * count < 2**62, "there are too many windows to number them")
+    new = np.unique(join([np.arange(len(before)), *(before[:, row] % places[row] for row in range(rows))], places))
+    known = new[:0]
+    while len(new):
+        known = np.union1d(known, new)
+        state, *held = split(new, places)
+        ways = first[state + 1] - first[state]
+        parent = np.repeat(np.arange(len(new)), ways)
+        entry = order[np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[state][parent]]
+        full = [held[row][parent] * bases[row] + shown[entry, row] for row in range(rows)]
+        yield alive[target[entry]], {
+            (row, column): full[row] // bases[row] ** (high - column) % bases[row] - 1
+            for row in range(rows) for column in range(lows[row], high + 1)
+        }  # fmt: skip
+        parts = [target[entry], *(full[row] % places[row] for row in range(rows))]
+        new = np.setdiff1d(join(parts, places), known)
+
+
+def join(parts: list[np.ndarray], places: list[int]) -> np.ndarray:
+    """One number for a state and the parts of a window."""
+    code = parts[0]
+    for part, place in zip(parts[1:], places, strict=True):
+        code = code * place + part
+    return code
+
+
+def split(code: np.ndarray, places: list[int]) -> list[np.ndarray]:
+    """The state and the parts of a window that a number stands for."""
+    parts = []
+    for place in places[::-1]:
+        code, part = np.divmod(code, place)
+        parts.append(part)
+    return [code, *parts[::-1]]
+
+
+def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[Case]:
+    """What the tokens of a transducer's passes see, and what is right next, by `windows`."""
+    count, reach = len(columns.rows), 1 + max(abs(entry) for pair in window for entry in pair if isinstance(entry, int))
+    seen = []
+    for own, column in product(range(count - columns.passes, count), (-1, reach)):
+        # Of its own row a token sees what stands before it; later rows are not written yet.
+        keys = [
+            (row, offset, relate(columns.rows[own](column), columns.rows[row](column + offset), window))
+            for row in range(own + 1) for offset in range(-reach, 1 if row == own else reach + 1)
+            if offset == 0 or columns.rows[row](0) != columns.rows[row](1)
+        ]  # fmt: skip
+        seen.append((own, column, [key for key in keys if key[2] is not None]))
+    lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
+    high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
+    lows += [1] * columns.passes
+    begins = {tuple(columns.before(state)) for state in columns.starts}
+    for alive, tokens in windows(columns, lows, high):
+        for own, column, keys in seen:
+            written = tokens[own + columns.passes, 1]
+            begun = np.isin(tokens[own, 0], [begin[own] for begin in begins])
+            some = alive[:, own - count] & (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
+            if some.any():
+                shown = (see(relation, tokens[row, offset][some]) for row, offset, relation in keys)
+                yield tokens[own, 0][some], written[some], *shown
+
+
+def keys_are_alone(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> bool:
+    """Whether tokens of operands see nothing but `$`."""
+    operands, places = columns.rows[: -columns.passes], range(-9, 10)
+    return all(relate(own(0), key(place), window) is None for own, key, place in product(operands, operands, places))
+
+
+def list_cases(task: Task) -> Iterator[Case]:
+    """All cases of a task. The relations of a task that is made of several are those of its parts, one after another."""
+    before = 0
+    for part in task.parts:
+        for own, right, *keys in list_cases(part._replace(end=task.end)):
+            yield own, right, *(np.where(key > 0, key + RELATED * before, 0) for key in keys)
+        before += len(part.window)
+    for case in task.cases(task) if task.cases else ():
+        if isinstance(case, Columns):
+            require(max(task.layers) == 1 or keys_are_alone(case, task.window), "a key sees more than `$`")
+            yield from cases_of(case, task.window)
+        else:
+            yield case
+
+
+MOST_KEYS = 16
 
 
 def list_neighbourhoods(task: Task) -> np.ndarray:
     """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
-    A key is `RELATED` (relation + 1) + token; 0 fills up. A token sees itself if its relation to itself is in the window.
+    A key is coded as by `see`; 0 fills up. A token sees itself if its relation to itself is in the window, and `$` or the
+    sink always.
 
     Raises Refused if a key sees more than `$` in a task that is known with several layers.
     """
     tables = []
-    no_ids = (0,) * len(task.window[0])
-    for inside, what, cells in task.cases(task):
-        text = [("begin", no_ids), *inside, ("end", no_ids)]
-        names = [name for name, _ in text]
-        place = names.index(what)
-        known = {name: TOKENS.index(name) for name in names if name in TOKENS} | {"begin": BEGIN, "end": task.end} | cells
-        relations = [(name, relate(text[place][1], ids, task.window)) for name, ids in text[: place + 1]]
-        if max(task.layers) > 1:
-            for key in (key for key, (_, relation) in enumerate(relations) if key and relation is not None):
-                seen = [relate(text[key][1], ids, task.window) for _, ids in text[1 : key + 1]]
-                require(not any(relation is not None for relation in seen), "a key sees more than `$`")
-        keys = [RELATED * (relation + 1) + known[name] for name, relation in relations if relation is not None]
-        require(len(keys) <= MOST_KEYS, "a token sees more keys than are provided for")
-        columns = np.broadcast_arrays(known[what], known[names[place + 1]], *keys)
-        table = np.zeros((columns[0].size, 2 + MOST_KEYS), np.uint16)
-        table[:, : len(columns)] = np.stack(columns, axis=-1)
+    for case in list_cases(task):
+        case = np.broadcast_arrays(*case, see(len(task.window), SINK if task.encoder else BEGIN))
+        require(len(case) <= 2 + MOST_KEYS, "a token sees more keys than are provided for")
+        table = np.zeros((case[0].size, 2 + MOST_KEYS), np.uint16)
+        table[:, : len(case)] = np.stack(case, axis=-1)
         table[:, 2:].sort()
         tables.append(distinct(table))
     table = distinct(np.concatenate(tables))
@@ -987,9 +1171,12 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
 
 
 def distinct(table: np.ndarray) -> np.ndarray:
-    """The rows of a table, each once, compared as bytes."""
-    rows = table.view(f"S{table.itemsize * table.shape[1]}").ravel()
-    return np.unique(rows).view(table.dtype).reshape(-1, table.shape[1])
+    """The rows of a table, each once."""
+    code = np.zeros(len(table), np.int64)
+    for column in table.T:
+        if column.any():
+            _, code = np.unique(code << 16 | column, return_inverse=True)
+    return table[np.unique(code, return_index=True)[1]]
 
 
 # ---- 4. Which network? ------------------------------------------------------------------------------------------------
