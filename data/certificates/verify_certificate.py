@@ -26,6 +26,7 @@ import fnmatch
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement, product
@@ -60,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "eeb6e1e7c80a5b11f8862f717a14754ff5028c2a311816befc029fa02595a2a5",
-    "pairwise_bert": "0280a91356b05853887ecfea71429afa50e6ac58aea6a10f7a8621599075168a",
+    "coupled_gpt": "e59a4bca808046addbc220f84bc23bbde06f61810775fb8e6b99e8d06501214e",
+    "pairwise_bert": "78f4d26e4c540bfea12b82f72e43ba8bc1ee0dc72899da26cf0f7de6a40231c7",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
@@ -102,17 +103,27 @@ def check_folder(folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
     return files, config
 
 
-def check_code(files: dict[str, bytes], kind: str) -> None:
-    """The code beside a checkpoint is longhand's, and whole; or there is none, and longhand must be installed."""
-    code = "".join(f"{sha256(content)}  {name}\n" for name, content in files.items() if name.endswith(".py"))
+def check_code(files: dict[str, bytes], kind: str) -> list[str]:
+    """The code beside a checkpoint is longhand's, and whole; or there is none, and longhand must be installed.
+
+    Returns:
+        Other files of code, which no library reads to answer.
+    """
+    code = [f"modeling_{kind}.py"]
+    for name in code:  # It grows by what each file imports.
+        names = re.findall(rb"^\s*from \.(\w+) import", files.get(name, b""), re.MULTILINE)
+        code += sorted({f"{other.decode()}.py" for other in names} - {*code})
+    others = [name for name in files if name.endswith(".py") and name not in code]
+    lines = "".join(f"{sha256(files[name])}  {name}\n" for name in sorted(code) if name in files)
     require(
-        not code or sha256(code.encode()) == CODE[kind], "the Python files are not those that longhand writes, all of them"
+        not lines or sha256(lines.encode()) == CODE[kind], "the Python files are not those that longhand writes, all of them"
     )
+    return others
 
 
 def check_certificate(content: bytes) -> dict[str, Any]:
     """What certificate.json states, each field of a type that it may have."""
-    certificate = read_json("certificate.json", content)
+    certificate = {"transducer": None} | read_json("certificate.json", content)
     compare("certificate.json", certificate, dict.fromkeys(FIELDS, lambda value: True))
     for name, types in FIELDS.items():
         require(type(certificate[name]) in types, f"certificate.json: {name} {certificate[name]!r} is of a wrong type")
@@ -168,6 +179,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
     **{"certified": (bool,), "statement": (str,), "proof": (list,), "task": (dict,), "limits": (dict,), "weights": (str,)},
     **{"failures": (list,), "predictions": (int,), "wrong": (int,), "files": (dict, type(None))},
     **dict.fromkeys(("problems", "neighbourhoods"), (int, type(None))),
+    "transducer": (dict, type(None)),
     **dict.fromkeys(("margin", "bound", "ratio"), (float, int, type(None))),
 }
 is_flag = one_of(False, True)
@@ -240,7 +252,7 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
     places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
     places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
     # What the software does without: where its classes are, and which queries and beginnings of responses it refuses.
-    may_miss = {"auto_map": places, "prompt_format": task.prompt_format}
+    may_miss = {"auto_map": places, "prompt_format": task.prompt_format, "transducer": task.table}
     own |= {key: wanted for key, wanted in may_miss.items() if config.get(key) is not None}
     # Training may vary the width of fields, and how problems are drawn.
     varied = {key: value for key, value in described.items() if key in ("field_width", "varied_field", "sampling")}
@@ -256,7 +268,7 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
         *("share_level_tables", "relative_attention_num_buckets", "relative_attention_max_distance", "initializer_range"),
         *("hidden_dropout_prob", "attention_probs_dropout_prob", "settle_weight", "max_position_embeddings"),
         # Of software; the last two are null here.
-        *("transformers_version", "use_cache", "auto_map", "prompt_format"),
+        *("transformers_version", "use_cache", "auto_map", "prompt_format", "transducer"),
     ))  # fmt: skip
     simple = config.get("attention_scale") == "zero" and task.relation_range is None
     require(simple or config["num_hidden_layers"] == 1, "config.json: scores of several layers must be those of relations")
@@ -359,26 +371,25 @@ class Columns(NamedTuple):
     """A sequential transducer, and where its tokens stand.
 
     Attributes:
-        rows: for each row in the order of the text, from a column to the ids of its token there; the first column is 0, and a
+        rows: for each row in the order of the text, from a column to the ids of its token there. The first column is 0; a
             token that begins a row stands in column -1. A row whose ids are the same everywhere is one token.
         passes: how many rows, the last ones, are written.
-        before: from a start to the token of each row in column -1.
-        starts: states before the first column.
+        starts: from a state before the first column to the token of each row in column -1.
         symbols: what operands may hold in a column.
         step: from a state and a symbol to the token of each row and the next state; None if the symbol may not stand there.
-        end: from a state to the tokens beyond the last column, and what is written next at the end of each pass (`ABSENT`
-            if the run has no such pass); None if no run ends there.
-        holds: whether (state, symbol, tokens, next state) is as the operation asks.
+            What each pass writes may follow the tokens, if it is not the token of its row.
+        end: from a state to what is written at the end of each pass (`ABSENT` if the run has no such pass), and then the
+            tokens beyond the last column, if there are any; None if no run ends there.
+        holds: whether an entry (state, symbol, tokens, next state) is as the operation asks.
     """
 
     rows: tuple[Ids, ...]
     passes: int
-    before: Callable[[State], tuple[int, ...]]
-    starts: list[State]
+    starts: dict[State, tuple[int, ...]]
     symbols: list[Any]
-    step: Callable[[State, Any], tuple[tuple[int, ...], State] | None]
-    end: Callable[[State], tuple[tuple[int, ...], tuple[int, ...]] | None]
-    holds: Callable[..., bool] = lambda *entry: True
+    step: Callable[[Any, Any], Any]
+    end: Callable[[Any], tuple[int, ...] | None]
+    holds: Callable[..., bool]
 
 
 def by_column(sign: int, *row: int) -> Ids:
@@ -398,10 +409,10 @@ def grow(kind: int, digit: int | None) -> int | None:
     """
     if digit is None:
         return 4 if kind in (1, 3, 4) else None
-    return None if kind == 4 else 3 if digit else 2 if kind else 1
+    return None if kind in (None, 4, 5) else 3 if digit else 2 if kind else 1
 
 
-ENDED = (1, 3, 4)  # kinds of numbers that may have no further digit
+ENDED = {1, 3, 4}  # kinds of numbers that may have no further digit
 
 
 def sums(task: "Task") -> Iterator[Columns]:
@@ -421,32 +432,25 @@ def sums(task: "Task") -> Iterator[Columns]:
 
     The digits of one column stand in one relation, so their order does not matter, and one order is listed.
     """
-    count, padded = task.operands, task.same_widths
-    tall = task.name == "multi_operand_addition"
+    count, padded, beyond = task.operands, task.same_widths, 0 if task.name == "multi_operand_addition" else ABSENT
 
     def step(state, digits):
         carry, kinds = state
-        beyond, total = {*digits} == {None}, carry + sum(filter(None, digits))
-        if tall:  # Kind 2: zeros behind the ones, as at the top.
-            kinds = (2 if kinds[0] and not any(digits) else 1,)
-        elif padded:
-            kinds = (4 if kinds == (1,) else None,) if beyond else (1 if kinds[0] < 4 else None,)
-        else:
-            kinds = tuple(map(grow, kinds, digits)) if carry or not beyond else (None,)
-        tokens = (*(ABSENT if digit is None else digit for digit in digits), total % 10)
-        return None if None in kinds else (tokens, (total // 10, kinds))
+        ended, total = {*digits} == {None}, carry + sum(filter(None, digits))
+        after = tuple(
+            grow(kind, 1 if padded and digit is not None else digit) for kind, digit in zip(kinds, digits, strict=True)
+        )
+        if None in after or (ended and (4 in kinds if padded else not carry)):
+            return None
+        return (*(beyond if digit is None else digit for digit in digits), total % 10), (total // 10, after)
 
     def end(state):
-        carry, kinds = state
-        ended = kinds[0] == (2 if tall else 4) if padded else {*kinds} <= {*ENDED} and not carry
-        return ((ABSENT,) * (count + 1), (task.end,)) if ended else None
+        return (task.end,) if {*state[1]} <= ({4} if padded else ENDED) and not state[0] else None
 
-    rows = (by_column(-1),) * (count + 1)
-    signs = (*[PLUS] * (count - 1), ABSENT, EQUALS)
-    symbols = [*combinations_with_replacement(DIGITS, count), (None,) * count][: None if not tall else -1]
-    symbols = symbols if padded else [*product((None, *DIGITS), repeat=count)]
+    symbols = combinations_with_replacement(DIGITS, count) if padded else product((None, *DIGITS), repeat=count)
     yield Columns(
-        rows, 1, lambda state: signs, [(0, (0,) * (1 if padded else count))], symbols, step, end,
+        (by_column(-1),) * (count + 1), 1, {(0, (0,) * count): (*[PLUS] * (count - 1), ABSENT, EQUALS)},
+        [*symbols, (None,) * count], step, end,
         lambda state, digits, tokens, after: sum(filter(None, digits)) + state[0] == tokens[-1] + 10 * after[0],
     )  # fmt: skip
 
@@ -467,30 +471,25 @@ def differences(task: "Task") -> Iterator[Columns]:
 
     If the top borrows, `-` and a second row follow: 0 less the first row.
     """
-    signed = task.name == "signed_subtraction"
+    count = 4 if task.name == "signed_subtraction" else 3
 
     def step(state, digits):
-        borrow, again, top, columns = state
-        rest = digits[0] - digits[1] - borrow
-        missing = -(rest % 10) - again
-        tokens = (*digits, rest % 10, missing % 10)[: 3 + signed]
-        return tokens, (int(rest < 0), int(missing < 0) * signed, signed and digits == (0, 0), min(2, columns + 1))
+        rest = digits[0] - digits[1] - state[0]
+        missing = -(rest % 10) - state[1]
+        zeros = count == 4 and state[2] > 0 and digits == (0, 0)
+        return (*digits, rest % 10, missing % 10)[:count], (int(rest < 0), int(missing < 0), 2 if zeros else 1)
 
     def end(state):
-        borrow, _, zeros, columns = state
-        if not columns or (zeros and columns > 1) or borrow > signed:
-            return None
-        follows = (MINUS if borrow else task.end, task.end if borrow else ABSENT)
-        return (ABSENT,) * (3 + signed), follows[: 1 + signed]
+        legal = state[2] == 1 and state[0] <= count - 3
+        return (MINUS if state[0] else task.end, task.end if state[0] else ABSENT)[: count - 2] if legal else None
 
     def holds(state, digits, tokens, after):
-        second = not signed or -tokens[2] - state[1] == tokens[3] - 10 * after[1]
+        second = count == 3 or -tokens[2] - state[1] == tokens[3] - 10 * after[1]
         return second and digits[0] - digits[1] - state[0] == tokens[2] - 10 * after[0]
 
-    rows = tuple(by_column(-1, row) for row in (1, 2, 3, 5)[: 3 + signed])
-    signs = (MINUS, ABSENT, EQUALS, MINUS)[: 3 + signed]
-    symbols = [*product(DIGITS, repeat=2)]
-    yield Columns(rows, 1 + signed, lambda state: signs, [(0, 0, False, 0)], symbols, step, end, holds)
+    rows, signs = tuple(by_column(-1, row) for row in (1, 2, 3, 5)), (MINUS, ABSENT, EQUALS, MINUS)
+    starts, pairs = {(0, 0, 0): signs[:count]}, [*product(DIGITS, repeat=2)]
+    yield Columns(rows[:count], count - 2, starts, pairs, step, end, holds)
 
 
 def strings(task: "Task") -> Iterator[Columns]:
@@ -504,16 +503,14 @@ def strings(task: "Task") -> Iterator[Columns]:
     parity = task.name == "parity"
 
     def step(state, symbol):
-        written = (state or 0) ^ symbol if parity else symbol
+        written = max(state, 0) ^ symbol if parity else symbol
         return (symbol, written), written if parity else 0
 
-    rows = (by_column(-1 if task.name == "reverse" else 1),) * 2
-    ends = ((ABSENT, ABSENT), (task.end,))
-    symbols = [0, 1] if parity else [*DIGITS]
-    yield Columns(
-        rows, 1, lambda state: (ABSENT, EQUALS), [None], symbols, step, lambda state: None if state is None else ends,
-        lambda state, symbol, tokens, after: not parity or ((state or 0) + symbol - tokens[1]) % 2 == 0,
-    )  # fmt: skip
+    def holds(state, symbol, tokens, after):
+        return (max(state, 0) + symbol - tokens[1]) % 2 == 0 if parity else symbol == tokens[1]
+
+    rows, symbols = (by_column(-1 if task.name == "reverse" else 1),) * 2, [0, 1] if parity else [*DIGITS]
+    yield Columns(rows, 1, {-1: (ABSENT, EQUALS)}, symbols, step, lambda state: None if state < 0 else (task.end,), holds)
 
 
 def running_sums(task: "Task") -> Iterator[Columns]:
@@ -527,31 +524,27 @@ def running_sums(task: "Task") -> Iterator[Columns]:
     is carried out of the top. `=` is seen from the top column, and sees nothing. A row's number is no part of what is seen,
     so three kinds of rows are listed: the sum 0, the first number, and sums of sums and numbers, of which the last one ends.
     """
-    for kind in range(3):
 
-        def step(state, digits, kind=kind):
-            carry, _, columns, last = state
-            total = carry + sum(digits)
-            shown = ((), digits[1:], digits)[kind]
-            return (*((0, *shown) if kind == 1 else shown), ABSENT, total % 10), (
-                total // 10, digits[1] == 0, min(2, columns + 1), last,
-            )  # fmt: skip
+    def step(state, digits):
+        carry, columns, _, row, last = state
+        tokens = (digits[0] if row else ABSENT, digits[1] if row else ABSENT, ABSENT, (carry + sum(digits)) % 10)
+        return tokens, ((carry + sum(digits)) // 10, min(2, columns + 1), digits[1], row, last)
 
-        def end(state, kind=kind):
-            carry, zero, columns, last = state
-            plus = ABSENT if last else PLUS
-            beyond = (*((), (ABSENT, plus), (ABSENT, plus))[kind], EQUALS, ABSENT)
-            return (beyond, (task.end if last else NEXT,)) if zero and columns == 2 and not carry else None
+    def end(state):
+        carry, columns, top, row, last = state
+        beyond = (ABSENT, PLUS if row and not last else ABSENT, EQUALS, ABSENT)
+        return (task.end if last else NEXT, *beyond) if columns == 2 and not carry and not top else None
 
-        signs = ((ABSENT, EQUALS), (ABSENT, ABSENT, ABSENT, NEXT), (NEXT, ABSENT, ABSENT, NEXT))[kind]
-        begin = (lambda column: (AMID - column, 1) if column >= 0 else (1, 0)) if kind == 0 else by_column(-1, 2)
-        rows = (*[by_column(-1, 1)] * (2 if kind else 0), by_column(-1, 0), begin)
-        symbols = [(s, a) for s in (DIGITS if kind == 2 else (0,)) for a in (DIGITS if kind else (0,))]
-        starts = [(0, False, 0, last) for last in ((False, True) if kind == 2 else (False,))]
-        yield Columns(
-            rows, 1, lambda state, signs=signs: signs, starts, symbols, step, end,
-            lambda state, digits, tokens, after: sum(digits) + state[0] == tokens[-1] + 10 * after[0],
-        )  # fmt: skip
+    def holds(state, digits, tokens, after):
+        return sum(digits) + state[0] == tokens[-1] + 10 * after[0]
+
+    rows, equals = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0)), (ABSENT, ABSENT, ABSENT, EQUALS)
+    first = (*rows, lambda column: (AMID - column, 1) if column >= 0 else (1, 0))
+    yield Columns(first, 1, {(0, 0, 0, 0, False): equals}, [(0, 0)], step, end, holds)
+    rows, second = (*rows, by_column(-1, 2)), {(0, 0, 0, 1, False): (ABSENT, ABSENT, ABSENT, NEXT)}
+    yield Columns(rows, 1, second, [*product([0], DIGITS)], step, end, holds)
+    others = {(0, 0, 0, 2, last): (NEXT, ABSENT, ABSENT, NEXT) for last in (False, True)}
+    yield Columns(rows, 1, others, [*product(DIGITS, repeat=2)], step, end, holds)
 
 
 def partial_products(task: "Task") -> Iterator[Columns]:
@@ -569,15 +562,13 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     """
 
     def multiply(state, digit):
-        ones, after_ones, carry, kind, _ = state
+        ones, next_ones, carry, kind, _ = state
         kind, total = grow(kind, digit) if kind < 4 else None, carry + ones * (digit or 0)
-        tokens = (ABSENT if digit is None else digit, after_ones, ones, total % 10)
-        return None if kind is None else (tokens, (ones, after_ones, total // 10, kind, state[4]))
+        tokens = (ABSENT if digit is None else digit, ones, next_ones, total % 10)
+        return None if kind is None else (tokens, (ones, next_ones, total // 10, kind, 0))
 
     def end_product(state):
-        ones, after_ones, _, kind, _ = state
-        follows = EQUALS if after_ones == ABSENT else PLUS
-        return ((ABSENT, after_ones, ones, ABSENT), (follows,)) if kind == 4 else None
+        return (EQUALS if state[1] == ABSENT else PLUS,) if state[3] == 4 else None
 
     # Where a column is in the partial product that a running sum adds.
     moves = {("first", "digit"): "in", ("in", "digit"): "in", ("in", "top"): "top"}
@@ -585,33 +576,47 @@ def partial_products(task: "Task") -> Iterator[Columns]:
     moves |= {("top", "none"): "above", ("above", "none"): "above"}
 
     def add(state, symbol):
-        carry, place, signs, last = state
-        before, added, what = symbol
-        place, total = moves.get((place, what)), carry + before + added
-        if place is None or (before and (signs[0] == ABSENT or place == "above")) or (last and place == "above"):
+        carry, place, row, last = state
+        (before, added, what), place = symbol, moves.get((place, symbol[2]))
+        if place is None or (before and (not row or place == "above")) or (last and place == "above"):
             return None
+        total = carry + before + added
         own = ABSENT if what == "none" else added, ABSENT if last else PLUS, ABSENT, total % 10
-        return (ABSENT if signs[0] == ABSENT else before, *own), (total // 10, place, signs, last)
+        return (before if row else ABSENT, *own), (total // 10, place, row, last)
 
     def end_sum(state):
         carry, place, _, last = state
-        beyond = (ABSENT, ABSENT, ABSENT if last else PLUS, TIMES, ABSENT)
-        return (beyond, (task.end if last else NEXT,)) if place == ("top" if last else "above") and not carry else None
+        ends = place == ("top" if last else "above") and not carry
+        return (task.end if last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT) if ends else None
 
-    starts = [(ones, after, 0, 0, sign) for ones in DIGITS for after in (ABSENT, *DIGITS) for sign in (EQUALS, PLUS)]
+    starts = {
+        (ones, after, 0, 0, sign): (ABSENT, ones, after, sign)
+        for ones, after, sign in product(DIGITS, (ABSENT, *DIGITS), (EQUALS, PLUS))
+    }
+    ids = (
+        by_column(-1, 0, 0),
+        alone(0, 2, 0),
+        alone(0, 3, 0),
+        lambda column: (AMID - column, 2, max(0, column) and AMID - column),
+    )
     yield Columns(
-        (by_column(-1, 0, 0), alone(0, 3, 0), alone(0, 2, 0), lambda k: (AMID - k, 2, 0 if k < 0 else AMID - k)), 1,
-        lambda state: (ABSENT, state[1], state[0], state[4]), starts, [None, *DIGITS], multiply, end_product,
+        ids, 1, starts, [None, *DIGITS], multiply, end_product,
         lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + 10 * after[2],
     )  # fmt: skip
-    begins = ((ABSENT, EQUALS), (EQUALS, NEXT), (NEXT, NEXT))
+    starts = {
+        (0, "later" if row else "first", row, last): (
+            before,
+            ABSENT,
+            ABSENT if last else PLUS,
+            ABSENT,
+            NEXT if row else EQUALS,
+        )
+        for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True))
+    }
+    ids = tuple(lambda k, row=row: (9 * (row[0] > 0), row[1], AMID - k) for row in ((0, 1), (1, 2), (1, 3), (0, 0), (0, 2)))
+    symbols = [*product(DIGITS, [0], ["none"]), *product(DIGITS, DIGITS, ["digit"]), *product([0], DIGITS[:9], ["top"])]
     yield Columns(
-        (*(lambda k, row=row: (AMID * (row == 2), row, AMID - k) for row in (1, 2)), alone(9, 3, 0),
-         lambda k: (0, 0, AMID - k), lambda k: (0, 2, AMID - k)), 1,
-        lambda state: (state[2][0], ABSENT, ABSENT if state[3] else PLUS, ABSENT, state[2][1]),
-        [(0, "later" if signs[0] >= 0 else "first", signs, last) for signs in begins for last in (False, True)],
-        [*product(DIGITS, [0], ["none"]), *product(DIGITS, DIGITS, ["digit"]), *product([0], DIGITS[:9], ["top"])],
-        add, end_sum,
+        (*ids[:2], alone(9, 3, 0), *ids[3:]), 1, starts, symbols, add, end_sum,
         lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + 10 * after[0],
     )  # fmt: skip
 
@@ -626,27 +631,20 @@ def products(task: "Task") -> Iterator[Columns]:
     count = task.operands
 
     def step(state, digit):
-        ones, tens, one_below, carry, kind = state
-        kind = kind + 1 if kind >= 4 and digit is None else grow(kind, digit) if kind < 4 else None
-        if kind is None or kind > 3 + count:
-            return None
-        total = ones * (digit or 0) + tens * one_below + carry
-        tokens = (ABSENT if digit is None else digit, *(tens, ones)[2 - count :], total % 10)
-        return tokens, (ones, tens, digit or 0, total // 10, kind)
+        factors, below, carry, kind = state
+        kind = kind + 1 if digit is None and kind > 3 else grow(kind, digit)
+        total = factors[-1] * (digit or 0) + (factors[0] * below if count == 2 else 0) + carry
+        tokens = (ABSENT if digit is None else digit, *factors, total % 10)
+        return None if kind in (None, 4 + count) else (tokens, (factors, digit or 0, total // 10, kind))
 
-    def end(state):
-        ones, tens, _, carry, kind = state
-        require(kind < 3 + count or not carry, "a product is longer than its factors")
-        return ((ABSENT, *(tens, ones)[2 - count :], ABSENT), (task.end,)) if kind == 3 + count else None
+    def holds(state, digit, tokens, after):
+        product = state[0][-1] * (digit or 0) + (tokens[1] * state[1] if count == 2 else 0)
+        return product + state[2] == tokens[-1] + 10 * after[2] and after[2] * (after[3] == 3 + count) == 0
 
     rows = (by_column(-1, 0), *(alone(0, 1 + place) for place in range(count)), by_column(-1, 1 + count))
-    yield Columns(
-        rows, 1, lambda state: (ABSENT, *(state[1], state[0])[2 - count :], EQUALS),
-        [(b % 10, b // 10, 0, 0, 0) for b in range(10**count)], [None, *DIGITS], step, end,
-        lambda state, a, tokens, after: (
-            state[0] * (a or 0) + state[1] * state[2] + state[3] == tokens[-1] + 10 * after[3] and after[2] == (a or 0)
-        ),
-    )  # fmt: skip
+    starts = {(b, 0, 0, 0): (ABSENT, *b, EQUALS) for b in product(DIGITS, repeat=count)}
+    ends = lambda state: (task.end,) if state[3] == 3 + count else None  # noqa: E731
+    yield Columns(rows, 1, starts, [None, *DIGITS], step, ends, holds)
 
 
 def quotients(task: "Task") -> Iterator[Columns]:
@@ -660,16 +658,66 @@ def quotients(task: "Task") -> Iterator[Columns]:
     def step(state, digit):
         divisor, rest, top = state  # The number begins with a 0, or not; nothing stands behind a 0.
         quotient, left = divmod(10 * rest + digit, divisor)
-        return None if top == 0 else ((digit, divisor, left, quotient), (divisor, left, top or int(digit > 0)))
+        return None if top == 0 else ((digit, divisor, left, quotient), (divisor, left, min(1, top or digit)))
+
+    def end(state):
+        return None if state[2] is None else (NEXT, task.end, OVER, ABSENT, ABSENT, ABSENT)
 
     def holds(state, digit, tokens, after):
-        return 10 * state[1] + digit == state[0] * tokens[3] + after[1] and after[1] == tokens[2] < state[0]
+        return 10 * state[1] + digit == state[0] * tokens[3] + tokens[2] and 0 <= tokens[2] == after[1] < state[0]
 
-    rows = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3))
+    rows, starts = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3)), {(v, 0, None): v for v in DIGITS[1:]}
+    starts = {state: (ABSENT, v, EQUALS, NEXT) for state, v in starts.items()}
+    yield Columns(rows, 2, starts, [*DIGITS], step, end, holds)
+
+
+def of_table(task: "Task") -> Iterator[Columns]:
+    """A task of its author's own, as config.json gives it: alphabet, sign, and a table for each pass over the columns.
+
+        $ 3 f + a 1 = 0 e 0 $      column, here with the ones first
+        0 2 3 4 2 3 4 3 2 1 0
+        0 1 1 0 1 1 2 2 2 2 0      row; operands have rows of their own if their order matters
+
+    Operands are padded to one width. In the columns beyond it they read as symbol 0, and no token stands there. A pass may
+    read what earlier ones wrote. Each begins with `=` or `>`, writes a symbol for each column and for some more, and ends.
+    """
+    table, passes, number = task.table, task.table["passes"], task.vocabulary.index
+    flush, follows = [own["flush"] for own in passes], [NEXT] * (len(passes) - 1) + [task.end]
+    alphabets = [table["alphabet"]] * table["operands"] + [own["writes"] for own in passes]
+
+    def step(state, symbols):
+        beyond, *states = state  # Columns beyond the operands; -1 before the first column.
+        if beyond > max(flush) if symbols is None else beyond > 0:
+            return None
+        beyond = 0 if symbols else beyond + 1
+        if symbols is None and state[0] < 0:
+            return None
+        read, tokens, written = [*(symbols or [0] * table["operands"])], [], []
+        tokens += [ABSENT if symbols is None else number(table["alphabet"][symbol]) for symbol in read]
+        for place, own in enumerate(passes):
+            entry = 0
+            for source in own.get("reads", range(table["operands"])):
+                entry = entry * len(alphabets[source]) + read[source]
+            writes = beyond <= own["flush"]
+            read.append(own["write"][states[place]][entry] if writes else 0)
+            states[place] = own["next"][states[place]][entry] if writes else states[place]
+            tokens.append(number(own["writes"][read[-1]]) if writes else ABSENT)
+            written.append(tokens[-1] if writes else follows[place])
+        return (*tokens, *written), (beyond, *states)
+
+    rows = tuple(by_column(-1 if passes[0]["direction"] == "ones_first" else 1, row) for row in rows_of(table))
+    signs = (*[ABSENT] * table["operands"], EQUALS, *[NEXT] * (len(passes) - 1))
+    symbols = [None, *product(range(len(table["alphabet"])), repeat=table["operands"])]
+    end = lambda state: tuple(follows) if state[0] > max(flush) else None  # noqa: E731
     yield Columns(
-        rows, 2, lambda state: (ABSENT, state[0], EQUALS, NEXT), [(v, 0, None) for v in DIGITS[1:]], [*DIGITS], step,
-        lambda state: None if state[2] is None else ((OVER, state[0], ABSENT, ABSENT), (NEXT, task.end)), holds,
-    )  # fmt: skip
+        rows, len(passes), {(-1, *(own["start"] for own in passes)): signs}, symbols, step, end, lambda *entry: True
+    )
+
+
+def rows_of(table: dict[str, Any]) -> list[int]:
+    """Ids of the rows of operands and passes. No two pairs of a pass and what it reads differ alike."""
+    operands = [1 if all(own["symmetric"] for own in table["passes"]) else place + 1 for place in range(table["operands"])]
+    return operands + [(operands[-1] + 1) * 2**place for place in range(len(table["passes"]))]
 
 
 # The next tasks list cases by themselves: a token, what is right next, and what the token sees, as `see` codes it, in arrays
@@ -736,24 +784,21 @@ def labels(task: "Task") -> Iterator[Case]:
 
     def step(state, column):
         factor, carry, kinds = state
-        if column == (operator,):  # It is the last column.
-            kinds = (None,) if {*kinds} <= {*ENDED} else ()
-        elif None not in kinds:
-            kinds = tuple(map(grow, kinds, (None if token == BLANK else token for token in column)))
-            kinds = () if None in kinds else kinds
+        if last := column == (operator,):
+            after = (None,)
         else:
-            kinds = ()
-        ended = {*column} <= {BLANK, operator} or factor == 0
+            after = tuple(map(grow, kinds, (None if token == BLANK else token for token in column)))
+        if None in kinds or (not {*kinds} <= ENDED if last else None in after):
+            return None
         total = carry + factor * sum(token for token in column if token < 10)
-        label = EMPTY if ended and total == 0 and state[2][0] else total % 10
-        tokens = (factor, *((ABSENT,) * (count - len(column))), *column, label)
-        return (tokens, (factor, total // 10, kinds)) if kinds else None
+        zero = total == 0 and kinds[0] and ({*column} <= {BLANK, operator} or factor == 0)
+        tokens = (factor, *[ABSENT] * (count - len(column)), *column, EMPTY if zero else total % 10)
+        return tokens, (factor, total // 10, after)
 
+    starts = {(m, 0, (0,) * count): (m, *[ABSENT] * (count + 1)) for m in (DIGITS if times else (1,))}
     columns = Columns(
-        (alone(0, 1), *[by_column(1)] * (count + 1)), 1,
-        lambda state: (state[0], *[ABSENT] * (count + 1)), [(m, 0, (0,) * count) for m in (DIGITS if times else (1,))],
-        [*product((*DIGITS, BLANK), repeat=count), (operator,)], step,
-        lambda state: ((state[0], *[ABSENT] * (count + 1)), (BEGIN,)) if None in state[2] else None,
+        (alone(),) * (count + 2), 1, starts, [*product((*DIGITS, BLANK), repeat=count), (operator,)], step,
+        lambda state: (BEGIN,) if None in state[2] else None,
         lambda state, column, tokens, after: (
             state[1] + state[0] * sum(token for token in column if token < 10) == tokens[-1] % EMPTY + 10 * after[1]
         ),
@@ -855,12 +900,16 @@ class Task(NamedTuple):
     end: int = BEGIN
     operands: int = 2
     layers: tuple[int, ...] = (1,)
+    table: dict[str, Any] | None = None
 
     @property
     def vocabulary(self) -> list[str]:
         """An encoder knows letters, for text, in place of `/`."""
         if self.encoder:
             return [*TOKENS[:-1], *map(chr, range(97, 123))]
+        if self.table:
+            own = self.table["alphabet"] + self.table["sign"] + "".join(each["writes"] for each in self.table["passes"])
+            return [*dict.fromkeys([*TOKENS[:-1], *own])]
         return TOKENS if "/" in self.pattern else TOKENS[:-1]
 
     @property
@@ -971,9 +1020,12 @@ CALCULATOR = ("addition_scratchpad", "signed_subtraction", "multiplication_scrat
 TASKS["calculator"] = join(*CALCULATOR, max_operands=is_number)
 
 
-def find_task(described: Any) -> Task:
-    """The task of a description; each of its fields must be known."""
+def find_task(described: dict[str, Any], table: dict[str, Any] | None = None) -> Task:
+    """The task of a description, each of whose fields must be known; or of a table, a task of its author's own."""
     name = str(described.get("task"))
+    if table is not None:
+        require(name not in TASKS, f"certificate.json: the task {name!r} has a table of its own here")
+        return Task(of_table, window_of(table), "", "", "columns", name=name, table=table, end=end_of(described))
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
     ends = {} if task.encoder else {"separate_eos": is_flag}
@@ -984,10 +1036,45 @@ def find_task(described: Any) -> Task:
         task = task._replace(pattern=rf"{number}\+{number}=", same_widths=False)
     return task._replace(
         name=name,
-        end=SEPARATE_END if described.get("separate_eos") else BEGIN,
+        end=end_of(described),
         coupling="addition_all_reversed" if ones_first else task.coupling or name,
         operands=described.get("operands", described.get("multiplier_length", 2)),
     )
+
+
+def end_of(described: dict[str, Any]) -> int:
+    """The end token of a task."""
+    return SEPARATE_END if described.get("separate_eos") else BEGIN
+
+
+def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """The relations that a table's passes see, if the table is one. Checks everything that `of_table` reads."""
+    is_text = lambda value: isinstance(value, str) and len({*value}) == len(value)  # noqa: E731
+    compare("transducer", table, {
+        "alphabet": is_text, "sign": is_text, "operands": between(0, 10, int), "answer": one_of("all", "last"),
+        "passes": lambda value: isinstance(value, list) and len(value) > 0,
+    })  # fmt: skip
+    rows, sizes, window = rows_of(table), [len(table["alphabet"])] * table["operands"], []
+    for place, own in enumerate(table["passes"]):
+        reads = own.get("reads", [*range(table["operands"])])
+        require({*reads} <= {*range(len(sizes))}, f"transducer: pass {place + 1} reads what is not there: {reads}")
+        shape, edges = (len(own["write"]), math.prod(sizes[source] for source in reads)), own["window"]
+        compare("transducer", {**own, "reads": reads}, {
+            "writes": is_text, "symmetric": is_flag, "flush": between(-1, 100, int), "start": between(-1, shape[0], int),
+            "direction": table["passes"][0]["direction"], "reads": reads, "window": [between(-10, 10, int)] * 2,
+            **dict.fromkeys(("write", "next"), lambda entries, shape=shape: np.array(entries).shape == shape),
+        })  # fmt: skip
+        for name, count in {"write": len(own["writes"]), "next": shape[0]}.items():
+            legal = {entry for row in own[name] for entry in row} <= {*range(count)}
+            require(legal, f"transducer: {name} of pass {place + 1} has an entry that is not below {count}")
+        sign = {"ones_first": 1, "top_first": -1}[own["direction"]]
+        columns = range(edges[0], edges[1] + 1)
+        window += [
+            (sign * column, rows[len(rows) - len(table["passes"]) + place] - rows[source])
+            for column, source in product(columns, reads)
+        ]
+        sizes.append(len(own["writes"]))
+    return tuple(dict.fromkeys(window))
 
 
 def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
@@ -999,30 +1086,33 @@ def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any
 
 
 def tabulate(columns: Columns) -> tuple[dict[State, int], list[np.ndarray]]:
-    """Ask a step for every state that it reaches and every symbol, and ends for every state.
+    """Ask a step for every state that it reaches and every symbol, and for every state whether a run ends there.
 
     Returns:
-        The states by number, and of each entry: the state, the next one, the tokens of all rows, what is written at the end
-        or there in each pass, (entries,) or (entries, rows).
+        The states by number, and of all entries: the state, the next one, and the tokens of all rows with what is written.
     """
-    numbers: dict[State, int] = {state: place for place, state in enumerate(columns.starts)}
-    states, entries = [*columns.starts], []
-    nothing = (ABSENT,) * len(columns.rows)
+    numbers = {state: place for place, state in enumerate(columns.starts)}
+    states, entries, count = [*columns.starts], [], len(columns.rows)
     for state in states:
         if isinstance(state, End):
-            taken = [(nothing, nothing[: columns.passes], state)]
-        else:
-            taken = []
-            for symbol in columns.symbols:
-                if (entry := columns.step(state, symbol)) is not None:
-                    require(columns.holds(state, symbol, *entry), f"an entry of the table does not hold: {state}, {symbol}")
-                    taken.append((entry[0], entry[0][-columns.passes :], entry[1]))
-            if (last := columns.end(state)) is not None:
-                taken.append((*last, End(last[1])))
-        for tokens, written, after in taken:
+            continue
+        taken = []
+        for symbol in columns.symbols:
+            if (entry := columns.step(state, symbol)) is not None:
+                require(
+                    columns.holds(state, symbol, *entry),
+                    f"the table's entry for {symbol} in the state {state} does not hold",
+                )
+                taken.append(((entry[0] + entry[0][-columns.passes :])[: count + columns.passes], entry[1]))
+        if (last := columns.end(state)) is not None:
+            follows, beyond = last[: columns.passes], last[columns.passes :] or (ABSENT,) * count
+            taken.append((beyond + follows, End(follows)))
+        for words, after in taken:
             if numbers.setdefault(after, len(numbers)) == len(states):
                 states.append(after)
-            entries.append((numbers[state], numbers[after], *tokens, *written))
+            entries.append((numbers[state], numbers[after], *words))
+    nothing = (ABSENT,) * (count + columns.passes)
+    entries += [(number, number, *nothing) for state, number in numbers.items() if isinstance(state, End)]
     table = np.array(entries)
     return numbers, [table[:, 0], table[:, 1], table[:, 2:]]
 
@@ -1061,7 +1151,7 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[tuple[np.n
     order = np.flatnonzero(kept)[np.argsort(source[kept], kind="stable")]
     first = np.searchsorted(source[order], np.arange(count + 1))
     # The tokens of a row in a window are the digits of a number, the newest one last; 0 stands for no token.
-    before = 1 + np.array([columns.before(state) + (ABSENT,) * columns.passes for state in columns.starts])
+    before = 1 + np.array([begin + (ABSENT,) * columns.passes for begin in columns.starts.values()])
     shown = words + 1
     bases = [int(max(shown[:, row].max(), before[:, row].max())) + 1 for row in range(rows)]
     places = [base ** (high - low) for base, low in zip(bases, lows, strict=True)]
@@ -1115,11 +1205,10 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
     lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
     high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
     lows += [1] * columns.passes
-    begins = {tuple(columns.before(state)) for state in columns.starts}
     for alive, tokens in windows(columns, lows, high):
         for own, column, keys in seen:
             written = tokens[own + columns.passes, 1]
-            begun = np.isin(tokens[own, 0], [begin[own] for begin in begins])
+            begun = np.isin(tokens[own, 0], [begin[own] for begin in columns.starts.values()])
             some = alive[:, own - count] & (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
             if some.any():
                 shown = (see(relation, tokens[row, offset][some]) for row, offset, relation in keys)
@@ -1147,9 +1236,6 @@ def list_cases(task: Task) -> Iterator[Case]:
             yield case
 
 
-MOST_KEYS = 16
-
-
 def list_neighbourhoods(task: Task) -> np.ndarray:
     """All neighbourhoods, each once, (count, 2 + keys): the token, what is right next, and the keys in any order.
 
@@ -1158,14 +1244,15 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
 
     Raises Refused if a key sees more than `$` in a task that is known with several layers.
     """
+    require(len(task.vocabulary) < RELATED and len(task.window) < 120, "there are too many tokens or relations")
     tables = []
     for case in list_cases(task):
         case = np.broadcast_arrays(*case, see(len(task.window), SINK if task.encoder else BEGIN))
-        require(len(case) <= 2 + MOST_KEYS, "a token sees more keys than are provided for")
-        table = np.zeros((case[0].size, 2 + MOST_KEYS), np.uint16)
-        table[:, : len(case)] = np.stack(case, axis=-1)
+        table = np.stack(case, axis=-1).astype(np.uint16)
         table[:, 2:].sort()
         tables.append(distinct(table))
+    most = max(table.shape[1] for table in tables)
+    tables = [np.insert(table, [2] * (most - table.shape[1]), 0, axis=1) for table in tables]
     table = distinct(np.concatenate(tables))
     return table[:, table.any(axis=0)]
 
@@ -1575,7 +1662,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
     certificate = check_certificate((folder / "certificate.json").read_bytes())
     stated = {"certified": one_of(True), "files": is_object} | dict.fromkeys(("margin", "bound", "ratio"), is_positive)
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
-    task = find_task(certificate["task"])
+    task = find_task(certificate["task"], certificate["transducer"])
     files, config = check_folder(folder)
     for name in sorted(files.keys() | certificate["files"].keys()):
         named = certificate["files"].get(name)
@@ -1585,7 +1672,8 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
     known = check_tokenizer(files, task.encoder, task.end) == task.vocabulary
     require(known, "tokenizer.json: the vocabulary is none that is known here for the task")
     check_configuration(files, config, task, certificate["task"])
-    check_code(files, config["model_type"])
+    others = check_code(files, config["model_type"])
+    require(task.table or not others, f"{', '.join(others)}: such code is not known here")
     return files, certificate, task, config, read_weights(files["model.safetensors"], config, task)
 
 
