@@ -9,6 +9,7 @@ from longhand.data import Addition
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.transducer import table_of
 
 
 def load(folder) -> CoupledGPTForCausalLM:
@@ -19,7 +20,7 @@ def untrained(task: Task | None = None, **options) -> CoupledGPTForCausalLM:
     torch.manual_seed(0)
     task = task or Addition()
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
-    sizes |= {"coupling": task.coupling, "vocab_size": len(task.tokens)}
+    sizes |= {"coupling": task.coupling, "vocab_size": len(task.tokens), "transducer": table_of(task.transducer)}
     return CoupledGPTForCausalLM(CoupledGPTConfig(**(sizes | options))).eval()
 
 

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "e59a4bca808046addbc220f84bc23bbde06f61810775fb8e6b99e8d06501214e",
-    "pairwise_bert": "78f4d26e4c540bfea12b82f72e43ba8bc1ee0dc72899da26cf0f7de6a40231c7",
+    "coupled_gpt": "8894048de2cc5097cac164f337a54024b6d72aec011d63c0c7067a8b67da1010",
+    "pairwise_bert": "c8679c807bc8abb12d562f05c4b7e2e026cb1beeeabf0f3bf817143348bd9c5f",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
