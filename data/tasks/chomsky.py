@@ -1,0 +1,124 @@
+"""Tasks of *Neural Networks and the Chomsky Hierarchy* (Deletang et al., ICLR 2023, arXiv 2207.02098) as column tasks.
+
+Work is shown: a response has one symbol for each column, and the answer of the paper's task is its last symbol, or follows
+from it as each task says. Further tasks of the paper are `parity`, `reverse` and sums in base 2 (`base_addition`).
+"""
+
+import numpy as np
+
+from longhand.data.tasks.column_task import ColumnPass, ColumnTask
+from longhand.data.tasks.registry import register_task
+
+
+class Automaton(ColumnTask):
+    """Base of the tasks that read one word from its beginning and answer with the last symbol that they write."""
+
+    direction = "top_first"
+    answer = "last"
+
+
+@register_task
+class EvenPairs(Automaton):
+    """Whether the number of 01 and 10 in a word is even (0) or odd (1), of what was read so far: 00101 -> 00101, so 1.
+
+    The number is even if and only if the last bit is the first one.
+    """
+
+    name = "even_pairs"
+    alphabet = "01"
+    start = None
+    example_question = "00101"
+
+    def step(self, state, symbols):
+        (bit,) = symbols
+        first = bit if state is None else state
+        return first ^ bit, first
+
+
+@register_task
+class CycleNavigation(Automaton):
+    """The place on a ring of five after moves: 0 stays, 1 goes right, 2 goes left. Running places are written."""
+
+    name = "cycle_navigation"
+    alphabet = "012"
+    writes = "01234"
+    example_question = "10121"
+
+    def step(self, place, symbols):
+        return ((place + (0, 1, -1)[symbols[0]]) % 5,) * 2
+
+
+@register_task
+class ModularArithmetic(Automaton):
+    """The value modulo 5 of an expression of digits 0 to 4 and + - *, without brackets: 2*3-4 -> 2.
+
+    Behind a number, the state is (sum before the term, term); behind an operator it is (sum before, factor of the next
+    number). Both are written as a letter, and the value is written in one column more. Words that are no expressions have an
+    answer too: a number behind a number ends the expression, and an operator without a number before it begins at 0.
+    """
+
+    name = "modular_arithmetic"
+    alphabet = "01234+-*"
+    writes = "01234" + "ABCDEFGHIJKLMNOPQRSTUVWXY" + "abcdefghijklmnopqrstuvwxy"
+    flush = 1
+    start = ("factor", 0, 1)
+    example_question = "2*3-4"
+
+    def step(self, state, symbols):
+        (symbol,) = symbols
+        kind, total, last = state
+        if kind == "ended":
+            return total, state
+        if symbol < 5 and kind == "term":
+            return (total + last) % 5, ("ended", (total + last) % 5, 0)
+        if symbol < 5:
+            kind, last = "term", last * symbol % 5
+        else:
+            term = last if kind == "term" else 0
+            kind, (total, last) = "factor", ((total, term) if symbol == 7 else ((total + term) % 5, 1 if symbol == 5 else 4))
+        return 5 + 25 * (kind == "factor") + 5 * total + last, (kind, total, last)
+
+    def draw_operands(self, generator, lengths):
+        """Words of which most are expressions: a digit in odd places from the front, and an operator in even ones."""
+        words = super().draw_operands(generator, lengths)
+        width = lengths.max()
+        from_front = lengths[..., None] - 1 - np.arange(width)
+        legal = np.where(from_front % 2 == 0, words % 5, 5 + words % 3).astype(np.uint8)
+        kept = generator.random((*lengths.shape, 1)) < 0.8
+        return np.where((from_front >= 0) & kept, legal, words)
+
+
+def repeat(state, symbols):
+    """Step of a copy."""
+    return symbols[0], 0
+
+
+@register_task
+class DuplicateString(ColumnTask):
+    """A word twice: 101 -> 101>101."""
+
+    name = "duplicate_string"
+    alphabet = "01"
+    passes = (ColumnPass(repeat, direction="top_first"), ColumnPass(repeat, direction="top_first", reads=(0,)))
+    example_question = "101"
+
+
+@register_task
+class MissingDuplicate(Automaton):
+    """Two equal words of which one symbol is hidden by 2, the second one behind a comma: 101,121 -> 0, the hidden symbol.
+
+    2 is written until a hidden symbol is found, and then the symbol that stands opposite.
+    """
+
+    name = "missing_duplicate"
+    operands = 2
+    sign = ","
+    alphabet = "012"
+    start = 2
+    example_question = "101,121"
+
+    def step(self, found, symbols):
+        first, second = symbols
+        if found == 2 and 2 in symbols:
+            found = second if first == 2 else first
+        return found, found

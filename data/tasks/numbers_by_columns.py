@@ -1,0 +1,197 @@
+"""Small column tasks on numbers: sums in any base, one more, products with a constant, remainders, comparisons, bits.
+
+Each task is a step on columns. What it needs besides, its certificate too, is derived (`column_task.py`).
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from longhand.data.tasks.column_task import ColumnPass, ColumnTask
+from longhand.data.tasks.registry import register_task
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be {least} to {most}, got {value}")
+
+
+@register_task
+@dataclass(frozen=True)
+class BaseAddition(ColumnTask):
+    """Sums of two numbers in any base: in base 2, 101 + 1 = 110."""
+
+    name = "base_addition"
+    operands = 2
+    sign = "+"
+    flush = 1
+
+    base: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36"})
+
+    def __post_init__(self):
+        _check_range("base", self.base, 2, len(DIGITS))
+
+    @property
+    def alphabet(self):
+        return DIGITS[: self.base]
+
+    def step(self, carry, symbols):
+        total = sum(symbols) + carry
+        return total % self.base, total // self.base
+
+
+@register_task
+class PlusOne(ColumnTask):
+    """A number and one more: 199 -> 200."""
+
+    name = "plus_one"
+    flush = 1
+    start = 1
+    example_question = "199"
+
+    def step(self, carry, symbols):
+        total = symbols[0] + carry
+        return total % 10, total // 10
+
+
+@register_task
+@dataclass(frozen=True)
+class ConstantMultiplication(ColumnTask):
+    """The product of a number and a constant: 12 -> 84 by 7. The state is the carry."""
+
+    name = "constant_multiplication"
+
+    factor: int = field(default=7, metadata={"help": "what numbers are multiplied with, at least 2"})
+
+    def __post_init__(self):
+        _check_range("factor", self.factor, 2, 1000)
+
+    @property
+    def flush(self):
+        return len(str(self.factor))
+
+    def step(self, carry, symbols):
+        total = self.factor * symbols[0] + carry
+        return total % 10, total // 10
+
+
+@register_task
+@dataclass(frozen=True)
+class Remainder(ColumnTask):
+    """The remainder of a number: 1809 -> 3 modulo 7. From the top, the remainder of what was read so far is written."""
+
+    name = "remainder"
+    direction = "top_first"
+    answer = "last"
+    example_question = "1809"
+
+    modulus: int = field(default=7, metadata={"help": "what numbers are divided by, 2 to 36"})
+
+    def __post_init__(self):
+        _check_range("modulus", self.modulus, 2, len(DIGITS))
+
+    @property
+    def writes(self):
+        return DIGITS[: self.modulus]
+
+    def step(self, remainder, symbols):
+        return ((10 * remainder + symbols[0]) % self.modulus,) * 2
+
+
+@register_task
+@dataclass(frozen=True)
+class DigitSum(ColumnTask):
+    """The sum of a number's digits modulo 9, as checksums use it: 1809 -> 0. The running sum is written."""
+
+    name = "digit_sum"
+    direction = "top_first"
+    answer = "last"
+    example_question = "1809"
+
+    modulus: int = field(default=9, metadata={"help": "what the sum is divided by, 2 to 36"})
+
+    def __post_init__(self):
+        _check_range("modulus", self.modulus, 2, len(DIGITS))
+
+    @property
+    def writes(self):
+        return DIGITS[: self.modulus]
+
+    def step(self, total, symbols):
+        return ((total + symbols[0]) % self.modulus,) * 2
+
+
+def compare(state, symbols):
+    """Step of a comparison from the top: 0 while both numbers are equal, then 1 or 2, the place of the larger one."""
+    first, second = symbols
+    state = state or (0 if first == second else 1 if first > second else 2)
+    return state, state
+
+
+@register_task
+class Comparison(ColumnTask):
+    """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. The sign of what was read so far is written."""
+
+    name = "comparison"
+    operands = 2
+    sign = "?"
+    writes = "0+-"
+    direction = "top_first"
+    answer = "last"
+
+    def step(self, state, symbols):
+        return compare(state, symbols)
+
+
+@register_task
+class LargerNumber(ColumnTask):
+    """The larger of two numbers: 35,17 -> 35. The first pass compares from the top, the second one chooses digits by it."""
+
+    name = "larger_number"
+    operands = 2
+    sign = ","
+    passes = (
+        ColumnPass(compare, writes="0+-", direction="top_first"),
+        ColumnPass(lambda state, read: (read[1 if read[2] == 2 else 0], 0), direction="top_first", reads=(0, 1, 2)),
+    )
+
+
+@register_task
+@dataclass(frozen=True)
+class Bitwise(ColumnTask):
+    """And, or, and exclusive or of two numbers in base 2: 1100&1010 -> 1000."""
+
+    name = "bitwise"
+    operands = 2
+    alphabet = "01"
+    direction = "top_first"
+
+    operation: str = field(default="and", metadata={"help": "and, or, xor"})
+
+    SIGNS: ClassVar[dict[str, str]] = {"and": "&", "or": "|", "xor": "^"}
+
+    def __post_init__(self):
+        if self.operation not in self.SIGNS:
+            raise ValueError(f"operation must be one of {', '.join(self.SIGNS)}, got {self.operation!r}")
+
+    @property
+    def sign(self):
+        return self.SIGNS[self.operation]
+
+    def step(self, state, symbols):
+        first, second = symbols
+        return {"and": first & second, "or": first | second, "xor": first ^ second}[self.operation], 0
+
+
+@register_task
+class GrayCode(ColumnTask):
+    """A number in base 2 as reflected Gray code: 1011 -> 1110. A bit is written if it differs from the one above."""
+
+    name = "gray_code"
+    alphabet = "01"
+    direction = "top_first"
+    example_question = "1011"
+
+    def step(self, above, symbols):
+        return above ^ symbols[0], symbols[0]
