@@ -80,7 +80,7 @@ function readQuestion(tasks, question) {
 }
 
 // The answer to a question, how it was found, and whether the machines write the same.
-function answer(model, question, memory = model.memory) {
+function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   const { task, words, asked } = readQuestion(model.tasks, question), began = performance.now(), paper = task.sheet(words);
   const { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
   const tokens = task.encoder ? states : decode(memory, task, paper, tell), seconds = (performance.now() - began) / 1000;
@@ -88,7 +88,7 @@ function answer(model, question, memory = model.memory) {
   let wrong = -1;
   for (let place = first; place < Math.max(tokens.length, right.length) && wrong < 0; place++) if (tokens[place] !== right[place]) wrong = place;
   const result = { question: asked, answer: readAnswer(task, paper, tokens), part: task.name, count, seconds, wrong: wrong >= 0, right: wrong >= 0 ? readAnswer(task, paper, right) : null };
-  if (tokens.length > MOST_DRAWN) return result;
+  if (tokens.length > MOST_DRAWN || !drawn) return result;
   return { ...result, drawing: task.encoder ? drawPasses(paper, passes) : drawTokens(memory.network, task, paper, tokens, wrong) };
 }
 
@@ -111,11 +111,17 @@ function drawTokens(network, task, paper, tokens, wrong) {
   };
 }
 
+// All neighbourhoods of a task, listed once.
+function list(model, task) {
+  const said = (size, count) => tell(0, count, `searching, problems of size ${size}: ${count.toLocaleString("en")} neighbourhoods`);
+  return (task.found ??= [...search(task, model.network, said).values()]);
+}
+
 // Every neighbourhood of each part and its lead; how many are wrong, and the closest one.
 function check(model, network = model.network, stop = Infinity) {
   const began = performance.now(), parts = [];
   for (const task of model.tasks) {
-    task.found ??= [...search(task, model.network, (size, count) => tell(0, count, `searching, problems of size ${size}: ${count.toLocaleString("en")} neighbourhoods`)).values()];
+    list(model, task);
     const part = { name: task.name, count: task.found.length, checked: 0, wrong: 0, lead: Infinity };
     for (let place = 0; place < task.found.length && part.wrong < stop; place += BATCH) {
       const cases = task.found.slice(place, place + BATCH);
@@ -139,11 +145,12 @@ function describeCase(network, { own, keys, right }) {
 
 // A model with noise on its weights: what becomes wrong, and a problem that shows it.
 function breakIt(model, amount) {
+  for (const task of model.tasks) list(model, task);
   const network = model.network.noisy(amount), memory = new Memory(network), found = check(model, network), wrong = found.parts.some((part) => part.wrong);
   let example = null;
   for (let attempt = 0; wrong && !example && attempt < TRIES; attempt++) {
     const broken = model.tasks.filter((_, part) => found.parts[part].wrong), task = broken[attempt % broken.length];
-    const read = answer(model, task.draw(1 + (attempt % (task.square ? 4 : 9))), memory);
+    const read = answer(model, task.draw(1 + (attempt % (task.square ? 4 : 9))), { memory });
     if (read.wrong) example = read;
   }
   return { ...found, example };
@@ -151,12 +158,12 @@ function breakIt(model, amount) {
 
 const ACTIONS = {
   load,
-  ask: ({ name, question }) => answer(models.get(name), question),
+  ask: ({ name, question, drawn }) => answer(models.get(name), question, { drawn }),
   draw: ({ name, part, size }) => {
     const model = models.get(name);
     return answer(model, model.tasks.find((task) => task.name === part).draw(size));
   },
-  check: ({ name }) => check(models.get(name)),
+  check: ({ name, stop }) => check(models.get(name), undefined, stop ?? Infinity),
   break: ({ name, amount }) => breakIt(models.get(name), amount),
   logits: ({ name, question }) => logitsOf(models.get(name), question),
 };

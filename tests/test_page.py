@@ -1,0 +1,280 @@
+"""The page in Chromium: answers, logits and neighbourhoods held to Python, and what a person sees at two widths."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
+from longhand.hub_cards.page import __main__ as command
+from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page
+from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested in a browser: pip install playwright")
+BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
+
+PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
+QUESTIONS, MOST_JAVASCRIPT = 1000, 1500
+SHOWN = [name for name in list_zoo() if "grid" not in name]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The page of the whole zoo, written by the command."""
+    place = tmp_path_factory.mktemp("page") / "longhand.html"
+    command.main(["--output", str(place)])
+    assert place.stat().st_size <= MOST_BYTES
+    return place
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a file with the network off; nothing may be written to the console as an error until the test ends."""
+    contexts, faults = [], []
+
+    def open_page(file, **options):
+        contexts.append(context := browser.new_context(offline=True, **options))
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: faults.append(request.url) if request.url.startswith("http") else None)
+        page.goto(file.as_uri())
+        page.wait_for_selector("#verdict .badge")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def choose(page, name):
+    page.evaluate("name => longhand.choose(name)", name)
+    assert page.locator("#error").inner_text() == ""
+
+
+def number(generator, length):
+    """A number of this many digits: random, or one in which carries run far."""
+    kind = generator.random()
+    if kind < 0.7:
+        return str(generator.randrange(10 ** (length - 1) if length > 1 else 0, 10**length))
+    return generator.choice(["9" * length, "1" + "0" * (length - 1), "4" + "5" * (length - 1), "9" + "0" * (length - 1)])
+
+
+def draw(generator, name, longest=24):
+    """A question for a model of the zoo, and its answer by Python's integers."""
+    length = generator.choice([1, 2, 3, generator.randint(1, longest)])
+    if name == "minesweeper":
+        return draw_board(generator)
+    if name in ("copy", "reverse", "parity"):
+        text = "".join(generator.choice("01" if name == "parity" else "0123456789") for _ in range(length))
+        return text, {"copy": text, "reverse": text[::-1], "parity": str(text.count("1") % 2)}[name]
+    sign = {"calculator": generator.choice("+-*"), "division": "/", "subtraction": "-"}.get(
+        name, "*" if "multi" in name else "+"
+    )
+    count = {"addition-scratchpad": generator.randint(2, 7), "calculator": 2, "three-summands": 3}.get(name, 2)
+    longest = 6 if name == "calculator" and sign == "*" else longest
+    values = [number(generator, generator.randint(1, min(length, longest))) for _ in range(count)]
+    if name == "division":
+        values[1] = generator.choice("123456789")
+    if "multiplication-1" in name:
+        values["encoder" not in name] = generator.choice("0123456789")
+    if name == "subtraction":
+        values.sort(key=int, reverse=True)
+    integers = [int(value) for value in values]
+    if sign == "/":
+        return "/".join(values), "{} remainder {}".format(*divmod(*integers))
+    answer = sum(integers) if sign == "+" else integers[0] - integers[1] if sign == "-" else integers[0] * integers[1]
+    return sign.join(values), str(answer)
+
+
+def draw_board(generator):
+    height, width = generator.randint(1, 6), generator.randint(1, 6)
+    rows = ["".join(generator.choice("M___") for _ in range(width)) for _ in range(height)]
+    mines = np.pad([[cell == "M" for cell in row] for row in rows], 1)
+    around = sum(mines[y : y + height, x : x + width].astype(int) for y in range(3) for x in range(3))
+    answer = ["".join("M" if row[x] == "M" else str(around[y, x]) for x in range(width)) for y, row in enumerate(rows)]
+    return ">".join(rows), "\n".join(answer)
+
+
+def test_every_model_answers_as_python_does(open_page, file):
+    page = open_page(file)
+    for name in SHOWN:
+        generator = random.Random(name)
+        questions = [draw(generator, name) for _ in range(QUESTIONS)]
+        choose(page, name)
+        ask = "all => Promise.all(all.map(question => longhand.request('ask', {question, drawn: false})))"
+        found = page.evaluate(ask, [question for question, _ in questions])
+        wrong = [
+            (question, one["answer"], right)
+            for one, (question, right) in zip(found, questions, strict=True)
+            if one["answer"] != right
+        ]
+        assert wrong == [] and not any(one["wrong"] for one in found), name
+
+
+def test_logits_are_those_of_torch(open_page, file):
+    page = open_page(file)
+    for name in SHOWN:
+        checkpoint = load_checkpoint(zoo(name))
+        checkpoint.model.double()  # float32 rounds by more than 1e-5 where logits are large
+        choose(page, name)
+        for part in checkpoint.task.parts:
+            question = part.example_question
+            found = np.array(page.evaluate("question => longhand.request('logits', {question})", question))
+            prompt = checkpoint.tokenizer(part.prompt(question), return_tensors="pt")["input_ids"]
+            with torch.inference_mode():
+                if checkpoint.model.can_generate():
+                    tokens = checkpoint.model.generate(prompt, do_sample=False)
+                    expected = checkpoint.model(tokens).logits[0, prompt.shape[1] - 1 : -1]
+                else:
+                    settled = checkpoint.model(prompt).logits.argmax(-1)
+                    places = prompt.shape[1] - len(found)
+                    settled[:, :places] = -1
+                    expected = checkpoint.model(prompt, states=settled).logits[0, places:]
+            assert np.abs(found - expected.numpy()).max() < 1e-7, name
+
+
+def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file):
+    page = open_page(file)
+    for name in SHOWN:
+        stated = json.loads((Path(zoo(name)) / "certificate.json").read_text())
+        choose(page, name)
+        small = stated["neighbourhoods"] < 7000
+        found = page.evaluate("stop => longhand.request('check', {stop})", None if small else 0)["parts"]
+        assert sum(part["count"] for part in found) == stated["neighbourhoods"], name
+        if small:
+            assert abs(min(part["lead"] for part in found) - stated["margin"]) < 1e-4, name
+
+
+@pytest.mark.parametrize(("picture", "width"), [("page.png", 1600), ("page-phone.png", 360)])
+def test_a_person_sees_it_at_both_widths(open_page, file, picture, width):
+    for scheme in ("dark", "light"):
+        page = open_page(file, viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=width < 500)
+        token = page.locator("button.token").nth(2)
+        (token.tap if width < 500 else token.hover)()
+        page.wait_for_selector("#result .heat tbody tr")
+        assert page.locator("#result .answer output").inner_text() == "702" and page.locator("#result .seen").count() == 6
+        page.screenshot(path=PICTURES / picture, full_page=True)
+        for tab in ("Certificate", "Break it", "Task", "Ask"):
+            page.get_by_role("tab", name=tab, exact=True).click()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+
+
+def test_the_keyboard_reaches_every_token(open_page, file):
+    page = open_page(file)
+    page.locator("button.token").first.focus()
+    said = [page.locator("#result .said").inner_text()]
+    for key in ("ArrowRight", "End", "Home"):
+        page.keyboard.press(key)
+        said.append(page.locator("#result .said").inner_text())
+    assert [text[0] for text in said] == ["2", "0", "$", "2"] and "which sees" in said[1]
+    page.get_by_role("tab", name="Ask", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", name="Certificate").get_attribute("aria-selected") == "true"
+
+
+@pytest.mark.parametrize("question", ["", "653-49", '<img src=x onerror="document.title=1">', "1" * 400_000 + "+1"])
+def test_a_wrong_question_gets_one_line_before_any_work(open_page, file, question):
+    page = open_page(file)
+    page.evaluate("text => document.getElementById('question').value = text", question)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.wait_for_selector("#error:not(:empty)")
+    said = page.locator("#error").inner_text()
+    assert ("at most" if len(question) > 1000 else "such as 653+49") in said and "\n" not in said and page.title() != "1"
+
+
+def test_long_sums_are_answered_whole_and_folded(open_page, file):
+    page = open_page(file)
+    first, second = "9" * 5000, "1"
+    found = page.evaluate("question => longhand.request('ask', {question})", f"{first}+{second}")
+    assert found["answer"] == f"1{'0' * 5000}" and not found["wrong"]
+    page.get_by_role("button", name="1,000", exact=True).click()
+    page.get_by_role("button", name="Show all").click()
+    assert len(page.locator(".whole").inner_text()) >= 1000 and len(page.locator("#result output").inner_text()) < 200
+
+
+def damage(folder, how):
+    """A copy of the zoo's adder that is wrong, whose certificate may be forged to name its files."""
+    shutil.copytree(zoo("addition"), folder)
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    if how == "cut":
+        content = content[: len(content) // 2]
+    else:
+        content[-20_000:] = bytes(20_000)
+    weights.write_bytes(content)
+    if how == "forged":
+        stated = json.loads((folder / "certificate.json").read_text())
+        from hashlib import sha256
+
+        stated["files"]["model.safetensors"] = sha256(content).hexdigest()
+        (folder / "certificate.json").write_text(
+            json.dumps(stated | {"statement": "<img src=x onerror='document.title=1'>"})
+        )
+    return str(folder)
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "forged"])
+def test_a_damaged_checkpoint_is_never_certified(open_page, tmp_path, how):
+    file = tmp_path / "page.html"
+    file.write_text(build_page([damage(tmp_path / "adder", how)]), encoding="utf-8")
+    page = open_page(file)
+    said = page.locator("#verdict").inner_text()
+    expected = {"cut": "not shown: model.safetensors", "changed": "not certified", "forged": "its certificate says"}
+    assert said.startswith(expected[how])
+    if how != "cut":
+        page.get_by_role("tab", name="Certificate").click()
+        page.get_by_role("button", name="Check it now").click()
+        page.wait_for_selector("#found.bad")
+        assert "wrong" in page.locator("#verdict").inner_text() and page.title() != "1"
+
+
+def test_noise_breaks_a_model_and_a_problem_shows_it(open_page, file):
+    page = open_page(file)
+    choose(page, "addition-tiny")
+    page.get_by_role("tab", name="Break it").click()
+    page.get_by_role("button", name="Break it").click()
+    page.wait_for_selector("#outcome.bad")
+    question, answer = page.locator("#broken .answer").inner_text().split(" = ")
+    assert str(sum(map(int, question.split("+")))) != answer
+
+
+def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file, tmp_path):
+    page = open_page(file)
+    choose(page, "encoder-multiplication-grid")
+    assert "grid" in page.locator("#verdict").inner_text()
+
+
+def test_the_scripts_ask_nothing_of_anyone_and_stay_small():
+    lines = [line.strip() for script in FOLDER.glob("*.js") for line in script.read_text().splitlines()]
+    assert len([line for line in lines if line and not line.startswith("//")]) <= MOST_JAVASCRIPT
+    assert not any(word in line for line in lines for word in ("innerHTML", "http:", "https:", "fetch(", "eval("))
+
+
+def test_the_scripts_tokens_are_the_packages():
+    sheets = (FOLDER / "sheets.js").read_text()
+    assert f'[..."{"".join(TOKENS[:18])}", "<eos>", "<pad>", "<unk>", "/"]' in sheets
+    assert list(ENCODER_TOKENS[:21]) == list(TOKENS) and (*"0123456789", "_", "?") == STATES
+
+
+@pytest.mark.parametrize("words", [["addition", "addition"], ["--output"]])
+def test_the_command_refuses_in_one_line(capsys, words):
+    with pytest.raises(SystemExit) as stop:
+        command.main(words)
+    assert stop.value.code == 2 and capsys.readouterr().err.count("\n") == 1
