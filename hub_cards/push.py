@@ -8,7 +8,7 @@ examples:
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
   python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
-  python -m longhand.hub_cards.push space user/longhand --yes
+  python -m longhand.hub_cards.push page user/longhand --yes
   python -m longhand.hub_cards.push zoo user --yes
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
@@ -42,6 +42,7 @@ from longhand.hub_cards.publishing.dataset_shards import (
     shard_files,
     shard_publication,
 )
+from longhand.hub_cards.publishing.page import page_publication
 from longhand.hub_cards.publishing.push import (
     Publication,
     dataset_publication,
@@ -55,7 +56,6 @@ from longhand.hub_cards.publishing.push import (
     push_metric,
     push_model,
 )
-from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
 __all__ = ["push_dataset", "push_metric", "push_model"]
@@ -151,15 +151,13 @@ def add_decoding(content) -> None:
     """
 
 
-def add_space(content) -> None:
-    """Push the page of longhand.hub_cards.space as a Space, with the code of this package.
-
-    It runs on the free hardware of Spaces.
+def add_page(content) -> None:
+    """Push the page of longhand.hub_cards.page as a static Space, which is free.
 
     examples:
-      python -m longhand.hub_cards.push space user/longhand          shows the files and the card
-      python -m longhand.hub_cards.push space user/longhand --yes    pushes them
-      python -m longhand.hub_cards.push space user/mine --models outputs/addition outputs/subtraction --yes
+      python -m longhand.hub_cards.push page user/longhand          shows the files and the card
+      python -m longhand.hub_cards.push page user/longhand --yes    pushes them
+      python -m longhand.hub_cards.push page user/mine --models outputs/addition outputs/subtraction --yes
     """
     described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: all of the zoo)"
     content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
@@ -193,12 +191,12 @@ def add_destination(destination, kind: str) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, space or zoo."""
+    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, page or zoo."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
     contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
-    contents |= {"space": add_space, "zoo": add_zoo}
+    contents |= {"page": add_page, "zoo": add_zoo}
     for name, add_content in contents.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
@@ -221,8 +219,8 @@ def read_publication(options: argparse.Namespace) -> Publication:
         return metric_publication(options.repo_id)
     if options.kind == "decoding":
         return decoding_publication(options.repo_id)
-    if options.kind == "space":
-        return space_publication(options.repo_id, options.models)
+    if options.kind == "page":
+        return page_publication(options.repo_id, options.models)
     return dataset_publication(read_dataset(options), options.repo_id, options.num_proc)
 
 

@@ -80,14 +80,14 @@ def test_the_command_takes_the_shortest_length_of_a_task_with_few_short_problems
     assert f"{advice[1]} to 9" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["model", "dataset", "metric", "decoding", "space"])
+@pytest.mark.parametrize("kind", ["model", "dataset", "metric", "decoding", "page"])
 def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
     sums = ["addition", "user/made", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
     words = [kind, *{"model": [str(folder), "user/made"], "dataset": sums}.get(kind, ["user/made"])]
     command.main(words)
     shown = capsys.readouterr().out
     command.main([*words, "--yes"])
-    pushed = held(at_home, "user/made", {"metric": "space", "decoding": "model"}.get(kind, kind))
+    pushed = held(at_home, "user/made", {"metric": "space", "page": "space", "decoding": "model"}.get(kind, kind))
     assert capsys.readouterr().out.partition("\n\n")[0].splitlines()[:-1] == shown.partition("\n\n")[0].splitlines()
     assert all(f"{len(content):>14,}  {path}\n" in shown for path, content in pushed.items())
     assert f" bytes in {len(pushed)} files\n" in shown and pushed["README.md"].decode() in shown
@@ -96,7 +96,7 @@ def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
 def test_every_argument_has_a_help_text_and_every_kind_an_example(capsys):
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
-    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "space", "zoo"}
+    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "page", "zoo"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)

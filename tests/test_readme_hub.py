@@ -93,6 +93,6 @@ def test_commands_of_the_page_are_legal():
         "dataset",
         "metric",
         "decoding",
-        "space",
+        "page",
         "zoo",
     ]

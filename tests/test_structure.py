@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 GROUND = tuple(f"hub_cards/{name}" for name in ("console", "files", "locks", "hub", "recipes", "metrics"))
 ROOMS = (
     *("modeling", "data", *GROUND, "hub_cards/evaluation/results", "hub_cards/checkpoints", "hub_cards/evaluation"),
-    *("hub_cards/training", "hub_cards/publishing", "hub_cards", "hub_cards/research", "hub_cards/space", "hub_cards/page"),
+    *("hub_cards/training", "hub_cards/page", "hub_cards/publishing", "hub_cards", "hub_cards/research"),
 )
 """From the bottom to the top; a file imports from its own room and from those before it. train.py and eval.py are above."""
 

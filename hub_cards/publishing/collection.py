@@ -19,6 +19,7 @@ from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.commits import check_push, retry
 from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
+from longhand.hub_cards.publishing.page import page_publication
 from longhand.hub_cards.publishing.push import (
     METRIC_FOLDER,
     Publication,
@@ -28,7 +29,6 @@ from longhand.hub_cards.publishing.push import (
     model_publication,
     publish,
 )
-from longhand.hub_cards.publishing.space import space_publication
 from longhand.hub_cards.publishing.wording import sentence
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 
@@ -95,7 +95,7 @@ def list_items(user: str, place: Path) -> list[Item]:
         raise ValueError(f"USER must be the name of a user or an organization on the Hub, got {user!r}")
     page, metric, decoding = f"{user}/longhand", f"{user}/{METRIC_FOLDER.name}", f"{user}/parallel-greedy"
     items = [
-        _item(page, "space", "A page to ask the models, and to see what they see", partial(space_publication, page)),
+        _item(page, "space", "A page to ask the models, and to see what they see", partial(page_publication, page)),
         _item(metric, "space", "Exact match in all and by length, for evaluate.load", partial(metric_publication, metric)),
         _item(decoding, "model", "Greedy decoding in parallel, for generate()", partial(decoding_publication, decoding)),
     ]

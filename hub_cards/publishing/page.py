@@ -1,0 +1,41 @@
+"""The page of `longhand.hub_cards.page` as a static Space: one HTML file and a card."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.hub import check_repo_id
+from longhand.hub_cards.page.build import build_page
+from longhand.hub_cards.publishing.card_updates import PushedResults
+from longhand.hub_cards.publishing.cards import CARD_FILE
+from longhand.hub_cards.publishing.commits import Files
+from longhand.hub_cards.publishing.families import ENVIRONMENT
+from longhand.hub_cards.publishing.push import Publication
+
+PAGE_FILE = "index.html"
+
+
+def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
+    """The page for a static Space on the Hub.
+
+    Args:
+        models: what it shows: folders of runs, names of the zoo, or Hub ids; by default all of the zoo.
+
+    Raises:
+        ValueError: a name is not legal, or as `build_page`.
+    """
+    check_repo_id(repo_id)
+    sources = [locate(source) for source in models or list_zoo()]
+    page = build_page(sources)
+
+    def make_files(place: Path, pushed: PushedResults) -> Files:
+        on_the_hub = [source for source in sources if not Path(source).is_dir()]
+        card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
+        return {PAGE_FILE: page.encode(), CARD_FILE: f"{card}\n".encode()}
+
+    return Publication(repo_id, "space", "the page", is_page_file, make_files)
+
+
+def is_page_file(path: str) -> bool:
+    """Whether a path in a repository is written by a push of the page."""
+    return path in (CARD_FILE, PAGE_FILE)
