@@ -138,6 +138,45 @@ def test_a_checkpoint_is_read_whatever_it_returns_besides(adder, capsys, tmp_pat
     assert "CERTIFIED" in capsys.readouterr().out
 
 
+def add_pickled_weights(folder) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"")
+
+
+def add_other_weights(folder) -> None:
+    shutil.copy(folder / "model.safetensors", folder / "model.fp16.safetensors")
+
+
+def add_an_index(folder) -> None:
+    (folder / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {}}')
+
+
+def cut_long_prompts(folder) -> None:
+    change_json(folder / "tokenizer_config.json", model_max_length=100)
+
+
+def pad_on_the_right(folder) -> None:
+    change_json(folder / "tokenizer_config.json", padding_side="right")
+
+
+def take_code_from_elsewhere(folder) -> None:
+    change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "evil/repo--modeling_coupled_gpt.CoupledGPT"})
+
+
+UNCOVERED = [
+    *(add_pickled_weights, add_other_weights, add_an_index, cut_long_prompts, pad_on_the_right, take_code_from_elsewhere),
+]
+
+
+@pytest.mark.parametrize("change", UNCOVERED, ids=lambda change: change.__name__)
+def test_what_the_verifier_refuses_is_neither_certified_nor_shown_nor_pushed(change, adder, tmp_path, capsys):
+    change(adder)
+    change_json(adder / "certificate.json", files=hash_files(adder))
+    with pytest.raises(SystemExit) as stop:
+        evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert stop.value.code == 2 and "Traceback" not in capsys.readouterr().err
+    refuses_certificate(adder, "no certificate covers|holds pickles|is incomplete")
+
+
 def test_code_that_is_not_checked_is_not_certified_until_the_model_is_saved_again(adder, capsys):
     before = (adder / "certificate.json").read_bytes()
     code = adder / "modeling_coupled_gpt.py"

@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import os
@@ -362,6 +363,22 @@ def test_a_recipe_without_a_checkpoint_is_to_be_trained_first(asked, capsys):
 
 def test_a_question_of_another_size_names_who_answers_it(capsys):
     assert "calculator" in refusal(capsys, "multiplication-1", "--ask", "12*34")
+
+
+def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):
+    monkeypatch.setattr("longhand.data.tasks.multiplication_scratchpad.multiply_digits", None)
+    monkeypatch.setattr("longhand.data.memory.available_memory", lambda device: 2**34)
+    assert "1,200,100,003 tokens" in refusal(capsys, "calculator", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
+
+
+@pytest.mark.parametrize("options", [["--lengths", "3", "--num_samples", "4"], ["--certify"]], ids=str)
+def test_a_full_disk_is_named_with_the_file_and_what_is_kept(options, tmp_path, monkeypatch, capsys):
+    def write(file, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("longhand.hub_cards.files._write_and_move", write)
+    message = refusal(capsys, "addition-tiny", *options, "--output_dir", tmp_path / "out")
+    assert "No space left on device" in message and f"{tmp_path / 'out'}/" in message and "nothing was written" in message
 
 
 def test_the_weights_of_a_model_of_others_are_not_downloaded(asked, tmp_path, capsys):

@@ -54,7 +54,21 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any
     if changed := [name for name in {**stated, **own} if stated.get(name) != own.get(name)]:
         listed = ", ".join(f"{name} was {reprlib.repr(stated.get(name))}, is {own.get(name)!r}" for name in changed)
         raise ValueError(f"{file} is of another task or format ({listed}): {advice}")
+    if certificate["certified"]:
+        check_covered(folder)
     return certificate
+
+
+def check_covered(folder: Path) -> None:
+    """Raise ValueError if a folder holds what no certificate covers, by the list of the verifier.
+
+    The list has, among others, other weights beside the weights, settings of a tokenizer that cut or pad, and classes in
+    `auto_map` from elsewhere.
+    """
+    try:
+        verify_certificate.check_folder(folder)
+    except (verify_certificate.Refused, OSError) as reason:
+        raise ValueError(f"no certificate covers {folder}: {one_line(reason)}") from reason
 
 
 def _compare(before: dict[str, Any], now: dict[str, str]) -> list[str]:
@@ -90,10 +104,11 @@ def check_certifiable(checkpoint: Checkpoint) -> None:
     """Check what a certificate is about besides the weights.
 
     Raises:
-        ValueError: the checkpoint has settings that its model does not know, on which other software may act, or code that
-            this version of the package did not write.
+        ValueError: the folder has files that no certificate covers, the checkpoint has settings that its model does not
+            know, on which other software may act, or code that this version of the package did not write.
     """
     model, folder = checkpoint.model, checkpoint.folder
+    check_covered(folder)
     files: dict[str, Any] = {"config.json": model.config}
     if model.can_generate():
         files["generation_config.json"] = model.generation_config
