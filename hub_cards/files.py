@@ -49,7 +49,7 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         _write_and_move(file, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         kept = "what stood there is kept" if file.is_file() else "nothing was written"
-        raise OSError(error.errno, f"{error.strerror}: {file} cannot be written, {kept}") from error
+        raise OSError(error.errno, f"{error.strerror or error}: {file} cannot be written, {kept}") from error
 
 
 def _write_and_move(file: Path, content: bytes) -> None:

@@ -346,7 +346,8 @@ def asked(hub, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "source", ["./outputs", "/no/such/folder", "outputs/adition/best", "outputs/adition/", "user/a--b", "notes.txt\t"]
 )
-def test_what_can_be_no_repository_is_refused_without_asking_the_hub(asked, source, capsys):
+def test_what_can_be_no_repository_is_refused_without_asking_the_hub(asked, source, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     assert refusal(capsys, source).startswith(f"error: MODEL {source!r} is neither a folder nor a repository: ")
     assert asked.requests == []
 
@@ -367,7 +368,6 @@ def test_a_question_of_another_size_names_who_answers_it(capsys):
 
 def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):
     monkeypatch.setattr("longhand.data.tasks.multiplication_scratchpad.multiply_digits", None)
-    monkeypatch.setattr("longhand.data.memory.available_memory", lambda device: 2**34)
     assert "1,200,100,003 tokens" in refusal(capsys, "calculator", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
 
 

@@ -145,6 +145,8 @@ def test_two_processes_give_what_one_gives(tmp_path):
         ({"predictions": [[1], [3]], "references": [[1], [-100]], "lengths": [1, 1]}, "got none in sequence 1"),
         ({"predictions": [[1], []], "references": [[1], []], "lengths": [1, 1]}, "got none in sequence 1"),
         ({"predictions": [[1]], "references": [[1]], "lengths": []}, "Mismatch"),
+        ({"predictions": [[1.9, 2.2]], "references": [[1, 2]]}, "predictions must be integers"),
+        ({"predictions": [[1]], "references": [[1]], "lengths": [-1]}, "lengths must be at least 0"),
     ],
 )
 def test_bad_inputs_are_named(inputs, message):

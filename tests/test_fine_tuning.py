@@ -64,6 +64,10 @@ def test_scores_of_fewer_logits_than_labels_are_refused():
             longhand.preprocess_logits(logits, torch.zeros(2, 5).long())
     with pytest.raises(ValueError, match="got none in example 1"):
         longhand.compute_metrics(EvalPrediction(np.array([[1, 5, 5], [1, 0, 0]]), np.full((2, 9), -100)))
+    with pytest.raises(ValueError, match="at least one row"):
+        longhand.compute_metrics(EvalPrediction(np.zeros((0, 3)), np.zeros((0, 9))))
+    with pytest.raises(ValueError, match="NaN"):
+        longhand.compute_metrics(EvalPrediction(np.full((2, 5, 22), np.nan, np.float32), np.zeros((2, 5), np.int64)))
 
 
 @every_family

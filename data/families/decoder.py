@@ -12,7 +12,6 @@ from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.columns import character_table, list_column, text_column
 from longhand.data.families.family import Family, register_family
 from longhand.data.formatting import Examples
-from longhand.data.memory import check_memory
 from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
 from longhand.modeling import CoupledGPTForCausalLM
@@ -31,8 +30,8 @@ HARMLESS_FLAGS = (
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
 
-RESPONSE_BYTES = 100
-"""Memory that a token of a response takes at least: its id at three levels, and its place in a window."""
+MOST_ANSWERED = 2**27
+"""Tokens of a question and its response: each takes 100 bytes and more while the response is decoded."""
 
 LONG_PROMPT = 100
 """Tokens of a prompt whose response is long enough to be decoded in parallel."""
@@ -215,8 +214,8 @@ class Decoder(Family):
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
-        what = f"{tokens:,} tokens of a question and its response"
-        check_memory(tokens * RESPONSE_BYTES, what, "the question", model.device)
+        if tokens > MOST_ANSWERED:
+            raise ValueError(f"the question and its response have {tokens:,} tokens, {MOST_ANSWERED:,} are answered at most")
         options = {"do_sample": False, "streamer": streamer}
         if inputs["input_ids"].shape[1] > LONG_PROMPT:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}

@@ -13,7 +13,7 @@ from .counting import summarize
 IGNORED = -100
 """Reference tokens with this id do not count."""
 
-_NOT_GIVEN = -1
+_NOT_GIVEN = -(2**63)
 """The length of a problem whose length is not given."""
 
 _DESCRIPTION = """
@@ -54,8 +54,8 @@ def _check(name: str, row: Any) -> None:
     values = np.asarray(row)
     if len(values) and values.dtype.kind not in "iub":
         raise ValueError(f"{name} must be integers, got {reprlib.repr(row)}")
-    if name.startswith("length") and len(values) and values.min() < 0:
-        raise ValueError(f"{name} must be at least 0, got {values.min()}")
+    if name.startswith("length") and len(below := values[(values < 0) & (values != _NOT_GIVEN)]):
+        raise ValueError(f"{name} must be at least 0, got {below[0]}")
 
 
 def _check_all(predictions: Any, references: Any, lengths: Any) -> None:
