@@ -4,6 +4,7 @@ import numpy as np
 
 from longhand.data.batches import evaluation_draw
 from longhand.data.columns import example_columns
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.questions import write_questions
 from longhand.data.tasks.task import Task
 
@@ -24,6 +25,6 @@ def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, s
     digits = task.draw(generator, tiled, split)
     columns = example_columns(task, digits, tiled, np.dtype(np.int32))
     sign = getattr(task, "sign", None)
-    if sign is None:
+    if sign is None or isinstance(task, ColumnTask):
         return columns["prompt"].to_pylist(), columns["answer"].to_pylist()
     return [f"{question}=" for question in write_questions(digits, sign)], columns["answer"].to_pylist()

@@ -11,6 +11,7 @@ from small_language_models import save_random_model
 
 from longhand import eval as evaluation
 from longhand.data import TASKS, EvaluationBatches
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.text import text_problems
 from longhand.hub_cards import harness
 from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match, process_results
@@ -161,7 +162,10 @@ def test_zeros_in_front_of_a_string_are_part_of_it():
     assert is_lenient_match("062", "062") and not is_lenient_match("62", "062")
 
 
-@pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if len(kind().parts) == 1])
+NUMBERS = [name for name, kind in TASKS.items() if len(kind().parts) == 1 and not issubclass(kind, ColumnTask)]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
 def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
     task = TASKS[name]().for_evaluation
     lengths = task.operand_lengths(6)
@@ -172,7 +176,7 @@ def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
     assert all(prompt.endswith("=") for prompt in prompts)
     if task.family.name == "decoder":
         queries = [decode(row[1:end]) for row, end in zip(examples.tokens, examples.query_lengths, strict=True)]
-        assert [task.prompt(prompt).lstrip("0") for prompt in prompts] == [query.lstrip("0") for query in queries]
+        assert list(map(task.prompt, prompts)) == queries
     sign = getattr(task, "sign", None)
     if sign is not None:
         numbers = [list(map(int, prompt[:-1].split(sign))) for prompt in prompts]
