@@ -28,7 +28,7 @@ from longhand.data.tasks.covering import (
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
-from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods
+from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods, is_listed
 from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN, decode
 
 if TYPE_CHECKING:  # Tasks import this package.
@@ -139,7 +139,7 @@ class Check:
         self.margin = min(self.margin, margins.nan_to_num(-torch.inf).min().item())
         rows = mistakes.any(1).cpu()
         if batch.neighbourhoods is not None and len(weak := np.flatnonzero(~(margins >= WEAK).all(1).cpu())):
-            self.failing.append(batch.neighbourhoods.take(weak))
+            self.failing += batch.neighbourhoods.take(weak).practised()
         if batch.problems:
             self.problems = (self.problems or 0) + len(logits)
             if batch.problems.tokens is not None:
@@ -329,7 +329,7 @@ def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator
     """The predictions in neighbourhoods, each one a sequence of its own: `$`, the keys, the token."""
     window, device, names = model.model.position_encoding.window, model.device, model.config.tokens
     for listed in batches:
-        batch = listed._replace(beginning=len(window))
+        batch = listed._replace(beginning=len(window) if is_listed(window) else window[1] - window[0] + 1)
         inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
         neighbours = Neighbours(*(part.to(device) for part in inputs["neighbours"]))
         inputs = to_device(inputs, device) | {"neighbours": neighbours}

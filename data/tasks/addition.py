@@ -1,7 +1,8 @@
 """Addition of two numbers: `$653+049=2070$` (paper 1, Secs. 2 and 4)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,18 +11,17 @@ import pyarrow as pa
 from longhand.data.complexity import cascade_lengths
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
-from longhand.data.tasks.covering import CoveringProblems
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
 
 _COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}
-
-_COVERING_BATCH = 10_000
 
 
 @register_task
@@ -96,75 +96,22 @@ class Addition(LongestOfTwoLengths, DecoderTask):
         return np.full(digits.shape[:2], digits.shape[2]) if self.zero_padding else number_lengths(digits)
 
     def covering(self, window, layers):
-        """Two kinds of problems, if w columns are in reach: all of up to w digits, and of w + 1 with ones 0 + 0 or 9 + 9.
+        """Every neighbourhood in one layer, by search.
 
-        From column j (the ones are column 0) a token reaches the columns j - below to j + above. With window 0..1 and one
-        layer, below = 0, above = 1 and w = 2:
-
-            column     3  2  1  0
-            A          .  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry into
-            B          .  a  a  9       column 1 comes from below and is set by 0 + 0 or 9 + 9
-            sum           .  c  8
-
-        Without zero-padding operands end in columns of their own. No number is written with a 0 on top, so an operand with a
-        0 in the highest of the w columns gets a 1 above, which is not seen: those are the numbers below 1.1 * 10**w.
-
-        There are more than 100**w problems: cost grows a hundredfold with each column in reach.
+        A token sees, in each column of the window, the digits of both operands in any order, and `+` and `=` below the ones;
+        and what is written so far.
         """
         low, high = window
-        below, above = layers * max(-low, 0), layers * max(high, 0)
+        if layers != 1:
+            raise ValueError(f"the neighbourhoods of {self.name} are searched for one layer, not for {layers}")
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
-        if above < 1:
+        if high < 1:
             raise ValueError(
                 f"with relation_range {list(window)} the next digit's column is out of sight: no model can be right"
             )
-        reach = below + above + 1
-        if self.zero_padding:
-            kinds = [(0, 10**width, width, None) for width in range(1, reach + 1)]
-            kinds += [(0, 10**reach, reach, ones) for ones in (0, 9)]
-            ends, goes_on = "which of these columns exist", ""
-            result = f"a problem of at most {reach + 1} digits"
-            added = f" If it has {reach + 1} digits, its ones are 0+0 or 9+9."
-        else:
-            largest = 11 * 10 ** (reach - 1)
-            # With a column of ones, shorter problems are problems without it.
-            kinds = [
-                (10 ** (width - 1) * (width > 1), min(10**width, largest), width, ones)
-                for ones, shortest in ((None, 1), (0, reach), (9, reach))
-                for width in range(shortest, reach + 2)
-            ]
-            ends = "where each operand ends"
-            goes_on = "An operand that goes on above them, with a 0 in the highest of them, keeps a 1 above. "
-            result = f"a sum of two numbers below {largest}, perhaps with a column of 0+0 or 9+9 put below,"
-            added = ""
-
-        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            """Pairs of numbers below `stop`, the larger one at least `start`, with a column of `ones` below, if any."""
-            for start, stop, width, ones in kinds:
-                for first in range(0, stop**2, _COVERING_BATCH):
-                    pairs = np.stack(np.divmod(np.arange(first, min(first + _COVERING_BATCH, stop**2)), stop), axis=1)
-                    pairs = pairs[pairs.max(axis=1) >= start, :, None]
-                    digits = (pairs // 10 ** np.arange(width) % 10).astype(np.uint8)
-                    if ones is not None:
-                        digits = np.pad(digits, ((0, 0), (0, 0), (1, 0)), constant_values=ones)
-                    if len(digits):
-                        yield digits, self._written_lengths(digits)
-
-        return CoveringProblems(
-            count=sum(stop**2 - start**2 for start, stop, _, _ in kinds),
-            batches=batches(),
-            argument=(
-                "Call the ones column 0; `+` and `=` stand in column -1. `$` at the beginning is seen from everywhere and "
-                f"itself sees nothing else. Relations within {low}..{high} in {layers} layer(s) connect a response token "
-                f"in column j with columns j{-below or ''} to j+{above}, {reach} in all. What it sees there, and what is "
-                "right next, follow from three things: the operands' digits in these columns, the carry into the lowest "
-                f"of them, and {ends}. Remove the columns above the reach; they are not seen. {goes_on}"
-                "Replace all columns below the reach by one column of 0+0 or 9+9; they pass on nothing but a carry. The "
-                f"result is {result} with the same neighbourhood and the same right next token.{added} All such problems "
-                "are checked."
-            ),
-        )
+        sees = [(column, word) for column in range(low, high + 1) for word in ((0, 1, 2) if column <= 0 else (0, 1))]
+        return search_covering([Sight(_runs(self), 2, sees, [column - low for column, _ in sees], (0, 1))], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above; the columns below do not see them."""
@@ -172,3 +119,32 @@ class Addition(LongestOfTwoLengths, DecoderTask):
 
     def extra_columns(self, digits):
         return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
+
+
+@lru_cache(maxsize=4)
+def _runs(task: Addition) -> Graph:
+    """All sums. Words: two operands and the sum. A state is a phase, the carry, and how far each operand is.
+
+    The phases are the start, among the columns, after the carry, and the end. An operand that is not padded ends behind its
+    first digit (1) or behind another that is not 0 (2), but not behind a 0 (3); then it is absent (4).
+    """
+
+    def step(states, symbols):
+        phase, carry, ends = states[:, 0], states[:, 1], states[:, 2:]
+        absent = symbols == ABSENT
+        after = absent.all(axis=1)
+        total = np.where(absent, 0, symbols).sum(axis=1) + carry
+        has_carry = task.zero_padding | (carry > 0)
+        written = np.where(after & ((phase == 2) | ~has_carry), task.end_token, total % 10)
+        following = np.where(after, np.where((phase == 1) & has_carry, 2, 3), 1)
+        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
+        if task.zero_padding:
+            legal &= after | ~absent.any(axis=1)
+        else:
+            legal &= np.where(absent, (ends != 0) & (ends != 3), ends != 4).all(axis=1)
+            ends = np.where(absent, 4, np.where(ends == 0, 1, np.where(symbols > 0, 2, 3)))
+        return np.column_stack([symbols, written]), np.column_stack([following, total // 10, ends]), legal
+
+    digits = [symbol for symbol in product(range(ABSENT, 10), repeat=2) if symbol != (ABSENT, ABSENT)]
+    starts, marks = np.zeros((1, 4), dtype=np.int64), np.array([[PLUS, ABSENT, EQUALS]])
+    return build_graph(starts, marks, (4, 2, 5, 5), np.array(digits), step, lambda states: states[:, 0] == 3)

@@ -16,7 +16,7 @@
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -223,12 +223,31 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         self.check_window(window, layers)
         relations = self.transducer.relations
         batches = []
-        for place, found in enumerate(_every_neighbourhood(self.transducer, self.end_token)):
+        graph, every = _every_neighbourhood(self)
+        for place, found in enumerate(every):
             slots = [relations.index(relation) for relation, _, _ in self.transducer.relations_of(place)]
             keys = np.where(found.keys == ABSENT, PAD, found.keys)
-            batches.append(NeighbourhoodBatch(found.tokens, keys, np.array(slots), found.right))
+            relation = np.array(slots)
+            batches.append(NeighbourhoodBatch(found.tokens, keys, relation, found.right, -1, self, graph, found.paths))
         count = sum(len(batch.tokens) for batch in batches)
         return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), SEARCHED)
+
+    @property
+    def ones_come_first(self) -> bool:
+        """Whether columns are read from the ones on."""
+        return self.transducer.passes[0].direction == "ones_first"
+
+    def vary(self, generator, digits, max_length):
+        """Extend half of the problems by random columns behind those that are read."""
+        width = max(max_length, digits.shape[2])
+        if generator.random() < 0.5:
+            return digits
+        count, operands, own = digits.shape
+        drawn = generator.integers(0, len(self.alphabet), size=(count, operands, width - own), dtype=np.uint8)
+        return np.concatenate([digits, drawn] if self.ones_come_first else [drawn, digits], axis=2)
+
+    def drawn_lengths(self, digits, lengths):
+        return lengths
 
 
 def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.ndarray) -> np.ndarray:
@@ -357,11 +376,9 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
 def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conflict: Conflict, least) -> str:
     """The two problems of a conflict, and what would do."""
     problems = []
-    for run, right in zip(graph.extend(conflict.paths), conflict.tokens, strict=True):
-        columns = [labels[: task.operands] for labels in graph.labels[run] if labels[0] != ABSENT]
-        turn = -1 if table.passes[0].direction == "ones_first" else 1
-        words = ["".join(task.alphabet[row] for row in word)[::turn] for word in np.array(columns).T]
-        problems.append(f"{task.sign.join(words)}= before {table.tokens[right]!r}")
+    for path, right in zip(conflict.paths, conflict.tokens, strict=True):
+        digits, _ = graph.problems(path[None], task.operands, table.passes[0].direction == "ones_first")[0]
+        problems.append(f"{task.sign.join(task.words(digits)[0])}= before {table.tokens[right]!r}")
     advice = (
         f"the smallest window that would do has the columns {least[0]} to {least[1]}"
         if least
@@ -433,14 +450,19 @@ def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) ->
     return find_neighbourhoods(graph, word, sees, range(table.operands) if symmetric else ())
 
 
-def _every_neighbourhood(table: Transducer, end_token: int) -> Iterator[Found]:
-    """The neighbourhoods of each pass, with tokens in place of symbols."""
-    graph = runs_of(table, end_token)
+@lru_cache(maxsize=4)
+def _every_neighbourhood(task: ColumnTask) -> tuple[Graph, list[Found]]:
+    """The runs of a task, and the neighbourhoods of each pass, with tokens in place of symbols."""
+    table = task.transducer
+    graph = runs_of(table, task.end_token)
     symbols = np.array([*(table.tokens.index(symbol) for symbol in table.alphabet), ABSENT])
-    graph.labels[:, : table.operands] = symbols[graph.labels[:, : table.operands]]
-    symmetric = all(own.symmetric for own in table.passes)
+    symmetric, listed = all(own.symmetric for own in table.passes), []
     for place in range(len(table.passes)):
-        yield search_pass(table, graph, place, symmetric)
+        found = search_pass(table, graph, place, symmetric)
+        is_operand = [source < table.operands for _, _, source in table.relations_of(place)]
+        keys = np.where(is_operand, symbols[np.where(is_operand, found.keys, 0)], found.keys)
+        listed.append(found._replace(keys=keys))
+    return graph, listed
 
 
 def task_of_table(name: str, values: Mapping[str, Any]) -> type[ColumnTask]:

@@ -1,14 +1,18 @@
 """What a check must cover: problems that hold every neighbourhood, or the neighbourhoods themselves."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from longhand.data.tasks.search import ABSENT, Graph, find_neighbourhoods
 from longhand.modeling.vocabulary import PAD
 
 DIGITS = np.arange(10)
+
+_AT_ONCE = 20_000
+"""Neighbourhoods that are checked at a time."""
 
 SEARCHED = (
     "The task is a sequential transducer on columns (PROOF.md, column tasks). A run is a path in the finite graph of its "
@@ -70,6 +74,8 @@ class NeighbourhoodBatch(NamedTuple):
         relations: (slots,), the relation of each slot, a place in the coupling rule's list.
         right: (count,), the token that is right next.
         beginning: the relation of `$`, the place behind the last of a window; known once there is a model.
+        task, graph, paths: the task whose problems are practised, the graph of its runs, and an example path of each
+            neighbourhood; None if neighbourhoods are practised as they are.
     """
 
     tokens: np.ndarray
@@ -77,10 +83,21 @@ class NeighbourhoodBatch(NamedTuple):
     relations: np.ndarray
     right: np.ndarray
     beginning: int = -1
+    task: Any = None
+    graph: Graph | None = None
+    paths: np.ndarray | None = None
 
     def take(self, rows: np.ndarray | slice) -> "NeighbourhoodBatch":
         """Some of the neighbourhoods."""
-        return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows])
+        paths = None if self.paths is None else self.paths[rows]
+        return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows], paths=paths)
+
+    def practised(self) -> "list[NeighbourhoodBatch | Problems]":
+        """What training practises to learn them: short problems in which they occur, or themselves without a task."""
+        if self.task is None or self.graph is None or self.paths is None:
+            return [self]
+        found = self.graph.problems(self.paths, self.task.operands, self.task.ones_come_first)
+        return [Problems(self.task, digits, lengths) for digits, lengths in found]
 
     def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
         """The same neighbourhoods in parts of at most `size`."""
@@ -140,6 +157,40 @@ class CoveringStates:
     batches: Iterable[tuple[np.ndarray, tuple[int, ...]]]
     ideal: str
     argument: str
+
+
+class Sight(NamedTuple):
+    """What the tokens of one word see, for `search_covering`.
+
+    Attributes:
+        graph: the runs in which there are such tokens.
+        word: their word.
+        sees: (column, word) of each slot, see `find_neighbourhoods`.
+        relations: of each slot, a place in the model's window.
+        unordered: words that a token cannot tell apart.
+    """
+
+    graph: Graph
+    word: int
+    sees: Sequence[tuple[int, int]]
+    relations: Sequence[int]
+    unordered: Sequence[int] = ()
+
+
+def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighbourhoods:
+    """Every neighbourhood, by search; labels are tokens.
+
+    Args:
+        task: the task whose short problems are practised; None if neighbourhoods are practised as they are.
+    """
+    batches = []
+    for graph, word, sees, relations, unordered in sights:
+        found = find_neighbourhoods(graph, word, sees, unordered)
+        keys = np.where(found.keys == ABSENT, PAD, found.keys)
+        listed = NeighbourhoodBatch(found.tokens, keys, np.array(relations), found.right)
+        batches.append(listed._replace(task=task, graph=graph if task else None, paths=found.paths if task else None))
+    count = sum(len(batch.tokens) for batch in batches)
+    return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(_AT_ONCE)), SEARCHED)
 
 
 def combine(*values: np.ndarray) -> list[np.ndarray]:

@@ -21,6 +21,7 @@ class DecoderTask(Task):
 
     Attributes:
         vocab_size: tokens of a model's vocabulary, the first ones of `vocabulary.ALL_TOKENS`.
+        ones_come_first: whether columns are read from the ones on, for practice.
         sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
     """
 
@@ -28,6 +29,7 @@ class DecoderTask(Task):
     vocab_size: ClassVar[int] = len(TOKENS)
     sign: ClassVar[str]
 
+    ones_come_first: ClassVar[bool] = True
     separate_eos: bool = field(default=False, metadata={"help": "end sequences with a token of their own, not `$`"})
 
     @property

@@ -1,10 +1,8 @@
 """Addition of several numbers: `$0653+0049+0871=3751$` (paper 1, App. B)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations_with_replacement
-from math import comb
 from typing import ClassVar
 
 import numpy as np
@@ -12,15 +10,14 @@ import numpy as np
 from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.tasks.covering import CoveringProblems
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
-
-_COVERING_BATCH = 10_000
 
 
 @register_task
@@ -68,53 +65,38 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
         return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
 
     def covering(self, window, layers):
-        """All problems of one digit, and of three digits for each carry that the ones can make.
-
-        A token sees the digits of a column in any order, so one order is enough: with n operands there are C(n + 9, 9)
-        columns. With n = 3:
-
-            column     3  2  1  0
-            A          0  a  a  9       the token in column 1 sees the digits marked a and c of columns 1 and 2; a carry
-            B          0  a  a  9       of 0, 1 or 2 into column 1 is made by no, two or three 9s in the ones
-            C          0  a  a  0
-            sum           .  c  8
-        """
+        """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
         if tuple(window) != (0, 1) or layers != 1:
             raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for relation_range [0, 1] and one layer, "
+                f"the neighbourhoods of {self.name} are searched for relation_range [0, 1] and one layer, "
                 f"not for {list(window)} and {layers}"
             )
-        columns = comb(self.operands + 9, 9)
-
-        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            digits = np.array(list(combinations_with_replacement(range(10), self.operands)), dtype=np.uint8)
-            yield digits[:, :, None], np.ones(digits.shape, dtype=np.int64)
-            for carry in range(self.operands):
-                ones = np.where(np.arange(self.operands) < carry + (carry > 0), 9, 0)
-                for first in range(0, columns**2, _COVERING_BATCH):
-                    index = np.arange(first, min(first + _COVERING_BATCH, columns**2))
-                    low, high = digits[index % columns], digits[index // columns]
-                    problems = np.stack([np.broadcast_to(ones.astype(np.uint8), low.shape), low, high], axis=2)
-                    yield problems, np.full(low.shape, 3)
-
-        return CoveringProblems(
-            count=columns + self.operands * columns**2,
-            batches=batches(),
-            argument=(
-                "Call the ones column 0; every `+` and `=` stands in column -1. A response token in column j sees `$`, "
-                "its own digit, and the operands' digits in columns j and j+1; `=` sees `$`, the signs and the ones. The "
-                "operands' digits of one column stand in one relation. By locality their order does not matter, and one "
-                "order of each column is enough. What is right next follows from what is seen and from whether column j+1 "
-                f"exists: the own digit tells the carry c into column j, which is at most {self.operands - 1}. If column "
-                "j+1 exists, remove the columns above it; they are not seen. Replace the columns below j by one column; "
-                "they pass on nothing but the carry: zeros if c is 0, else c+1 nines and zeros. The result is a problem "
-                "of three digits. If j is the top, its digits are zeros, since the padding leaves no carry out, and the "
-                "own digit is c: so it is in a problem of three digits with c in its top column. `=` sees the same in a "
-                "problem of one digit. The neighbourhoods and the right next tokens are the same. All such problems, with "
-                "one order of each column, are checked."
-            ),
-        )
+        every = range(self.operands)
+        sees = [(column, word) for column in (0, 1) for word in every] + [(0, self.operands)]
+        return search_covering([Sight(_runs(self), self.operands, sees, [column for column, _ in sees], every)], self)
 
     def vary(self, generator, digits, max_length):
         """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""
         return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
+
+
+@lru_cache(maxsize=4)
+def _runs(task: MultiOperandAddition) -> Graph:
+    """All sums. Words: the operands and the sum. A state is a phase and the carry; above the top column stands one of zeros.
+
+    The phases are the start, among the columns, after the zeros, and the end.
+    """
+
+    def step(states, symbols):
+        phase, carry = states.T
+        after = symbols[:, 0] == ABSENT
+        ends = after & (phase == 2)
+        digits = np.where(after[:, None] & ~ends[:, None], 0, symbols)
+        total = np.where(after, 0, symbols.sum(axis=1)) + carry
+        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
+        written = np.where(ends, task.end_token, total % 10)
+        return np.column_stack([digits, written]), np.column_stack([np.where(after, phase + 1, 1), total // 10]), legal
+
+    digits = np.array(list(combinations_with_replacement(range(10), task.operands)))
+    marks = np.array([[*[PLUS] * (task.operands - 1), ABSENT, EQUALS]])
+    return build_graph(np.zeros((1, 2), int), marks, (4, 10), digits, step, lambda states: states[:, 0] == 3)

@@ -37,6 +37,9 @@ class Parity(StringTask):
         parities = np.bitwise_xor.accumulate(strings, axis=1)
         return parities if self.scratchpad else parities[:, -1:]
 
+    def step(self, state, symbols):
+        return state ^ symbols
+
     def covering(self, window, layers):
         if not self.scratchpad:
             raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")

@@ -83,18 +83,29 @@ class Graph:
             edge[target[found]] = found
             done[target[found]] = True
 
-    def extend(self, paths: np.ndarray) -> list[list[int]]:
-        """Whole runs, as short as possible, that hold paths (count, w) of edges, as lists of edges without the loops."""
-        before, after = self.shortest(False), self.shortest(True)
-        runs = []
-        for path in paths.tolist():
-            run = [edge for edge in path if self.source[edge] != self.target[edge] or self.source[edge] not in (0, self.end)]
-            while (edge := before[self.source[run[0]]]) >= 0:
-                run.insert(0, int(edge))
-            while (edge := after[self.target[run[-1]]]) >= 0:
-                run.append(int(edge))
-            runs.append(run)
-        return runs
+    def problems(self, paths: np.ndarray, operands: int, ones_first: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The shortest problems whose runs hold paths (count, w): digits (count, operands, width) and lengths, by width.
+
+        The first words of the labels are the operands.
+        """
+        parts = [*paths.T]
+        for edges, backward in ((self.shortest(False), False), (self.shortest(True), True)):
+            vertex = self.target[paths[:, -1]] if backward else self.source[paths[:, 0]]
+            while (more := edges[vertex] >= 0).any():
+                edge = np.where(more, edges[vertex], -1)
+                parts = [*parts, edge] if backward else [edge, *parts]
+                vertex = np.where(more, (self.target if backward else self.source)[edge], vertex)
+        run = np.stack(parts, axis=1)
+        labels = self.labels[run][:, :, :operands]
+        real = (run >= 0) & (self.source[run] != 0) & (self.target[run] != self.end)
+        real &= (labels >= 0).any(axis=2)
+        widths, found = real.sum(axis=1), []
+        for width in np.unique(widths[widths > 0]):
+            rows = widths == width
+            columns = labels[rows][real[rows]].reshape(-1, width, operands).transpose(0, 2, 1)
+            columns = columns if ones_first else columns[:, :, ::-1]
+            found.append((np.maximum(columns, 0).astype(np.uint8), (columns >= 0).sum(axis=2)))
+        return found
 
 
 Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]

@@ -3,15 +3,16 @@
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from itertools import product
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.tasks.covering import CoveringProblems
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
 
@@ -48,26 +49,14 @@ class StringTask(DecoderTask):
         check_longest(digits, lengths)
         return lay_out([BOS, strings, EQUALS, self.respond(strings), self.end_token], query_parts=3)
 
+    def step(self, state: np.ndarray, symbols: np.ndarray) -> np.ndarray:
+        """What is written, which is the next state too, of the rule that reads one symbol and writes one."""
+        return symbols
+
     def covering(self, window, layers):
-        """All strings of up to two symbols."""
+        """Every neighbourhood, by search: a token sees the symbol that comes next."""
         self.check_window(window, layers)
-        widths = (1, 2)
-        return CoveringProblems(
-            count=sum(self.symbols**width for width in widths),
-            batches=(
-                (
-                    np.array(list(product(range(self.symbols), repeat=width)), dtype=np.uint8)[:, None],
-                    np.full((self.symbols**width, 1), width),
-                )
-                for width in widths
-            ),
-            argument=(
-                "A token of the response, and `=`, sees `$` and the one symbol of the query that comes next, which is "
-                "absent at the end. What is right next follows from that symbol and the token itself. A token and the "
-                "symbol after it occur in the string of these two symbols; `=` and the last token occur in a string of "
-                "one symbol."
-            ),
-        )
+        return search_covering([Sight(_runs(self), 1, ((1, 0),), (0,))], self)
 
     def prompt(self, question):
         match = re.fullmatch(rf"\s*([0-{self.symbols - 1}]+)\s*=?\s*", question, flags=re.ASCII)
@@ -76,3 +65,19 @@ class StringTask(DecoderTask):
                 f"the question {question!r} is not a string of 0 to {self.symbols - 1} such as {self.example_question!r}"
             )
         return f"{match[1]}="
+
+
+@lru_cache(maxsize=4)
+def _runs(task: StringTask) -> Graph:
+    """All strings. Words: the string and the response. A state is a phase (start, symbols, end) and what was written."""
+
+    def step(states, symbols):
+        phase, last = states.T
+        after = symbols[:, 0] == ABSENT
+        written = np.where(after, 0, task.step(last, symbols[:, 0]))
+        legal = np.where(after, phase == 1, phase <= 1)
+        labels = np.column_stack([symbols, np.where(after, task.end_token, written)])
+        return labels, np.column_stack([np.where(after, 2, 1), written]), legal
+
+    starts, symbols = np.zeros((1, 2), int), np.arange(task.symbols)[:, None]
+    return build_graph(starts, np.array([[ABSENT, EQUALS]]), (3, 10), symbols, step, lambda states: states[:, 0] == 2)

@@ -1,18 +1,20 @@
 """Subtraction of a number that is not larger: `$653-049=406$`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.digits import count_up, extend_digits, numbers_below, subtract_digits
+from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.tasks.covering import CoveringProblems
+from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
 
@@ -71,43 +73,9 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         return lay_out([BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS, difference, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All problems of one and two digits, and all of four digits with ones 0-0 or 0-9 and top column 1-0.
-
-        One column is enough for the effect of all columns below those in sight, and one for all columns above:
-
-            column     3  2  1  0
-            A          1  a  a  0       the token in column 1 sees the digits marked a and its own, c; a borrow from column 1
-            B          0  a  a  9       is made by 0-9, and whatever column 2 borrows is made good by 1-0
-            A - B         .  c  1
-        """
+        """Every neighbourhood, by search. A token sees both digits of its column and of the next, told apart."""
         self.check_window(window, layers)
-
-        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for width in (1, 2):
-                digits = count_up(0, 100**width, width, numbers=2)
-                digits = digits[~numbers_below(digits[:, 0], digits[:, 1])]
-                yield digits, np.full((len(digits), 2), width)
-            middle = count_up(0, 10_000, 2, numbers=2)
-            for borrow in (0, 9):
-                digits = np.zeros((len(middle), 2, 4), dtype=np.uint8)
-                digits[:, 1, 0], digits[:, 0, 3], digits[:, :, 1:3] = borrow, 1, middle
-                yield digits, np.full((len(digits), 2), 4)
-
-        return CoveringProblems(
-            count=55 + 5050 + 20_000,
-            batches=batches(),
-            argument=(
-                "Call the ones column 0; `-` and `=` stand in column -1. A response token in column j sees `$` and, told "
-                "apart, the digits of both operands in columns j and j+1; `=` sees `$`, `-` and the ones. What is right "
-                "next follows from these, from the token's own digit, and from whether column j+1 exists: the own digit "
-                "tells whether column j was borrowed from. Replace the columns below j by one column; they pass on "
-                "nothing but a borrow: 0-9 if there is one, else 0-0. If column j+1 exists, replace the columns above it, "
-                "which are not seen, by 1-0, so that the first operand stays the larger one: a problem of four digits. If "
-                "j is the top, the result has two digits, and the first operand is not smaller, since nothing is borrowed "
-                "from above. For `=`, replace the columns above the ones by 1-0: two digits, or one if there were none. "
-                "The neighbourhoods and the right next tokens are the same. All these problems are checked."
-            ),
-        )
+        return search_covering([Sight(_runs(self), 2, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))], self)
 
     def vary(self, generator, digits, max_length):
         """Extend half of the problems by random columns above, in which the first number is not smaller."""
@@ -121,3 +89,20 @@ def _larger_first(digits: np.ndarray) -> np.ndarray:
     """Pairs of numbers (count, 2, width), the larger number of each first."""
     swapped = numbers_below(digits[:, 0], digits[:, 1])
     return np.where(swapped[:, None, None], digits[:, ::-1], digits)
+
+
+@lru_cache(maxsize=4)
+def _runs(task: Subtraction) -> Graph:
+    """All differences. Words: two operands and the difference. A state is a phase (start, columns, end) and the borrow."""
+
+    def step(states, symbols):
+        phase, borrow = states.T
+        after = symbols[:, 0] == ABSENT
+        total = symbols[:, 0] - symbols[:, 1] - borrow
+        # Nothing is left to be borrowed at the end, since the first operand is not smaller.
+        legal = np.where(after, (phase == 1) & (borrow == 0), phase <= 1)
+        written = np.where(after, task.end_token, total % 10)
+        return np.column_stack([symbols, written]), np.column_stack([np.where(after, 2, 1), total < 0]), legal
+
+    digits, marks = np.array(list(product(range(10), repeat=2))), np.array([[MINUS, ABSENT, EQUALS]])
+    return build_graph(np.zeros((1, 2), int), marks, (3, 2), digits, step, lambda states: states[:, 0] == 2)
