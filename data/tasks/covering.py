@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,12 +186,15 @@ def search_covering(sights: Iterable[Sight], task: Any = None) -> CoveringNeighb
     """
     batches = []
     for graph, word, sees, relations, unordered in sights:
-        found = find_neighbourhoods(graph, word, sees, unordered)
+        found = _find(graph, word, tuple(sees), tuple(unordered))
         keys = np.where(found.keys == ABSENT, PAD, found.keys)
         listed = NeighbourhoodBatch(found.tokens, keys, np.array(relations), found.right)
         batches.append(listed._replace(task=task, graph=graph if task else None, paths=found.paths if task else None))
     count = sum(len(batch.tokens) for batch in batches)
     return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(_AT_ONCE)), SEARCHED)
+
+
+_find = lru_cache(maxsize=8)(find_neighbourhoods)
 
 
 def combine(*values: np.ndarray) -> list[np.ndarray]:

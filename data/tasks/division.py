@@ -1,19 +1,20 @@
 """Division by a number of one digit: `$8764/7=1310>1252$`, remainders and then the quotient."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
+from longhand.data.tasks.covering import DIGITS, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, DIVIDED_BY, EQUALS, GREATER
 
@@ -103,47 +104,47 @@ class Division(DecoderTask):
         return "\n".join(rows if len(rows) == 1 else [*rows, f"{remainders[-1]:>{length + 1}}"])
 
     def covering(self, window, layers):
-        """All 5,625 neighbourhoods, each once; `_every_neighbourhood` lists them."""
+        """All 5,625 neighbourhoods, by search.
+
+        A token sees the dividend's next digit and the divisor, in another relation in each row. The quotient also sees the
+        remainder of its column.
+        """
         self.check_window(window, layers)
-        return CoveringNeighbourhoods(
-            count=5_625,
-            batches=list_neighbourhoods(_every_neighbourhood(self.end_token), np.arange(4)),
-            argument=(
-                "Columns count from the dividend's first digit on; the sign that begins a row stands before the first "
-                "one, and `/` after the last one. Every token of the response sees `$`, which itself sees nothing else, "
-                "the divisor v, in another relation in each row, and the dividend's digit d in the next column, or `/` if"
-                " there is none. (1) `=` has nothing before it: right next is d mod v. (2) A remainder r is any number "
-                "below v. Right next is (10 r + d) mod v, or `>` after the last column. (3) The `>` also sees `=`: right "
-                "next is d / v, rounded down. (4) A digit of the quotient, which may be any, also sees the remainder r of"
-                " its own column. Right next is (10 r + d) / v, rounded down, or the end token after the last column. All"
-                " these cases are checked with all digits, divisors and remainders."
-            ),
+        runs = _runs(self)
+        return search_covering(
+            [Sight(runs, 3, ((1, 0), (0, 1)), (0, 1)), Sight(runs, 4, ((1, 0), (0, 1), (0, 2)), (0, 2, 3))]
         )
 
 
 _MOST_SHOWN = 1000
 """Digits of a dividend whose work is laid out: it takes as many lines and columns."""
 
-# The slots of a neighbourhood, in the order of the coupling rule's relations.
-NEXT, DIVISOR, DIVISOR_OF_QUOTIENT, REMAINDER = range(4)
 
+@lru_cache(maxsize=4)
+def _runs(task: Division) -> Graph:
+    """All divisions. Words: dividend, divisor, the remainders as the quotient sees them, remainders, quotient.
 
-def _every_neighbourhood(end_token: int) -> Iterator[Case]:
-    """Every neighbourhood once."""
-    following, divisor = combine(DIGITS, DIGITS[1:])
-    yield EQUALS, following % divisor, {NEXT: following, DIVISOR: divisor}
-    yield GREATER, following // divisor, {NEXT: following, DIVISOR_OF_QUOTIENT: divisor, REMAINDER: EQUALS}
+    A state is a phase (start, columns, after 0 alone, end), the divisor and the remainder. `/` stands behind the dividend.
+    """
 
-    divisors, remainders = np.nonzero(DIGITS[:, None] > DIGITS)
-    pairs = np.arange(len(divisors))
-    yield remainders, GREATER, {NEXT: DIVIDED_BY, DIVISOR: divisors}
-    pair, following = combine(pairs, DIGITS)
-    divisor, remainder = divisors[pair], remainders[pair]
-    yield remainder, (10 * remainder + following) % divisor, {NEXT: following, DIVISOR: divisor}
+    def step(states, symbols):
+        phase, divisor, remainder = states.T
+        digit = symbols[:, 0]
+        after = digit == ABSENT
+        value = 10 * remainder + digit
+        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
+        rest = np.where(after, 0, value % divisor)
+        labels = (
+            np.where(after, DIVIDED_BY, digit),
+            divisor,
+            np.where(after, ABSENT, rest),
+            np.where(after, GREATER, rest),
+            np.where(after, task.end_token, value // divisor),
+        )
+        following = np.where(after, 3, np.where((phase == 0) & (digit == 0), 2, 1))
+        return np.column_stack(labels), np.column_stack([following, divisor, rest]), legal
 
-    pair, digit = combine(pairs, DIGITS)
-    yield digit, end_token, {NEXT: DIVIDED_BY, DIVISOR_OF_QUOTIENT: divisors[pair], REMAINDER: remainders[pair]}
-    pair, digit, following = combine(pairs, DIGITS, DIGITS)
-    divisor, remainder = divisors[pair], remainders[pair]
-    keys = {NEXT: following, DIVISOR_OF_QUOTIENT: divisor, REMAINDER: remainder}
-    yield digit, (10 * remainder + following) // divisor, keys
+    divisors = DIGITS[1:]
+    starts = np.column_stack([np.zeros(9, int), divisors, np.zeros(9, int)])
+    marks = np.column_stack([np.full(9, ABSENT), divisors, *np.full((2, 9), EQUALS), np.full(9, GREATER)])
+    return build_graph(starts, marks, (4, 10, 9), DIGITS[:, None], step, lambda states: states[:, 0] == 3)

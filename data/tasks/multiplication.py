@@ -1,22 +1,23 @@
 """Multiplication by a number of fixed length: `$653*49=79913$` (paper 1, Sec. 6.1)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
-from longhand.data.tasks.covering import DIGITS, CoveringNeighbourhoods, NeighbourhoodBatch, combine
+from longhand.data.tasks.covering import DIGITS, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EQUALS, PAD, TIMES
+from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
 
 @register_task
@@ -85,7 +86,7 @@ class Multiplication(DecoderTask):
         return lay_out([BOS, first[:, ::-1], TIMES, second[:, ::-1], EQUALS, product, self.end_token], query_parts=5)
 
     def covering(self, window, layers):
-        """All 124,740 neighbourhoods for a multiplier of one digit, all 1,720,300 for one of two; for any number of layers.
+        """All 124,740 neighbourhoods for a multiplier of one digit, all 1,720,300 for one of two, for any number of layers.
 
         The token d sees four digits x of A and both of B, y and z; n comes next:
 
@@ -96,28 +97,11 @@ class Multiplication(DecoderTask):
         relations = COUPLING_RULES["multiplication_by_digits"].relations
         if tuple(window) != relations or self.multiplier_length > 2:
             raise ValueError(
-                "the neighbourhoods of multiplication have been worked out for a multiplier_length of 1 or 2 and the window "
-                f"of the coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
+                "the neighbourhoods of multiplication are searched for a multiplier_length of 1 or 2 and the window of the "
+                f"coupling rule 'multiplication_by_digits' only, not for {self.multiplier_length} and {list(window)}"
             )
-        return CoveringNeighbourhoods(
-            count={1: 124_740, 2: 1_720_300}[self.multiplier_length],
-            batches=_batches(self.multiplier_length, self.end_token),
-            argument=(
-                f"Call the ones column 0. A has the columns 0 to N-1, B has 0 to M-1 with M = {self.multiplier_length}, "
-                "the product has 0 to N+M-1. A token of the response in column i, with `=` as column -1, sees A's digits "
-                "in columns i-2 to i+1, B's digits, and `$` at the beginning. `$`, `*` and the digits of A and B see `$` "
-                "alone, so nothing else enters through any number of layers. Let S_j be the sum of the products of digits "
-                "that meet in column j, and c_j the carry into it, at most 17. Right next is the end token if i = N+M-1, "
-                "else (S_(i+1) + c_(i+1)) mod 10, where c_(i+1) is S_i + c_i without its last digit. S_(i+1), S_i and "
-                "S_(i-1) are made of digits in sight. The token's own digit, (S_i + c_i) mod 10, tells c_i modulo 10. c_i "
-                "is S_(i-1) + c_(i-1) without its last digit, one of three numbers in succession at most. So the "
-                "neighbourhood decides. The list holds for each B: `=` with every digit of column 0; otherwise the digits "
-                "of columns i-2 and i-1 with each c_i that can come with them, and every digit of columns i and i+1. The "
-                "c_i are found by adding column after column until there is no new carry, for two or more columns of A "
-                "below i, for one and for none. A ends in column i+1 or above, in column i, i-1, or (M = 2) i-2. Its top "
-                "digit is 0 in A = 0 only."
-            ),
-        )
+        sees = ((1, 0), (0, 0), (-1, 0), (-2, 0), (0, 1), (0, 2))
+        return search_covering([Sight(_runs(self), 3, sees, range(6))])
 
     def read_question(self, question):
         """Leading zeros of the first operand are removed; the second operand is zero-padded to `multiplier_length`."""
@@ -130,112 +114,32 @@ class Multiplication(DecoderTask):
         return [first.lstrip("0") or "0", second.zfill(self.multiplier_length)]
 
 
-_COVERING_BATCH = 20_000
+@lru_cache(maxsize=2)
+def _runs(task: Multiplication) -> Graph:
+    """All products. Words: A, B's ones, B's tens, and the product. A state is a phase, B, the carry, and A's newest digit.
 
-_CARRIES = 18
-"""Carries of a product with a number of two digits, 0 to 17."""
-
-_ABSENT = np.array([PAD])
-
-
-class _Columns(NamedTuple):
-    """What decides what tokens see and what is right next, one token a row.
-
-    Attributes:
-        multiplier: B, as a number.
-        carry: into the token's own column.
-        two_below, below, own, following: digits of A in the columns from two below the token to one above; `PAD` if A has
-            no such column.
+    The phases are the start, one column, more columns, one column beyond them, and so on until the end. A number of more
+    than one column has no 0 on top.
     """
+    length = task.multiplier_length
+    multipliers = np.arange(10**length)
 
-    multiplier: np.ndarray
-    carry: np.ndarray
-    two_below: np.ndarray
-    below: np.ndarray
-    own: np.ndarray
-    following: np.ndarray
+    def step(states, symbols):
+        phase, multiplier, carry, newest = states.T
+        after = symbols[:, 0] == ABSENT
+        total = carry + np.maximum(symbols[:, 0], 0) * (multiplier % 10) + newest * (multiplier // 10)
+        ends = after & (phase == 2 + length)
+        may_end = (phase == 1) | ((phase == 2) & (newest > 0)) | (phase > 2)
+        tens = multiplier // 10 if length > 1 else np.full_like(multiplier, ABSENT)
+        written = np.where(ends, task.end_token, total % 10)
+        following = np.where(after, np.maximum(phase, 2) + 1, np.minimum(phase + 1, 2))
+        states = np.column_stack([following, multiplier, np.where(ends, 0, total // 10), np.maximum(symbols[:, 0], 0)])
+        legal = np.where(after, may_end & (phase <= 2 + length), phase <= 2)
+        return np.column_stack([symbols, multiplier % 10, tens, written]), states, legal
 
-
-def _carries_out(carries: np.ndarray, ones: np.ndarray, tens: np.ndarray) -> np.ndarray:
-    """Which carries can come out of a column of the product.
-
-    Args:
-        carries: (multipliers, 10, 18) bool, which can come in, by B and by A's digit in the column below.
-        ones, tens: (multipliers,) digits of B.
-
-    Returns:
-        (multipliers, 10, 10, 18) bool, by B, by A's digit in the column below, and by A's digit in this column.
-    """
-    multiplier, below, carry = (index[:, None] for index in carries.nonzero())
-    possible = np.zeros((len(ones), 10, 10, _CARRIES), dtype=bool)
-    possible[multiplier, below, DIGITS, (DIGITS * ones[multiplier] + below * tens[multiplier] + carry) // 10] = True
-    return possible
-
-
-def _carries_in(ones: np.ndarray, tens: np.ndarray) -> list[np.ndarray]:
-    """Which carries can come into a column above no, one, and two or more columns of A.
-
-    Args:
-        ones, tens: (multipliers,) digits of B.
-
-    Returns:
-        Three arrays (multipliers, 10, 10, 18) bool, by B and by A's digits two columns below and one below, which are 0 if A
-        has no such column.
-    """
-    above_none = np.zeros((len(ones), 10, 10, _CARRIES), dtype=bool)
-    above_none[:, 0, 0, 0] = True
-    above_one = _carries_out(above_none[:, 0], ones, tens)
-    above_two = _carries_out(above_one[:, 0], ones, tens)
-    # Column after column, until there is no new carry.
-    while (more := above_two | _carries_out(np.any(above_two, axis=1), ones, tens)).sum() > above_two.sum():
-        above_two = more
-    return [above_none, above_one, above_two]
-
-
-def _all_columns(multiplier_length: int, carries_in: list[np.ndarray]) -> Iterator[_Columns]:
-    """All cases, each once: first `=`, then the tokens above no, one, and two or more columns of A."""
-    multiplier, following = combine(np.arange(10**multiplier_length), DIGITS)
-    absent = np.full_like(multiplier, PAD)
-    yield _Columns(multiplier, np.zeros_like(multiplier), absent, absent, absent, following)
-    for columns_below, possible in enumerate(carries_in):
-        multiplier, two_below, below, carry = possible.nonzero()
-
-        def cases(rows, own, following, columns=columns_below, known=(multiplier, carry, two_below, below)):
-            row, own, following = combine(rows, own, following)
-            multiplier, carry, two_below, below = (values[row] for values in known)
-            absent = np.full_like(row, PAD)
-            return _Columns(
-                multiplier, carry, two_below if columns > 1 else absent, below if columns > 0 else absent, own, following
-            )
-
-        every = np.arange(len(multiplier))
-        # A goes on above the token's column.
-        yield cases(every, DIGITS, DIGITS)
-        # A's top digit, which is 0 in A = 0 only, is in the token's column; one column below; two columns below.
-        yield cases(every, DIGITS[columns_below > 0 :], _ABSENT)
-        if columns_below > 0:
-            yield cases(every[below >= columns_below - 1], _ABSENT, _ABSENT)
-        if columns_below > 1 and multiplier_length > 1:
-            ended = cases(every[(below == 0) & ((two_below > 0) | (carry == 0))], _ABSENT, _ABSENT)
-            yield ended._replace(below=ended.own)
-
-
-def _batches(multiplier_length: int, end_token: int) -> Iterator[NeighbourhoodBatch]:
-    """Every neighbourhood once; keys are in the order of the rule's relations."""
-    multipliers = np.arange(10**multiplier_length)
-    ones, tens = multipliers % 10, multipliers // 10
-    parts = zip(*_all_columns(multiplier_length, _carries_in(ones, tens)), strict=True)
-    columns = _Columns(*(np.concatenate(part) for part in parts))
-    ones, tens = ones[columns.multiplier], tens[columns.multiplier]
-
-    _, below, own, following = (np.where(digits == PAD, 0, digits) for digits in columns[2:])
-    total = own * ones + below * tens + columns.carry
-    right = (following * ones + own * tens + total // 10) % 10
-    is_first = (columns.own == PAD) & (columns.following != PAD)
-    # The product ends as many columns above A as B has digits.
-    is_last = np.all([digits == PAD for digits in columns[5 - multiplier_length :]], axis=0)
-    tokens, right = np.where(is_first, EQUALS, total % 10), np.where(is_last, end_token, right)
-    second = [ones, tens if multiplier_length > 1 else np.full_like(tens, PAD)]
-    keys = np.stack([columns.following, columns.own, columns.below, columns.two_below, *second], axis=1)
-    listed = NeighbourhoodBatch(tokens.astype(np.uint8), keys.astype(np.uint8), np.arange(6), right.astype(np.uint8))
-    yield from listed.batches(_COVERING_BATCH)
+    none = np.zeros_like(multipliers)
+    tens = multipliers // 10 if length > 1 else none + ABSENT
+    starts = np.column_stack([none, multipliers, none, none])
+    marks = np.column_stack([none + ABSENT, multipliers % 10, tens, none + EQUALS])
+    sizes = (4 + length, len(multipliers), 18, 10)
+    return build_graph(starts, marks, sizes, DIGITS[:, None], step, lambda states: states[:, 0] == 3 + length)

@@ -14,6 +14,7 @@ class Reverse(StringTask):
 
     name: ClassVar[str] = "reverse"
     coupling: ClassVar[str] = "reverse"
+    ones_come_first: ClassVar[bool] = False
     example_question: ClassVar[str] = "5962"
 
     def respond(self, strings):

@@ -1,19 +1,20 @@
 """Subtraction of any two numbers: `$653-049=406$`, and with the work that a negative answer needs `$049-653=693-406$`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
+from longhand.data.tasks.covering import DIGITS, Sight, combine, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
 from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
 
@@ -68,52 +69,35 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
         return write_columns(rows)
 
     def covering(self, window, layers):
-        """All 20,528 neighbourhoods, each once; `_every_neighbourhood` lists them."""
+        """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
         self.check_window(window, layers)
-        return CoveringNeighbourhoods(
-            count=20_528,
-            batches=list_neighbourhoods(_every_neighbourhood(self.end_token), np.arange(4)),
-            argument=(
-                "Call the ones column 0; the signs stand in column -1. Every token sees `$`, which itself sees nothing "
-                "else. (1) `=` sees the first `-` and the ones of A and B. (2) A digit d of the first row sees, told apart, "
-                "the digits a of A and b of B in its own column and, below the top, in the next one. It is (a - b - c) mod "
-                "10 with a borrow c of 0 or 1, which it tells. Right next is the next column's digit; at the top it is the "
-                "end token, or `-` if a - b - c is below 0. There a and b are both 0 in 0-0 only, where c is 0. (3) The `-` "
-                "in the response sees `=` and the ones of the first row. (4) A digit of the second row sees the first row's "
-                "digits in its own column and, below the top, in the next one. It is 10 less the digit in the first column "
-                "that is not 0, 0 below that column, and 9 less the digit above it; it tells which. Right next is the next "
-                "column's digit, or at the top the end token. The first row is not all 0, since A and B differ by less than "
-                "10**L. All these cases are checked."
-            ),
+        first = Sight(_runs(self, False), 3, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))
+        return search_covering([first, Sight(_runs(self, True), 4, ((0, 2), (1, 2)), (0, 2))])
+
+
+@lru_cache(maxsize=4)
+def _runs(task: SignedSubtraction, negative: bool) -> Graph:
+    """All differences, or the negative ones. Words: A, B, the first row as the second one sees it, both rows.
+
+    A state is a phase (start, one column, more, end), the borrow, whether the first row has another digit than 0, and
+    whether the newest column is 0-0, which is the top one in 0-0 alone.
+    """
+
+    def step(states, symbols):
+        phase, borrow, is_above, is_zero = states.T
+        after = symbols[:, 0] == ABSENT
+        total = symbols[:, 0] - symbols[:, 1] - borrow
+        first = np.where(after, ABSENT, total % 10)
+        may_end = ((phase == 1) | ((phase == 2) & (is_zero == 0))) & ((borrow == 1) | (not negative))
+        labels = (
+            *symbols.T,
+            first,
+            np.where(after, np.where(borrow == 1, MINUS, task.end_token), first),
+            np.where(after, task.end_token, (10 - first - is_above) % 10),
         )
+        following = (np.where(after, 3, np.minimum(phase + 1, 2)), total < 0, (is_above == 1) | (first > 0))
+        following = (*following, ~symbols.any(axis=1))
+        return np.column_stack(labels), np.column_stack(following), np.where(after, may_end, phase <= 2)
 
-
-# The slots of a neighbourhood, in the order of the coupling rule's relations. The second row has the first one in A's place.
-A, B, A_NEXT, B_NEXT = range(4)
-
-
-def _every_neighbourhood(end_token: int) -> Iterator[Case]:
-    """Every neighbourhood once."""
-    first, second = combine(DIGITS, DIGITS)
-    yield EQUALS, (first - second) % 10, {A: MINUS, A_NEXT: first, B_NEXT: second}
-    yield MINUS, -DIGITS % 10, {A: EQUALS, A_NEXT: DIGITS}
-
-    first, second, next_first, next_second = combine(DIGITS, DIGITS, DIGITS, DIGITS)
-    top_first, top_second = combine(DIGITS, DIGITS)
-    digit, next_digit = combine(DIGITS, DIGITS)
-    for borrow in (0, 1):
-        total = first - second - borrow
-        keys = {A: first, B: second, A_NEXT: next_first, B_NEXT: next_second}
-        yield total % 10, (next_first - next_second - (total < 0)) % 10, keys
-        total = top_first - top_second - borrow
-        # Both numbers begin with 0 in 0-0 only.
-        possible = (top_first > 0) | (top_second > 0) | (borrow == 0)
-        first_there, second_there, total = (values[possible] for values in (top_first, top_second, total))
-        yield total % 10, np.where(total < 0, MINUS, end_token), {A: first_there, B: second_there}
-
-        # Below and in the first column that is not 0 nothing has been borrowed; above it, 1 has.
-        still_zero = (digit == 0) & (borrow == 0)
-        right = (9 + still_zero - next_digit) % 10
-        yield (10 - borrow - digit) % 10, right, {A: digit, A_NEXT: next_digit}
-        top = DIGITS[1 - borrow :]
-        yield (10 - borrow - top) % 10, end_token, {A: top}
+    pairs, marks = np.stack(combine(DIGITS, DIGITS), axis=1), np.array([[MINUS, ABSENT, EQUALS, EQUALS, MINUS]])
+    return build_graph(np.zeros((1, 4), int), marks, (4, 2, 2, 2), pairs, step, lambda states: states[:, 0] == 3)
