@@ -25,7 +25,7 @@ def neighbourhoods(rule, examples) -> set:
 def listed_neighbourhoods(covering) -> list:
     """The neighbourhoods that a task lists, in the form of `neighbourhoods`; none comes twice."""
     listed = []
-    for tokens, keys, relations, right, _ in covering.batches:
+    for tokens, keys, relations, right, *_ in covering.batches:
         slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
         listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
     assert len({row[:2] for row in listed}) == len(listed) == covering.count

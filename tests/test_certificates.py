@@ -19,14 +19,11 @@ from longhand.data.certificates.certificate import ROUNDING_FACTOR, _conclude
 from longhand.data.certificates.check import neighbourhood_predictions
 from longhand.data.families.decoder import DECODER
 from longhand.data.metrics import response_matches
-from longhand.data.tasks import addition as addition_module
 from longhand.data.tasks.task import Task
-from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import NOT_RELATED, coupled_pair_map
-from longhand.modeling.vocabulary import TOKENS
 
 assert damaged
 
@@ -60,8 +57,7 @@ def test_main_job_ends_with_the_certificate_of_its_weights(main_job):
     assert certificate["weights"] == hash_weights(load(main_job))
     assert certificate["wrong"] == 0 and certificate["failures"] == []
     assert certificate["ratio"] >= ROUNDING_FACTOR and certificate["margin"] > certificate["bound"] > 0
-    assert certificate["problems"] == 100 + 100**2 + 2 * 100**2
-    assert certificate["predictions"] == 100 * 3 + 100**2 * 4 + 2 * 100**2 * 5
+    assert certificate["problems"] is None and certificate["predictions"] == certificate["neighbourhoods"] == 6_217
     assert certificate["task"] == Addition().describe()
     assert len(certificate["proof"]) == 6 and not any("{" in step for step in certificate["proof"])
 
@@ -112,22 +108,18 @@ def test_damaged_model_is_not_certified_and_the_command_ends_with_status_1(main_
         assert f"{failure['problem']} writes {failure['instead']!r} instead of {failure['right']!r}" in printed
 
 
-def test_reported_failures_are_sums_that_the_model_really_writes_wrong(damaged):
-    tokenizer, prefixes = build_tokenizer(), set()
-    for wrong, model in damaged.items():
-        failures = check_neighbourhoods(model, Addition()).failures
-        assert bool(failures) == (wrong > 0) and len(failures) <= 10
-        for failure in failures:
-            query, response = failure.problem.removeprefix("$").split("=")
-            first, second = query.split("+")
-            assert response == str(int(first) + int(second)).zfill(len(first) + 1)[::-1] + "$"
-            assert response.startswith(failure.prefix + failure.right)
-            tokens = tokenizer(f"{query}=", return_tensors="pt").input_ids
-            written = tokenizer.decode(model.generate(tokens, do_sample=False)[0, tokens.shape[1] :])
-            assert written != response
-            assert written.startswith(failure.prefix + failure.instead)
-            prefixes.add(len(failure.prefix))
-    assert len(prefixes) > 1
+def test_what_is_practised_shows_a_model_what_it_gets_wrong(damaged):
+    model = damaged[max(damaged)]
+    practised = check_neighbourhoods(model, Addition()).failing
+    assert practised and all((part.lengths == part.digits.shape[2]).all() for part in practised)
+    exact = []
+    for part in practised:
+        batch = CouplingCollator(model.config.coupling, model.config.max_position_ids)(Addition().format(*part[1:3]))
+        labels = batch.pop("labels")
+        with torch.inference_mode():
+            exact += response_matches(model(**batch).logits, labels)[:, 0].tolist()
+    # Neighbourhoods that are right by a small lead are practised too.
+    assert exact.count(0) >= max(damaged)
 
 
 def test_no_prediction_is_wrong_iff_all_sums_of_up_to_three_digits_are_right(main_job, damaged):
@@ -137,30 +129,9 @@ def test_no_prediction_is_wrong_iff_all_sums_of_up_to_three_digits_are_right(mai
         assert all(is_right_on_all_problems(model, width) for width in (1, 2, 3)) == (wrong == 0)
 
 
-@pytest.mark.parametrize("forgets_to_end", [False, True])
-def test_problems_called_failing_are_exactly_those_that_a_model_gets_wrong(main_job, damaged, forgets_to_end):
-    model = load(main_job) if forgets_to_end else damaged[max(damaged)]
-    if forgets_to_end:
-        with torch.no_grad():
-            model.lm_head.weight[Addition().end_token] = 0
-    check = check_neighbourhoods(model, Addition())
-    collator = CouplingCollator(model.config.coupling, model.config.max_position_ids)
-    wrong_problems, wrong_predictions = set(), 0
-    for digits, lengths in Addition().covering((0, 1), 1).batches:
-        batch = collator(Addition().format(digits, lengths))
-        labels = batch.pop("labels")
-        with torch.inference_mode():
-            exact, right, supervised = response_matches(model(**batch).logits, labels).T.numpy()
-        wrong_problems |= {problem.tobytes() for problem in digits[exact == 0]}
-        wrong_predictions += (supervised - right).sum()
-    assert check.wrong == wrong_predictions
-    assert {problem.tobytes() for problems in check.failing for problem in problems.digits} == wrong_problems
-    assert all((problems.lengths == problems.digits.shape[2]).all() for problems in check.failing)
-
-
 @pytest.mark.parametrize(("task", "predictions"), [
-    (Addition(), 140_300), (Addition(separate_eos=True), 140_300), (Addition(order="all_reversed"), 140_300),
-    (Addition(zero_padding=False), 153_495), (Addition(zero_padding=False, order="all_reversed"), 153_495),
+    (Addition(), 6_217), (Addition(separate_eos=True), 6_217), (Addition(order="all_reversed"), 6_217),
+    (Addition(zero_padding=False), 7_514), (Addition(zero_padding=False, order="all_reversed"), 7_514),
 ], ids=str)  # fmt: skip
 def test_untrained_model_of_any_format_is_checked_and_found_wrong(task, predictions):
     model = untrained(task, eos_token_id=task.end_token)
@@ -168,21 +139,6 @@ def test_untrained_model_of_any_format_is_checked_and_found_wrong(task, predicti
     assert 0 < check.wrong <= check.predictions == predictions
     assert check.margin < 0
     assert len(check.failures) == 10
-    assert all(failure.problem.endswith(TOKENS[task.end_token]) for failure in check.failures)
-
-
-@pytest.mark.parametrize("size", [333, 100_000])
-def test_size_of_a_batch_changes_nothing_but_rounding(damaged, size, monkeypatch):
-    for model in (damaged[0], slightly_wrong(damaged)):
-        before = check_neighbourhoods(model, Addition())
-        with monkeypatch.context() as patch:
-            patch.setattr(addition_module, "_COVERING_BATCH", size)
-            after = check_neighbourhoods(model, Addition())
-        assert after.margin == pytest.approx(before.margin, abs=1e-4)
-        assert (after.wrong, after.problems, after.predictions) == (before.wrong, before.problems, before.predictions)
-        assert sorted(failure.problem for failure in after.failures) == sorted(
-            failure.problem for failure in before.failures
-        )
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -224,8 +180,8 @@ def test_equal_logits_and_logits_that_are_no_numbers_are_wrong():
 REFUSED = {
     "no window": ({"windowed": False}, {}, "the model has no window"),
     "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
-    "too many problems": ({"relation_range": [-2, 2]}, {}, "30,101,010,100 problems to cover"),
-    "too many in three layers": ({"num_hidden_layers": 3}, {}, "in 3 layer"),
+    "too many problems": ({"relation_range": [-2, 2]}, {}, "a window of 4 columns has"),
+    "too many in three layers": ({"num_hidden_layers": 3}, {}, "for one layer, not for 3"),
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
     "carry unseen, unpadded": (

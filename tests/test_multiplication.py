@@ -282,7 +282,7 @@ def test_the_product_ends_with_the_end_token_of_the_format():
 def test_other_windows_and_longer_multipliers_are_refused():
     for task, window in ((Multiplication(), (0, 1)), (Multiplication(), RULE.relations[1:]),
                          (Multiplication(multiplier_length=3), RULE.relations)):  # fmt: skip
-        with pytest.raises(ValueError, match="worked out for a multiplier_length of 1 or 2 and the window of the coupling"):
+        with pytest.raises(ValueError, match="searched for a multiplier_length of 1 or 2 and the window of the coupling"):
             task.covering(window, 1)
     assert RULE.name not in Multiplication(multiplier_length=3).couplings
 

@@ -45,7 +45,7 @@ def test_a_check_hands_out_the_neighbourhoods_with_a_small_lead(model, weak):
 
 
 def test_a_practised_neighbourhood_has_the_loss_of_its_prediction(model, weak):
-    (part,) = join_neighbourhoods(weak)
+    part, *_ = join_neighbourhoods(weak)
     part = part.take(np.arange(0, len(part.tokens), 50))
     (predicted,) = neighbourhood_predictions(model, [part])
     expected = torch.nn.functional.cross_entropy(predicted.logits(model)[:, 0], predicted.right[:, 0])

@@ -95,22 +95,6 @@ def seen(task, strings):
 
 
 @windowed_tasks
-def test_what_tokens_of_long_strings_see_occurs_in_the_covering_problems(task):
-    relations = COUPLING_RULES[task.coupling].relations
-    covering = task.covering(relations, 1)
-    known, count = {}, 0
-    for digits, lengths in covering.batches:
-        count += len(digits)
-        assert (lengths == digits.shape[2]).all()
-        for neighbourhood, right in seen(task, digits[:, 0]):
-            assert known.setdefault(neighbourhood, right) == right
-    assert count == covering.count
-    for length in (1, 3, 30):
-        for neighbourhood, right in seen(task, task.draw_operands(make_generator(0), np.full((200, 1), length))[:, 0]):
-            assert known[neighbourhood] == right
-
-
-@windowed_tasks
 def test_other_windows_are_refused(task):
     for window, layers in (((0, 1), 1), (((0,),), 1), (COUPLING_RULES[task.coupling].relations, 2)):
         with pytest.raises(ValueError, match=f"neighbourhoods of {task.name} have been worked out for one layer"):

@@ -110,28 +110,6 @@ def covered():
     return set().union(*(seen(digits) for digits, _ in batches))
 
 
-def test_a_neighbourhood_has_one_right_next_token(covered):
-    assert len({found[:-1] for found in covered}) == len(covered)
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 12])
-def test_what_tokens_of_other_problems_see_occurs_in_the_covering_problems(covered, length):
-    random = TASK.draw_operands(make_generator(length), np.tile([length, length], (2000, 1)))
-    assert seen(random) <= covered
-    generator = make_generator(length, 1)
-    hard = generator.choice(np.array([0, 9], dtype=np.uint8), size=(500, 2, length))
-    swapped = numbers_below(hard[:, 0], hard[:, 1])
-    assert seen(np.where(swapped[:, None, None], hard[:, ::-1], hard)) <= covered
-
-
-def test_covering_problems_hold_every_pair_of_columns_with_a_borrow_and_without(covered):
-    middle = {found for found in covered if found[0] == (2, 0, 3, 1)}
-    assert len({found[2:6] for found in middle}) == 10_000 and len(middle) == 20_000
-    # At the top only what needs no borrow from above: a >= b without a borrow, a > b with one. `=` sees any ones, and `-`.
-    assert sum(found[0] == (0, 1) for found in covered) == 55 + 45
-    assert sum(found[0] == (2, 0, 3) for found in covered) == 100 and len(covered) == 20_200
-
-
 @pytest.mark.parametrize("max_length", [4, 9])
 def test_variations_keep_the_problem_below_and_the_larger_number_first(max_length):
     digits = TASK.draw_operands(make_generator(0), np.tile([4, 2], (50, 1)))

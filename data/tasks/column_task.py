@@ -350,25 +350,24 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
     """
     graph, passes = runs_of(table, task.end_token), []
     for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
-        conflict = None
+        found, conflicts = None, []
         for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
-            found = None
             for symmetric in (True, False)[: 1 + (task.operands > 1)]:
-                passes_so_far = (*passes, replace(own, window=tried, symmetric=symmetric))
+                chosen = replace(own, window=tried, symmetric=symmetric)
                 try:
-                    search_pass(replace(table, passes=passes_so_far), graph, place, symmetric)
+                    search_pass(replace(table, passes=(*passes, chosen)), graph, place, symmetric)
                 except Conflict as error:
-                    if not conflict or not window:
-                        conflict = error
+                    conflict = error
                 except TooMany as error:
                     raise ValueError(f"{task.name!r} has too many neighbourhoods: {error}") from error
                 else:
-                    found = passes_so_far[-1]
+                    found = chosen
                     break
             if found:
                 break
-        if conflict and (not found or window):
-            raise ValueError(_explain(task, table, graph, place, conflict, found and found.window))
+            conflicts.append(conflict)
+        if not found or (window and found.window != window):
+            raise ValueError(_explain(task, table, graph, place, conflicts[0 if window else -1], found and found.window))
         passes.append(found)
     return replace(table, passes=tuple(passes))
 

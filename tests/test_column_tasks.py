@@ -1,0 +1,323 @@
+"""Column tasks: what follows from a step is what the step says, and the search finds what occurs and nothing else."""
+
+import hashlib
+import re
+import time
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from certificate_subjects import untrained
+
+from longhand.data import ColumnPass, ColumnTask, build_task, make_generator
+from longhand.data.batches import FreshBatches
+from longhand.data.certificates import check_neighbourhoods
+from longhand.data.certificates.check import covering
+from longhand.data.columns import example_columns
+from longhand.data.plugins import load_plugin
+from longhand.data.splits import SPLITS
+from longhand.data.tasks.column_task import run_pass, task_of_table
+from longhand.data.tasks.registry import TASKS
+from longhand.modeling.transducer import read_transducer, table_of
+from longhand.modeling.vocabulary import BOS, PAD
+
+
+class Sums(ColumnTask):
+    name, operands, sign, alphabet, flush = "sums", 2, "+", "012", 1
+
+    def step(self, carry, symbols):
+        return (sum(symbols) + carry) % 3, (sum(symbols) + carry) // 3
+
+
+class Comparison(ColumnTask):
+    name, operands, sign, alphabet, writes, start = "comparison", 2, "?", "01", "<~#", 1
+    direction, answer = "top_first", "last"
+
+    def step(self, state, symbols):
+        state = state if state != 1 else 1 + (symbols[0] > symbols[1]) - (symbols[0] < symbols[1])
+        return state, state
+
+
+class Parity(ColumnTask):
+    name, alphabet, direction, answer = "running_parity", "ab", "top_first", "last"
+
+    def step(self, state, symbols):
+        return state ^ symbols[0], state ^ symbols[0]
+
+
+class TimesSeven(ColumnTask):
+    name, alphabet, flush = "times_three", "0123", 1
+
+    def step(self, carry, symbols):
+        return (3 * symbols[0] + carry) % 4, (3 * symbols[0] + carry) // 4
+
+
+class Halves(ColumnTask):
+    """Remainders from the top, then the quotient."""
+
+    name, alphabet = "halves", "01234"
+    passes = (
+        ColumnPass(lambda state, symbols: ((state + symbols[0]) % 2,) * 2, writes="01", direction="top_first"),
+        ColumnPass(lambda rest, symbols: ((5 * rest + symbols[0]) // 2, symbols[1]), direction="top_first", reads=(0, 1)),
+    )
+
+
+TASK_CLASSES = [Sums, Comparison, Parity, TimesSeven, Halves]
+every_task = pytest.mark.parametrize("task", [kind() for kind in TASK_CLASSES], ids=lambda task: task.name)
+
+
+def run(task, words: list[list[int]]) -> str:
+    """The response to words of one width, the top symbol first, step by step."""
+    width, rows, parts = len(words[0]), list(words), []
+    passes = task.passes or [ColumnPass(task.step, task.writes, task.start, task.flush, task.direction)]
+    for own in passes:
+        state, written = own.start, []
+        reads = range(task.operands) if own.reads is None else own.reads
+        for column in range(width + own.flush):
+            place = width - 1 - column if own.direction == "ones_first" else column
+            symbols = tuple(rows[source][place] if column < width else 0 for source in reads)
+            symbol, state = own.step(state, symbols)
+            written.append(symbol)
+        parts.append("".join((own.writes or task.alphabet)[symbol] for symbol in written))
+        rows.append(written if own.direction == "top_first" else written[width - 1 :: -1])
+    return ">".join(parts)
+
+
+def text_of(task, words) -> str:
+    return task.sign.join("".join(task.alphabet[symbol] for symbol in word) for word in words)
+
+
+def all_problems(task, width: int):
+    words = list(product(range(len(task.alphabet)), repeat=width))
+    return product(words, repeat=task.operands)
+
+
+@every_task
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_responses_are_the_step_run_column_by_column(task, width):
+    problems = list(all_problems(task, width))
+    digits = np.array(problems, dtype=np.uint8)[:, :, ::-1]
+    examples = task.format(digits, np.full(digits.shape[:2], width))
+    for words, tokens in zip(problems, examples.tokens, strict=True):
+        text = "".join(task.tokens[token] for token in tokens)
+        assert text == f"${text_of(task, words)}={run(task, words)}$"
+
+
+@pytest.mark.parametrize("columns", [1, 2, 99, 1000])
+def test_blocks_of_columns_give_what_columns_one_by_one_give(columns):
+    generator = np.random.default_rng(columns)
+    write, following = generator.integers(0, 7, (2, 5, 4))[:, :, :]
+    following = following % 5
+    inputs = generator.integers(0, 4, (3, columns))
+    found = run_pass(write, following, 2, inputs)
+    for row, symbols in zip(found, inputs, strict=True):
+        state = 2
+        for own, symbol in zip(row, symbols, strict=True):
+            assert own == write[state, symbol]
+            state = following[state, symbol]
+
+
+def test_hexadecimal_sums_are_python_sums(tmp_path):
+    load_plugin("tests/plugins/hex_addition.py")
+    task = TASKS["hex_addition"]()
+    for _ in range(200):
+        first, second = np.random.default_rng(_).integers(0, 2**40, 2).tolist()
+        prompt = task.prompt(f"{first:x}+{second:x}")
+        digits = np.array([[[int(symbol, 16) for symbol in word[::-1]] for word in prompt[:-1].split("+")]], dtype=np.uint8)
+        examples = task.format(digits, np.full((1, 2), digits.shape[2]))
+        text = "".join(task.tokens[token] for token in examples.tokens[0])
+        assert text.startswith(f"${prompt}")
+        assert task.reader.read(text.partition("=")[2][:-1]) == f"{first + second:x}"
+
+
+def seen(task, widths) -> set:
+    """(pass, token, what it sees, right next) of all problems of these widths, from the ids and relations of the rule."""
+    rule, every = task.rule, set()
+    for width in widths:
+        problems = np.array(list(all_problems(task, width)), dtype=np.uint8)[:, :, ::-1]
+        examples = task.format(problems, np.full(problems.shape[:2], width))
+        tokens = torch.from_numpy(examples.tokens).long()
+        ids = rule.plan(tokens[:1], tokens.shape[1]).position_ids[0]
+        for column in range(int(examples.query_lengths[0]) - 1, tokens.shape[1] - 1):
+            keys = []
+            for key in range(column):
+                difference = tuple((ids[:, column] - ids[:, key]).tolist())
+                if ids[:, key].all() and difference in rule.relations:
+                    keys.append((rule.relations.index(difference), key))
+            for row in tokens.tolist():
+                sees = tuple(sorted((relation, row[key]) for relation, key in keys))
+                every.add((row[column], sees, row[column + 1]))
+    return every
+
+
+@every_task
+def test_the_search_finds_what_short_problems_show_and_nothing_else(task):
+    listed = set()
+    for batch in task.covering(task.rule.relations, 1).batches:
+        for token, keys, right in zip(batch.tokens.tolist(), batch.keys.tolist(), batch.right.tolist(), strict=True):
+            pairs = [(relation, key) for relation, key in zip(batch.relations.tolist(), keys, strict=True) if key != PAD]
+            listed.add((token, tuple(sorted(pairs)), right))
+    assert listed == seen(task, range(1, 5 if len(task.alphabet) ** task.operands < 9 else 4))
+
+
+@every_task
+def test_every_neighbourhood_is_practised_in_a_problem_that_shows_it(task):
+    for batch in task.covering(task.rule.relations, 1).batches:
+        problems = batch.practised()
+        assert sum(len(part.digits) for part in problems) == len(batch.tokens)
+        shown = set()
+        for part in problems:
+            examples = task.format(part.digits, part.lengths)
+            for row in examples.tokens.tolist():
+                shown |= set(pairwise(row))
+        assert set(zip(batch.tokens.tolist(), batch.right.tolist(), strict=True)) <= shown
+
+
+@every_task
+def test_a_cached_pass_gives_the_logits_of_all_pairs(task):
+    model = untrained(task).double()
+    batch = task.examples(make_generator(0), np.full((4, task.operands), 5), "train")
+    tokens = torch.from_numpy(batch.tokens).long()[:, :-1]
+    ids = model.model.plan_position_ids(tokens, tokens.shape[1])
+    pairs = model.model.position_encoding.pair_map(ids, ids)
+    whole = model(tokens, position_ids=ids, pair_map=pairs).logits
+    first = int(batch.query_lengths[0])
+    torch.testing.assert_close(model(tokens).logits, whole)
+    generated = model.generate(tokens[:, :first], max_new_tokens=4, do_sample=False, use_cache=True)
+    assert torch.equal(generated, model.generate(tokens[:, :first], max_new_tokens=4, do_sample=False, use_cache=False))
+
+
+@every_task
+def test_the_table_is_the_task(task):
+    table = table_of(task.transducer)
+    again = task_of_table(task.name, table)()
+    assert read_transducer(table) == task.transducer and table_of(again.transducer) == table
+    assert again.rule.relations == task.rule.relations and again.tokens == task.tokens and again.reader == task.reader
+
+
+@every_task
+def test_training_draws_trained_sizes_of_its_own_split_only(task):
+    model = untrained(task)
+    batches = FreshBatches(
+        task,
+        1,
+        5,
+        0,
+        collator=task.family.training_collator(model.config, task.family.training_arguments()),
+        batch_size=32,
+        num_batches=40,
+    )
+    batches.practise(check_neighbourhoods(model, task).failing)
+    for index in range(40):
+        examples, _ = batches.global_batch(index)
+        for row, query in zip(examples.tokens, examples.query_lengths, strict=True):
+            words = "".join(task.tokens[token] for token in row[1 : query - 1]).split(task.sign or None)
+            digits = np.array([[[task.alphabet.index(symbol) for symbol in word[::-1]] for word in words]], dtype=np.uint8)
+            assert 1 <= digits.shape[2] <= 5
+            assert task.split_of(digits, np.full(digits.shape[:2], digits.shape[2]))[0] in (-1, SPLITS.index("train"))
+
+
+@every_task
+def test_columns_of_a_dataset_hold_the_answer(task):
+    digits = task.draw_operands(make_generator(1), np.full((5, task.operands), 3))
+    table = example_columns(task, digits, np.full((5, task.operands), 3), np.dtype(np.int32))
+    for prompt, completion, answer in zip(
+        *(table[name].to_pylist() for name in ("prompt", "completion", "answer")), strict=True
+    ):
+        assert prompt == task.prompt(prompt) and answer == task.reader.read(completion)
+
+
+def broken(**changes):
+    return type("Broken", (ColumnTask,), {"name": "broken", "alphabet": "01", **changes})()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"step": lambda self, state, symbols: (2, 0)}, r"step\(0, \(0,\)\) of 'broken' writes 2: .* 0 to 1"),
+        ({"step": lambda self, state, symbols: (0, [])}, r"step\(0, \(0,\)\) .* not hashable"),
+        ({"step": lambda self, state, symbols: (0, 0), "start": []}, "start .* not hashable"),
+        ({"step": lambda self, state, symbols: (0, state + 1)}, r"10,000 states; the last ones are 9998, 9999, 10000"),
+        ({"step": lambda self, state, symbols: 0}, "must return .symbol to write, next state., got 0"),
+        ({"step": lambda self, state, symbols: (0, time.perf_counter_ns())}, "when it is called again"),
+        ({"step": lambda self, state, symbols: (0, 0), "alphabet": "0="}, "'=', which is reserved"),
+        ({"step": lambda self, state, symbols: (0, 0), "operands": 2}, "sign must be one character"),
+    ],
+)  # fmt: skip
+def test_a_step_without_a_table_is_refused_by_its_entry(changes, expected):
+    with pytest.raises(ValueError, match=expected):
+        table_of(broken(**changes).transducer)
+
+
+def test_a_conflict_shows_two_problems_that_look_the_same_and_what_would_do():
+    with pytest.raises(ValueError, match="is not local") as refused:
+        table_of(type("Narrow", (Sums,), {"window": (1, 1)})().transducer)
+    problems = re.findall(r"([012]+\+[012]+)= before '(.)'", str(refused.value))
+    assert len(problems) == 2 and problems[0][1] != problems[1][1]
+    assert "the smallest window that would do has the columns 0 to 1" in str(refused.value)
+
+
+def test_a_task_that_no_window_shows_must_write_its_states():
+    hidden = broken(step=lambda self, state, symbols: (0 if not symbols[0] else state, state ^ symbols[0]))
+    with pytest.raises(ValueError, match="no window of 6 columns would do: write the states"):
+        table_of(hidden.transducer)
+
+
+def test_too_many_neighbourhoods_are_refused_with_their_number_and_width():
+    alphabet = "".join(map(chr, range(0x100, 0x100 + 200)))
+    wide = {"alphabet": alphabet, "operands": 2, "sign": "+", "window": (0, 1), "step": lambda self, s, x: (max(x), 0)}
+    with pytest.raises(ValueError, match=r"too many neighbourhoods: a window of 2 columns has [\d,]+ cases"):
+        table_of(broken(**wide).transducer)
+
+
+LISTS = {
+    "addition": ({}, None, 6_217, "053bdc2779f6c7cf"),
+    "addition, unpadded": ({"zero_padding": False}, None, 7_514, "f2df543d008058af"),
+    "multi_operand_addition": ({}, None, 145_423, "dc3925c1c25e1d2d"),
+    "subtraction": ({}, None, 20_200, "c21de2bd0a92436e"),
+    "signed_subtraction": ({}, None, 20_528, "7c09af09f17881fc"),
+    "division": ({}, None, 5_625, "6db6949a0332fd61"),
+    "multiplication": ({"multiplier_length": 1}, "multiplication_by_digits", 124_740, "2463c00a0f8479aa"),
+    "addition_scratchpad": ({}, None, 6_156, "0579d5f1316e8430"),
+    "multiplication_scratchpad": ({}, None, 98_487, "1f323da8bd04eec5"),
+    "copy": ({}, None, 120, "4cc3c3dac6fe2e91"),
+    "reverse": ({}, None, 120, "4cc3c3dac6fe2e91"),
+    "parity": ({}, None, 8, "d28956e4d1795bfa"),
+}
+"""Size and hash of the list of every task, as it was when the lists were made by hand."""
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_searched_lists_are_those_that_were_worked_out_by_hand(name):
+    fields, coupling, size, digest = LISTS[name]
+    task = build_task(name.partition(",")[0], **fields)
+    model = untrained(task, coupling=coupling or task.coupling)
+    rows = listed_rows(covering(model, task), model)
+    assert len(rows) == size
+    assert hashlib.sha256(rows.astype(np.int32).tobytes()).hexdigest()[:16] == digest
+
+
+def listed_rows(covered, model) -> np.ndarray:
+    """Token, right next token, keys and relations of every neighbourhood, `$` among the keys; sorted, without repeats."""
+    window, parts = model.model.position_encoding.window, []
+    beginning = len(window)
+    for batch in covered.batches:
+        absent = batch.keys == PAD
+        count = len(batch.keys)
+        relations = np.where(absent, -1, batch.relations)
+        most = max([beginning, *batch.relations.tolist()]) + 1
+        code = np.where(absent, 0, batch.keys.astype(np.int64) * most + relations + 1)
+        code = np.concatenate([code, np.full((count, 1), BOS * most + beginning + 1)], axis=1)
+        code = -np.sort(-code, axis=1)
+        keys, seen = np.maximum(code - 1, 0) // most, np.where(code > 0, (code - 1) % most, -1)
+        parts.append((batch.tokens, batch.right, keys, seen))
+    width = max(part[2].shape[1] for part in parts)
+    rows = [
+        np.column_stack([
+            tokens, right, np.pad(keys, ((0, 0), (0, width - keys.shape[1]))),
+            np.pad(seen, ((0, 0), (0, width - seen.shape[1])), constant_values=-1),
+        ])
+        for tokens, right, keys, seen in parts
+    ]  # fmt: skip
+    return np.unique(np.concatenate(rows), axis=0)
