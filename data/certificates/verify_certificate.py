@@ -1048,33 +1048,29 @@ def end_of(described: dict[str, Any]) -> int:
 
 
 def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The relations that a table's passes see, if the table is one. Checks everything that `of_table` reads."""
-    is_text = lambda value: isinstance(value, str) and len({*value}) == len(value)  # noqa: E731
-    compare("transducer", table, {
-        "alphabet": is_text, "sign": is_text, "operands": between(0, 10, int), "answer": one_of("all", "last"),
-        "passes": lambda value: isinstance(value, list) and len(value) > 0,
-    })  # fmt: skip
+    """The relations that a table's passes see, if the table is one."""
     rows, sizes, window = rows_of(table), [len(table["alphabet"])] * table["operands"], []
-    for place, own in enumerate(table["passes"]):
+    require(
+        table.keys() == {"alphabet", "sign", "operands", "answer", "passes"}, "transducer: a field is missing or not known"
+    )
+    for place, own in enumerate(table["passes"], table["operands"]):
         reads = own.get("reads", [*range(table["operands"])])
-        require({*reads} <= {*range(len(sizes))}, f"transducer: pass {place + 1} reads what is not there: {reads}")
-        shape, edges = (len(own["write"]), math.prod(sizes[source] for source in reads)), own["window"]
-        compare("transducer", {**own, "reads": reads}, {
-            "writes": is_text, "symmetric": is_flag, "flush": between(-1, 100, int), "start": between(-1, shape[0], int),
-            "direction": table["passes"][0]["direction"], "reads": reads, "window": [between(-10, 10, int)] * 2,
-            **dict.fromkeys(("write", "next"), lambda entries, shape=shape: np.array(entries).shape == shape),
-        })  # fmt: skip
+        shape, sign = (len(own["write"]), math.prod(sizes[source] for source in reads)), DIRECTIONS[own["direction"]]
+        require(own.keys() - {"reads"} == PASS, "transducer: a field of a pass is missing or not known")
+        require(own["direction"] == table["passes"][0]["direction"], "transducer: passes have different directions")
+        require({*reads} <= {*range(place)} and 0 <= own["start"] < shape[0], "transducer: a pass reads what is not there")
         for name, count in {"write": len(own["writes"]), "next": shape[0]}.items():
-            legal = {entry for row in own[name] for entry in row} <= {*range(count)}
-            require(legal, f"transducer: {name} of pass {place + 1} has an entry that is not below {count}")
-        sign = {"ones_first": 1, "top_first": -1}[own["direction"]]
-        columns = range(edges[0], edges[1] + 1)
-        window += [
-            (sign * column, rows[len(rows) - len(table["passes"]) + place] - rows[source])
-            for column, source in product(columns, reads)
-        ]
+            entries = np.array(own[name])
+            legal = entries.shape == shape and entries.dtype == int and 0 <= entries.min() <= entries.max() < count
+            require(legal, f"transducer: {name} of a pass must be {shape} numbers from 0 to {count - 1}")
+        offsets = range(own["window"][0], own["window"][1] + 1)
+        window += [(sign * offset, rows[place] - rows[source]) for offset, source in product(offsets, reads)]
         sizes.append(len(own["writes"]))
     return tuple(dict.fromkeys(window))
+
+
+PASS = {"writes", "direction", "flush", "start", "window", "symmetric", "write", "next"}
+DIRECTIONS = {"ones_first": 1, "top_first": -1}
 
 
 def relate(query: tuple[int, ...], key: tuple[int, ...], window: tuple[tuple[Any, ...], ...]) -> int | None:
@@ -1138,56 +1134,36 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[tuple[np.n
         and then what is written, which is what follows a pass behind its last column.
     """
     numbers, (source, target, words) = tabulate(columns)
-    count, rows = len(numbers), words.shape[1]
     # From which states a run can end with each pass.
-    alive = np.zeros((count, columns.passes), bool)
+    alive, known = np.zeros((len(numbers), columns.passes), bool), -1
     for state, number in numbers.items():
         if isinstance(state, End):
             alive[number] = np.array(state.follows) != ABSENT
-    known = -1
     while known != (known := int(alive.sum())):
         np.logical_or.at(alive, source, alive[target])
-    kept = alive[target].any(axis=1)
-    order = np.flatnonzero(kept)[np.argsort(source[kept], kind="stable")]
-    first = np.searchsorted(source[order], np.arange(count + 1))
-    # The tokens of a row in a window are the digits of a number, the newest one last; 0 stands for no token.
-    before = 1 + np.array([begin + (ABSENT,) * columns.passes for begin in columns.starts.values()])
-    shown = words + 1
-    bases = [int(max(shown[:, row].max(), before[:, row].max())) + 1 for row in range(rows)]
-    places = [base ** (high - low) for base, low in zip(bases, lows, strict=True)]
-    require(math.prod(places) * count < 2**62, "there are too many windows to number them")
-    new = np.unique(join([np.arange(len(before)), *(before[:, row] % places[row] for row in range(rows))], places))
-    known = new[:0]
-    while len(new):
-        known = np.union1d(known, new)
-        state, *held = split(new, places)
-        ways = first[state + 1] - first[state]
+    kept = np.flatnonzero(alive[target].any(axis=1))
+    order = kept[np.argsort(source[kept], kind="stable")]
+    first = np.searchsorted(source[order], np.arange(len(numbers) + 1))
+    # A table of windows: the state behind the newest column, and the tokens by row and column.
+    names = [(row, column) for row, low in enumerate(lows) for column in range(low, high + 1)]
+    newest = [place for place, (_, column) in enumerate(names, 1) if column == high]
+    older = [place for place, (_, column) in enumerate(names, 1) if column < high]
+    full = np.full((len(columns.starts), 1 + len(names)), ABSENT, np.int32)
+    full[:, 0] = np.arange(len(full))
+    full[:, newest] = [begin + (ABSENT,) * columns.passes for begin in columns.starts.values()]
+    seen = np.zeros((0, 1 + len(older)), np.int32)
+    while len(full):
+        # Every column moves by one place.
+        table = np.concatenate([seen, full[:, [0, *(place + 1 for place in older)]]])
+        one_each = first_rows(table)
+        new = table[one_each[one_each >= len(seen)]]
+        seen = np.concatenate([seen, new])
+        ways = first[new[:, 0] + 1] - first[new[:, 0]]
         parent = np.repeat(np.arange(len(new)), ways)
-        entry = order[np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[state][parent]]
-        full = [held[row][parent] * bases[row] + shown[entry, row] for row in range(rows)]
-        yield alive[target[entry]], {
-            (row, column): full[row] // bases[row] ** (high - column) % bases[row] - 1
-            for row in range(rows) for column in range(lows[row], high + 1)
-        }  # fmt: skip
-        parts = [target[entry], *(full[row] % places[row] for row in range(rows))]
-        new = np.setdiff1d(join(parts, places), known)
-
-
-def join(parts: list[np.ndarray], places: list[int]) -> np.ndarray:
-    """One number for a state and the parts of a window."""
-    code = parts[0]
-    for part, place in zip(parts[1:], places, strict=True):
-        code = code * place + part
-    return code
-
-
-def split(code: np.ndarray, places: list[int]) -> list[np.ndarray]:
-    """The state and the parts of a window that a number stands for."""
-    parts = []
-    for place in places[::-1]:
-        code, part = np.divmod(code, place)
-        parts.append(part)
-    return [code, *parts[::-1]]
+        entry = order[np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + first[new[parent, 0]]]
+        full = np.empty((len(parent), 1 + len(names)), np.int32)
+        full[:, 0], full[:, newest], full[:, older] = target[entry], words[entry], new[parent, 1:]
+        yield alive[target[entry]], dict(zip(names, full[:, 1:].T, strict=True))
 
 
 def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[Case]:
@@ -1250,20 +1226,20 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
         case = np.broadcast_arrays(*case, see(len(task.window), SINK if task.encoder else BEGIN))
         table = np.stack(case, axis=-1).astype(np.uint16)
         table[:, 2:].sort()
-        tables.append(distinct(table))
+        tables.append(table[first_rows(table)])
     most = max(table.shape[1] for table in tables)
     tables = [np.insert(table, [2] * (most - table.shape[1]), 0, axis=1) for table in tables]
-    table = distinct(np.concatenate(tables))
-    return table[:, table.any(axis=0)]
+    table = np.concatenate(tables)
+    return table[first_rows(table)][:, table.any(axis=0)]
 
 
-def distinct(table: np.ndarray) -> np.ndarray:
-    """The rows of a table, each once."""
+def first_rows(table: np.ndarray) -> np.ndarray:
+    """Where each row of a table stands first."""
     code = np.zeros(len(table), np.int64)
     for column in table.T:
         if column.any():
-            _, code = np.unique(code << 16 | column, return_inverse=True)
-    return table[np.unique(code, return_index=True)[1]]
+            _, code = np.unique(code << 32 | column.astype(np.int64) + 1, return_inverse=True)
+    return np.unique(code, return_index=True)[1]
 
 
 # ---- 4. Which network? ------------------------------------------------------------------------------------------------
