@@ -589,30 +589,18 @@ def partial_products(task: "Task") -> Iterator[Columns]:
         ends = place == ("top" if last else "above") and not carry
         return (task.end if last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT) if ends else None
 
-    starts = {
-        (ones, after, 0, 0, sign): (ABSENT, ones, after, sign)
-        for ones, after, sign in product(DIGITS, (ABSENT, *DIGITS), (EQUALS, PLUS))
-    }
-    ids = (
-        by_column(-1, 0, 0),
-        alone(0, 2, 0),
-        alone(0, 3, 0),
-        lambda column: (AMID - column, 2, max(0, column) and AMID - column),
-    )
+    factors = product(DIGITS, (ABSENT, *DIGITS), (EQUALS, PLUS))
+    starts = {(ones, after, 0, 0, sign): (ABSENT, ones, after, sign) for ones, after, sign in factors}
+    part = lambda column: (AMID - column, 2, max(0, column) and AMID - column)  # noqa: E731
+    ids = (by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part)
     yield Columns(
         ids, 1, starts, [None, *DIGITS], multiply, end_product,
         lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + 10 * after[2],
     )  # fmt: skip
-    starts = {
-        (0, "later" if row else "first", row, last): (
-            before,
-            ABSENT,
-            ABSENT if last else PLUS,
-            ABSENT,
-            NEXT if row else EQUALS,
-        )
-        for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True))
-    }
+    starts = {}
+    for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
+        signs = (before, ABSENT, ABSENT if last else PLUS, ABSENT, NEXT if row else EQUALS)
+        starts[0, "later" if row else "first", row, last] = signs
     ids = tuple(lambda k, row=row: (9 * (row[0] > 0), row[1], AMID - k) for row in ((0, 1), (1, 2), (1, 3), (0, 0), (0, 2)))
     symbols = [*product(DIGITS, [0], ["none"]), *product(DIGITS, DIGITS, ["digit"]), *product([0], DIGITS[:9], ["top"])]
     yield Columns(
@@ -686,12 +674,10 @@ def of_table(task: "Task") -> Iterator[Columns]:
     alphabets = [table["alphabet"]] * table["operands"] + [own["writes"] for own in passes]
 
     def step(state, symbols):
-        beyond, *states = state  # Columns beyond the operands; -1 before the first column.
-        if beyond > max(flush) if symbols is None else beyond > 0:
+        beyond, *states = state  # How many columns beyond the operands; -1 before the first column.
+        if (beyond in (-1, max(flush) + 1)) if symbols is None else beyond > 0:
             return None
         beyond = 0 if symbols else beyond + 1
-        if symbols is None and state[0] < 0:
-            return None
         read, tokens, written = [*(symbols or [0] * table["operands"])], [], []
         tokens += [ABSENT if symbols is None else number(table["alphabet"][symbol]) for symbol in read]
         for place, own in enumerate(passes):
@@ -709,9 +695,8 @@ def of_table(task: "Task") -> Iterator[Columns]:
     signs = (*[ABSENT] * table["operands"], EQUALS, *[NEXT] * (len(passes) - 1))
     symbols = [None, *product(range(len(table["alphabet"])), repeat=table["operands"])]
     end = lambda state: tuple(follows) if state[0] > max(flush) else None  # noqa: E731
-    yield Columns(
-        rows, len(passes), {(-1, *(own["start"] for own in passes)): signs}, symbols, step, end, lambda *entry: True
-    )
+    starts = {(-1, *(own["start"] for own in passes)): signs}
+    yield Columns(rows, len(passes), starts, symbols, step, end, lambda *entry: True)
 
 
 def rows_of(table: dict[str, Any]) -> list[int]:
@@ -815,9 +800,8 @@ def labels(task: "Task") -> Iterator[Case]:
         decided = (label_under == ABSENT) | known_under | (total // 10 == (total + largest) // 10)
         for known in (False, True):
             own = labelled(named[count, 0], label if known else UNKNOWN)
-            under = np.where(
-                label_under == ABSENT, ABSENT, labelled(named[count, -1], label_under if known_under else UNKNOWN)
-            )
+            told = labelled(named[count, -1], label_under if known_under else UNKNOWN)
+            under = np.where(label_under == ABSENT, ABSENT, told)
             legal = (decided | (not known)) & ((label_under != ABSENT) | (not known_under))
             keys = [see(times, own), see(1 - times, under), *[see(2, named[0, 0])] * times]
             keys += [see(-k, named[1, k]) for k in (0, -1)] * (not times)
@@ -1095,10 +1079,7 @@ def tabulate(columns: Columns) -> tuple[dict[State, int], list[np.ndarray]]:
         taken = []
         for symbol in columns.symbols:
             if (entry := columns.step(state, symbol)) is not None:
-                require(
-                    columns.holds(state, symbol, *entry),
-                    f"the table's entry for {symbol} in the state {state} does not hold",
-                )
+                require(columns.holds(state, symbol, *entry), f"the table's entry for {state}, {symbol} does not hold")
                 taken.append(((entry[0] + entry[0][-columns.passes :])[: count + columns.passes], entry[1]))
         if (last := columns.end(state)) is not None:
             follows, beyond = last[: columns.passes], last[columns.passes :] or (ABSENT,) * count
