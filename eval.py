@@ -42,8 +42,7 @@ from longhand.hub_cards.evaluation.results import (
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.locks import holding
-from longhand.hub_cards.publishing.card_updates import check_card, update_card
-from longhand.hub_cards.publishing.cards import CARD_FILE
+from longhand.hub_cards.publishing.cards import CARD_FILE, check_card, update_card
 from longhand.hub_cards.recipes import RECIPE_FILE
 
 DESCRIPTION = "Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."
@@ -299,7 +298,7 @@ def stale_card(folder: Path | None) -> str:
     """Return what to say if the card in a folder calls a model certified that is not; nothing if it does not."""
     if folder is None or not (card := folder / CARD_FILE).is_file() or b"**Certified.**" not in card.read_bytes():
         return ""
-    return f": {card} still says Certified, python -m longhand.hub_cards.cards {folder} writes it anew"
+    return f": {card} still says Certified, python -m longhand.hub_cards.push card {folder} writes it anew"
 
 
 def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

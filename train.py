@@ -22,8 +22,8 @@ from longhand.hub_cards.evaluation.measure import evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.publishing.commits import check_push, own_repo_id
-from longhand.hub_cards.publishing.push import push_command, push_model
+from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
+from longhand.hub_cards.publishing.publications import push_command, push_model
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
 from longhand.hub_cards.training.run_folder import (
@@ -270,7 +270,7 @@ def look(run: Run, held: ExitStack) -> Start:
     if place := run.publishing:
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
-        check_push(repo_id, "model", api, private=place.hub_private_repo, revision=place.hub_revision)
+        check_push(Repository(repo_id, "model", "model", bool(place.hub_private_repo), place.hub_revision, api))
         if complete and run.training.until_certified and not is_certified(run.folder):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
         if complete and is_pushed(run.folder, repo_id, place.hub_revision):

@@ -10,6 +10,7 @@ examples:
   python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
   python -m longhand.hub_cards.push page user/longhand --yes
   python -m longhand.hub_cards.push zoo user --yes
+  python -m longhand.hub_cards.push card outputs/addition             writes the folder's card, and pushes nothing
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
 """
@@ -33,26 +34,27 @@ from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.hub import check_revision
 from longhand.hub_cards.locks import holding
+from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
-from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
-from longhand.hub_cards.publishing.dataset_shards import (
+from longhand.hub_cards.publishing.dataset import (
+    GeneratedDataset,
+    dataset_publication,
     join_shards,
+    push_dataset,
     push_shard,
     shard_branch,
     shard_files,
     shard_publication,
 )
 from longhand.hub_cards.publishing.page import page_publication
-from longhand.hub_cards.publishing.push import (
+from longhand.hub_cards.publishing.publications import (
     Publication,
-    dataset_publication,
     decoding_publication,
     describe_files,
     metric_publication,
     model_publication,
     preview,
     publish,
-    push_dataset,
     push_metric,
     push_model,
 )
@@ -167,12 +169,29 @@ def add_zoo(content) -> None:
     """Push all that this package has to publish: models, datasets, metric, decoding, and a collection that joins them.
 
     The models are the zoo's (`python eval.py --list`); each is certified again before it is pushed. Every task has a dataset
-    of problems of trained sizes, with tests far beyond them. A push that was cut off goes on by the same command.
+    of problems of trained sizes, with tests far beyond them. What the Hub refuses is named at the end, with exit status 1.
+    The same command goes on, and sends nothing twice.
 
     examples:
-      python -m longhand.hub_cards.push zoo user          lists the repositories and their sizes
+      python -m longhand.hub_cards.push zoo user          lists the repositories
       python -m longhand.hub_cards.push zoo user --yes    pushes them
     """
+
+
+def add_card(content) -> None:
+    """Write the card of a checkpoint's folder, README.md, from the files in the folder. Nothing is pushed.
+
+    Every number on the card is read from the configuration, the recipe, the results and the certificate.
+
+    examples:
+      python -m longhand.hub_cards.push card outputs/addition
+      python -m longhand.hub_cards.push card outputs/addition --repo_id user/addition --dataset user/sums
+    """
+    add = content.add_argument
+    add("folder", type=Path, help="folder of a checkpoint; its README.md is replaced")
+    add("--repo_id", metavar="USER/NAME", help="repository that the card's code loads from (default: the folder)")
+    add("--dataset", metavar="USER/NAME", help="dataset of its task on the Hub, for the metadata (default: none)")
+    add_plugin_option(content)
 
 
 def add_destination(destination, kind: str) -> None:
@@ -191,17 +210,18 @@ def add_destination(destination, kind: str) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, page or zoo."""
+    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, page, zoo or card."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
     contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
-    contents |= {"page": add_page, "zoo": add_zoo}
+    contents |= {"page": add_page, "zoo": add_zoo, "card": add_card}
     for name, add_content in contents.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
-        add_destination(kind.add_argument_group("destination"), name)
+        if name != "card":
+            add_destination(kind.add_argument_group("destination"), name)
     return parser
 
 
@@ -212,8 +232,6 @@ def read_publication(options: argparse.Namespace) -> Publication:
         ValueError: the folder, a name or a value is not legal.
     """
     if options.kind == "model":
-        for file in options.plugin:
-            load_plugin(file)
         return model_publication(options.folder, options.repo_id, options.dataset, options.with_code)
     if options.kind == "metric":
         return metric_publication(options.repo_id)
@@ -272,17 +290,26 @@ def push_or_show_shards(options: argparse.Namespace) -> None:
 def push_or_show_zoo(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as place:
         items = list_items(options.user, Path(place))
-        if options.yes:
-            print(f"{push_items(items, options.user, options.private).url}: joins all of them")
-        else:
+        if not options.yes:
             print(describe_items(items))
             print("nothing was pushed: --yes pushes each repository in one commit, and what is there already not again")
+            return
+        collection, refused = push_items(items, options.user, options.private)
+    print(f"{collection.url}: joins {len(items) - len(refused)} of {len(items)} repositories")
+    if refused:
+        print("\n".join(["not pushed:", *(f"  {repo_id}: {reason}" for repo_id, reason in refused.items())]))
+        raise SystemExit(1)
 
 
 def run(options: argparse.Namespace) -> None:
     """Push what the options say, or show it without `--yes`. Nobody may write into a checkpoint's folder meanwhile."""
+    for file in getattr(options, "plugin", []):
+        load_plugin(file)
     if options.kind == "zoo":
         return push_or_show_zoo(options)
+    if options.kind == "card":
+        with holding(options.folder, reading=True):
+            return print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
     check_revision(options.revision)
     if options.kind == "dataset" and (options.shard, options.num_shards) != (None, None):
         return push_or_show_shards(options)
@@ -303,8 +330,8 @@ def push_or_show(options: argparse.Namespace) -> None:
         print(publish(publication, lambda files: print(describe_files(files)), **place))
     else:
         print(preview(publication))
-        print(f"nothing was pushed: --yes pushes these files to the {publication.kind} {publication.repo_id} in one commit")
-        print(f"the Hub was not asked: if it has this {publication.kind}, {publication.kept}")
+        print(f"nothing was pushed: --yes pushes these files to the {publication.type} {publication.repo_id} in one commit")
+        print(f"the Hub was not asked: if it has this {publication.type}, {publication.kept}")
 
 
 def main(arguments: list[str] | None = None) -> None:

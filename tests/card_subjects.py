@@ -8,7 +8,7 @@ from datasets import DatasetInfo, Features, Value
 
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.evaluation.results import write_results
-from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
+from longhand.hub_cards.publishing.dataset import render_dataset_card
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

@@ -79,14 +79,15 @@ def hub():
 
 
 @pytest.fixture
-def waits(monkeypatch) -> list[float]:
-    """Seconds that would have been waited."""
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    return waits
+def api(hub, monkeypatch) -> HfApi:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
 
 
 @pytest.fixture
-def api(hub, waits, monkeypatch) -> HfApi:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    return HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+def at_home(hub, api, monkeypatch):
+    """The Hub, in the place of huggingface.co for commands that run in this process."""
+    for module in ("train", "hub_cards.publishing.commits", "hub_cards.publishing.collection"):
+        monkeypatch.setattr(f"longhand.{module}.HfApi", lambda token=None: api)
+    return hub

@@ -3,7 +3,7 @@
 import sys
 
 from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
-from longhand.hub_cards.publishing.families import FAMILY_CARDS
+from longhand.hub_cards.publishing.examples import FAMILY_CARDS
 
 KEPT = [(registry, dict(registry)) for registry in (*REGISTRIES.values(), FAMILY_CARDS)]
 

@@ -9,8 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.evaluation.results import write_results
-from longhand.hub_cards.publishing.commits import commit_files
-from longhand.hub_cards.publishing.push import is_model_file, model_files, push_dataset
+from longhand.hub_cards.publishing.commits import Repository, commit_files
+from longhand.hub_cards.publishing.dataset import push_dataset
+from longhand.hub_cards.publishing.publications import is_model_file, model_files
 from longhand.hub_cards.research.constructions.study import run as construct
 
 ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
@@ -53,7 +54,7 @@ def held(hub, name="user/adder", kind="model") -> dict[str, bytes]:
 
 def send(api, files):
     """As `push_model` does, without reading the folder."""
-    return commit_files(files, "user/adder", "model", is_ours=is_model_file, commit_message="Push adder", api=api)
+    return commit_files(files, Repository("user/adder", "model", "model", api=api), "Push adder", is_model_file)
 
 
 def written(hub) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from longhand.data import TASKS, EvaluationBatches
 from longhand.hub_cards import push as push_command
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.publishing.publications import push_model
 from longhand.hub_cards.recipes import write_recipe
 from longhand.modeling import (
     CoupledGPTConfig,

@@ -14,9 +14,8 @@ from card_subjects import built, folder
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.publishing.examples import decoder_example
-from longhand.hub_cards.publishing.families import family_card
-from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.publishing.examples import decoder_example, family_card
+from longhand.hub_cards.publishing.publications import push_model
 
 assert built and folder
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import transformers
+import yaml
 from card_subjects import ROWS, built, dataset_card, folder, row, save_model
 from huggingface_hub import ModelCard
 
@@ -15,13 +16,12 @@ from longhand.data import TASKS, EncoderAddition
 from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
-from longhand.hub_cards import cards as command
+from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints import certificate_file as certificates
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing import cards
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
-from longhand.hub_cards.publishing.families import FAMILY_CARDS
+from longhand.hub_cards.publishing.examples import FAMILY_CARDS, draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.hub_cards.training.arguments import parse_run
@@ -163,7 +163,7 @@ def test_a_fine_tuned_model_names_its_base_and_no_command_that_did_not_make_it(f
 
 
 def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
-    command = re.search(r"longhand\.hub_cards\.studies constructions (\S+) --max_length (\d+)", render_model_card(folder))
+    command = re.search(r"longhand\.hub_cards\.research constructions (\S+) --max_length (\d+)", render_model_card(folder))
     construct(command[1], int(command[2]), tmp_path / "again")
     hashes = [hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) for place in (folder, tmp_path / "again")]
     assert hashes[0] == hashes[1]
@@ -270,11 +270,21 @@ def test_a_card_says_what_of_positions_the_model_reads(tmp_path, options, reads)
 
 
 def test_the_command_writes_the_card(folder, capsys):
-    command.main([str(folder), "--repo_id", "user/other"])
+    command.main(["card", str(folder), "--repo_id", "user/other"])
     text = (folder / "README.md").read_text()
     assert text == render_model_card(folder, "user/other") and 'from_pretrained("user/other"' in text
     assert not list(folder.glob(".*"))
     for words in (["nowhere"], [str(folder), "--repo_id", "other"], [str(folder), "--dataset", "a/b/c"]):
         with pytest.raises(SystemExit) as stop:
-            command.main(words)
+            command.main(["card", *words])
         assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
+
+
+def test_text_of_a_recipe_and_of_results_is_one_line_without_markup(folder):
+    evil = "adds\n# Trusted\n```\n<b onclick=x>[a](http://b)</b>"
+    write_recipe(read_recipe(folder / "recipe.yaml") | {"description": evil}, folder / "recipe.yaml")
+    write_results([row(5, 1.0, hardware="<script>x</script>")], folder / "results.jsonl")
+    text, _, recipe = render_model_card(folder).partition("<details>")
+    assert "\n# Trusted" not in text and "<b " not in text and "<script" not in text and "[a](" not in text
+    fence = re.search(r"\n(`+)yaml\n(.*?)\n\1\n", recipe, re.DOTALL)
+    assert yaml.safe_load(fence[2])["description"] == evil

@@ -16,7 +16,7 @@ from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.publishing.publications import model_files
 
 assert damaged
 

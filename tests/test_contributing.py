@@ -17,7 +17,7 @@ from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset
 from longhand.data.plugins import load_plugin
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards import cards
+from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES
@@ -99,7 +99,7 @@ def test_the_commands_of_an_example_run(commands, tmp_path, monkeypatch, capsys)
     load_plugin(plugin)
     made = load_task_dataset(task.name, split="test", max_length=3, num_samples=4, cache_dir=str(tmp_path / "cache"))
     assert len(made) == 4 and {"prompt", "answer"} <= set(made.column_names)
-    cards.main(with_plugin)
+    push.main(["card", *with_plugin])
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert f"`{task.name}`" in card and f"--plugin {plugin}" in card and read_checkpoint(folder).rows
 

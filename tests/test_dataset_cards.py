@@ -9,7 +9,7 @@ from longhand.data import TASKS, load_task_dataset
 from longhand.data.families import DECODER
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.dataset_cards import render_dataset_card
+from longhand.hub_cards.publishing.dataset import render_dataset_card
 from longhand.hub_cards.recipes import write_recipe
 
 

@@ -9,9 +9,9 @@ from push_subjects import CONFIGURATIONS, NUM_SAMPLES, held, push_sums, written
 
 from longhand.data import load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
-from longhand.hub_cards.publishing import dataset_files
+from longhand.hub_cards.publishing import dataset
 from longhand.hub_cards.publishing.commits import CannotPush
-from longhand.hub_cards.publishing.dataset_files import is_dataset_file
+from longhand.hub_cards.publishing.dataset import is_dataset_file
 
 
 def test_only_tables_of_splits_are_taken_for_our_own():
@@ -47,7 +47,7 @@ def test_what_the_hub_refuses_is_not_generated(hub, api, monkeypatch):
 
 
 def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, tmp_path):
-    monkeypatch.setattr(dataset_files, "ROWS_PER_FILE", 15)
+    monkeypatch.setattr(dataset, "ROWS_PER_FILE", 15)
     push_sums(api)
     files = held(hub, "user/sums", "dataset")
     parts = sorted(path for path in files if path.startswith("short/train"))
@@ -60,7 +60,7 @@ def test_a_dataset_in_several_files_holds_the_same_rows(hub, api, monkeypatch, t
 
 
 def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hub, api, monkeypatch, tmp_path):
-    monkeypatch.setattr(dataset_files, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(dataset, "FEWEST_ROWS", 10)
     push_sums(api)
     for path, content in held(hub, "user/sums", "dataset").items():
         (tmp_path / path).parent.mkdir(exist_ok=True)

@@ -12,11 +12,18 @@ from longhand.data import builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.plugins import load_plugin
 from longhand.hub_cards import push as command
-from longhand.hub_cards.publishing import commits, dataset_files, dataset_shards
+from longhand.hub_cards.publishing import commits
+from longhand.hub_cards.publishing import dataset as publishing
 from longhand.hub_cards.publishing.commits import CannotPush
-from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
-from longhand.hub_cards.publishing.dataset_shards import join_shards, push_shard, shard_branch, shard_files
-from longhand.hub_cards.publishing.push import dataset_publication, publish
+from longhand.hub_cards.publishing.dataset import (
+    GeneratedDataset,
+    dataset_publication,
+    join_shards,
+    push_shard,
+    shard_branch,
+    shard_files,
+)
+from longhand.hub_cards.publishing.publications import publish
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
 SUMS = GeneratedDataset("addition", CONFIGURATIONS, NUM_SAMPLES, 3)
@@ -26,14 +33,14 @@ SUMS = GeneratedDataset("addition", CONFIGURATIONS, NUM_SAMPLES, 3)
 def small(monkeypatch):
     """Files that end in the middle of shards of the builder, which are small."""
     monkeypatch.setattr(builder, "_SHARD_ROWS", 64)
-    monkeypatch.setattr(dataset_files, "ROWS_PER_FILE", 150)
+    monkeypatch.setattr(publishing, "ROWS_PER_FILE", 150)
 
 
 @pytest.fixture
 def several(monkeypatch):
     """Two files of each split."""
-    monkeypatch.setattr(dataset_files, "FEWEST_FILES", 2)
-    monkeypatch.setattr(dataset_files, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(publishing, "FEWEST_FILES", 2)
+    monkeypatch.setattr(publishing, "FEWEST_ROWS", 5)
 
 
 def contents(dataset, files, place, num_proc=None):
@@ -140,13 +147,12 @@ def test_a_shard_that_was_damaged_on_the_hub_is_missing(hub, api, several):
 def test_a_split_has_more_rows_in_a_file_rather_than_too_many_files():
     dataset = GeneratedDataset("addition", {"all": {"max_length": 30}}, {"train": 10**10})
     files = dataset.files()
-    assert len(files) == dataset_files.MOST_FILES and files[-1].end == 10**10
+    assert len(files) == publishing.MOST_FILES and files[-1].end == 10**10
     assert all(file.end - file.first == 10**6 for file in files)
 
 
 def test_the_command_pushes_and_joins_shards(hub, api, several, monkeypatch, capsys):
-    for module in (commits, dataset_shards):
-        monkeypatch.setattr(module, "HfApi", lambda: api)
+    monkeypatch.setattr(commits, "HfApi", lambda: api)
     words = ["dataset", "addition", "user/sums", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
 
     def refusal(*more):

@@ -15,7 +15,8 @@ from loopback_hub import LoopbackHub
 from longhand.data.metrics import response_matches
 from longhand.hub_cards import push as push_command
 from longhand.hub_cards.evaluation.results import wilson_interval
-from longhand.hub_cards.publishing import commits, push
+from longhand.hub_cards.publishing import commits
+from longhand.hub_cards.publishing import publications as push
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
 

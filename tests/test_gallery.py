@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from longhand.data import TASKS
-from longhand.hub_cards.publishing.examples import decoder_example, encoder_example
-from longhand.hub_cards.publishing.families import family_card
+from longhand.hub_cards.publishing.examples import decoder_example, encoder_example, family_card
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.training.arguments import parse_run
 

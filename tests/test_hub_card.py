@@ -15,10 +15,9 @@ from huggingface_hub import ModelCard
 import longhand
 from longhand import eval as evaluation
 from longhand.data import build_task
-from longhand.hub_cards import cards as card_command
 from longhand.hub_cards import push as command
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.publishing.publications import push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 
 OWN = {name: build_task(name, **({} if name == "addition" else {"text_tokens": 3})) for name in NAMES}
@@ -78,7 +77,7 @@ def test_a_folder_that_trainer_left_is_evaluated_and_pushed(name, hub, api, tmp_
     assert (folder / "training_args.bin").is_file() and (folder / "checkpoint-1").is_dir()
     monkeypatch.chdir(tmp_path)
     evaluation.main(["model", "--lengths", "3", "--num_samples", "4"])
-    card_command.main(["model"])
+    command.main(["card", "model"])
     card = (folder / "README.md").read_text()
     assert "Not known: no `recipe.yaml` says how." in card and "built" not in card and "recipe.yaml</code>" not in card
     assert "## Reproduce" not in card

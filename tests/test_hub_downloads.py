@@ -11,7 +11,8 @@ from push_subjects import CONFIGURATIONS, NUM_SAMPLES, built, files, push_sums, 
 
 from longhand.data import load_task_dataset
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.publishing.push import push_dataset, push_model
+from longhand.hub_cards.publishing.dataset import push_dataset
+from longhand.hub_cards.publishing.publications import push_model
 
 assert built and files
 

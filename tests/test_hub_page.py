@@ -6,9 +6,9 @@ import yaml
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page.build import build_page
-from longhand.hub_cards.publishing import card_updates, commits
+from longhand.hub_cards.publishing import commits
 from longhand.hub_cards.publishing.page import page_publication
-from longhand.hub_cards.publishing.push import publish
+from longhand.hub_cards.publishing.publications import publish
 
 
 def test_a_static_space_holds_the_page_and_a_card(hub, api):
@@ -25,7 +25,7 @@ def test_a_static_space_holds_the_page_and_a_card(hub, api):
 
 @pytest.mark.parametrize("models", [["addition", "addition"], ["nothing"]])
 def test_models_that_cannot_be_shown_are_refused_before_anything_is_sent(hub, api, capsys, monkeypatch, models):
-    for module in (commits, card_updates):
+    for module in (commits,):
         monkeypatch.setattr(module, "HfApi", lambda: api)
     with pytest.raises(SystemExit) as stop:
         command.main(["page", "user/page", "--models", *models, "--yes"])

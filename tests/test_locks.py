@@ -13,7 +13,6 @@ from test_train import SMALL, refusal
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.hub_cards import cards
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.locks import LOCK_FILE, InUseError, holding
 
@@ -110,7 +109,7 @@ def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(m
             (evaluation.main, run, "--lengths", "3", "--output_dir", out),
             (evaluation.main, run, "--certify", "--output_dir", tmp_path / "empty"),
             (evaluation.main, run, "--lengths", "3", "--update_card", "--output_dir", tmp_path / "empty"),
-            (cards.main, run),
+            (push_cli.main, "card", run),
             (push_cli.main, "model", run, "user/addition"),
         ):
             assert "is in use by another process" in stop_line(capsys, main, arguments)

@@ -20,7 +20,7 @@ from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push as command
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.evaluation.measure import draw_batch
-from longhand.hub_cards.publishing import card_updates, commits
+from longhand.hub_cards.publishing import commits
 from longhand.modeling import parallel_decoding
 from longhand.modeling.parallel_decoding import generate, parallel_greedy
 
@@ -315,7 +315,7 @@ except ValueError as error:
 
 
 def test_the_folder_on_the_hub_decodes_where_longhand_is_not_installed(hub, api, monkeypatch, tmp_path):
-    for module in (commits, card_updates):
+    for module in (commits,):
         monkeypatch.setattr(module, "HfApi", lambda: api)
     command.main(["decoding", "user/parallel-greedy", "--yes"])
     pushed = hub.repositories["model", "user/parallel-greedy"].head.files

@@ -16,11 +16,11 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin, named_plugins
-from longhand.hub_cards import cards, push
+from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.publishing.push import push_command
+from longhand.hub_cards.publishing.publications import push_command
 from longhand.modeling.coupling import any_text_rules
 
 MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
@@ -94,7 +94,9 @@ def test_a_checkpoint_is_evaluated_and_asked_with_its_plugin(trained, tmp_path, 
 
 @pytest.mark.parametrize("name", ["cards", "push"])
 def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, capsys, name):
-    command, arguments = {"cards": (cards.main, [trained]), "push": (push.main, ["model", trained, "user/maximum"])}[name]
+    command, arguments = {"cards": (push.main, ["card", trained]), "push": (push.main, ["model", trained, "user/maximum"])}[
+        name
+    ]
     message = refusal(capsys, command, *arguments)
     assert message.startswith(f"error: {trained} was made with the plugin maximum.py, which is code")
     assert f"--plugin {trained / 'maximum.py'} " in message

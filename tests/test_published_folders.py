@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import HfApi
+from huggingface_hub import ModelCard
 
 from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
-from longhand.hub_cards import cards, push
+from longhand.hub_cards import push
 from longhand.hub_cards.evaluation.results import read_results, write_results
-from longhand.hub_cards.publishing.card_updates import PushedResults, update_card
-from longhand.hub_cards.publishing.commits import commit_files
-from longhand.hub_cards.publishing.push import model_files, model_publication, push_model
+from longhand.hub_cards.publishing.cards import update_card
+from longhand.hub_cards.publishing.publications import model_files, push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
@@ -32,7 +31,7 @@ def built(tmp_path_factory) -> Path:
     construct("addition", 30, folder)
     weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
     write_results([{**ROW, "weights": weights}], folder / "results.jsonl")
-    cards.main([str(folder)])
+    push.main(["card", str(folder)])
     return folder
 
 
@@ -103,7 +102,7 @@ def test_a_damaged_file_is_named_in_one_line(built, tmp_path, capsys, name, comm
         (folder / name).unlink(missing_ok=True)
         make(folder / name) if callable(make) else (folder / name).write_bytes(make)
         main, words = {
-            "cards": (cards.main, [folder]),
+            "cards": (push.main, ["card", folder]),
             "push": (push.main, ["model", folder, "user/adder"]),
             "ask": (evaluation.main, [folder, "--ask", "12+34"]),
         }[command]
@@ -141,13 +140,13 @@ def test_one_dataset_may_be_named_without_a_list(folder):
     text = (folder / "README.md").read_text()
     (folder / "README.md").write_text(text.replace("\n", "\ndatasets: user/sums\n", 1))
     update_card(folder, [row_of(folder, length=7, length_b=7)])
-    entries = yaml.safe_load((folder / ".eval_results" / "addition.yaml").read_text())
-    assert {entry["dataset"]["id"] for entry in entries} == {"user/sums"}
+    results = ModelCard.load(folder / "README.md").data.eval_results
+    assert {result.dataset_type for result in results} == {"user/sums"}
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "no\0name", "../nowhere"])
 def test_a_folder_that_cannot_be_is_refused_in_one_line(tmp_path, capsys, name):
-    refusal(capsys, cards.main, tmp_path / name)
+    refusal(capsys, push.main, "card", tmp_path / name)
     refusal(capsys, push.main, "model", tmp_path / name, "user/adder")
 
 
@@ -155,7 +154,7 @@ def state(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("written", range(4))
+@pytest.mark.parametrize("written", range(3))
 def test_a_disk_that_is_full_changes_nothing_of_a_card(folder, monkeypatch, written):
     before, write = state(folder), Path.write_bytes
     left = [None] * written
@@ -177,17 +176,8 @@ def test_a_card_that_cannot_be_written_is_one_line_and_the_old_one_stays(folder,
     before = state(folder)
     error = OSError(errno.EROFS, "Read-only file system")
     monkeypatch.setattr("longhand.hub_cards.files.os.open", lambda *arguments: (_ for _ in ()).throw(error))
-    assert "Read-only file system" in refusal(capsys, cards.main, folder)
+    assert "Read-only file system" in refusal(capsys, push.main, "card", folder)
     assert state(folder) == before
-
-
-def test_results_by_dataset_are_not_written_through_a_link(folder, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (folder / ".eval_results").symlink_to(tmp_path / "elsewhere")
-    before = state(folder)
-    with pytest.raises(ValueError, match=r"\.eval_results/addition\.yaml is a folder, or in a folder elsewhere"):
-        update_card(folder, [row_of(folder, exact_match=0.25)], dataset="user/sums")
-    assert state(folder) == before and not any((tmp_path / "elsewhere").iterdir())
 
 
 def test_results_that_differ_in_time_alone_change_nothing(hub, api, folder):
@@ -219,7 +209,7 @@ PRIVATE = {
 def test_a_recipe_is_published_without_places_names_and_tokens(hub, api, folder):
     write_recipe(read_recipe(folder / "recipe.yaml") | PRIVATE, folder / "recipe.yaml")
     shutil.copytree(folder, folder / "best", ignore=shutil.ignore_patterns("results.jsonl", "best"))
-    cards.main([str(folder)])
+    push.main(["card", str(folder)])
     push_model(folder, "user/adder", api=api)
     files = hub.repositories["model", "user/adder"].head.files
     assert not any(b"secret" in content for content in (*files.values(), (folder / "README.md").read_bytes()))
@@ -239,7 +229,7 @@ def test_a_recipe_without_private_lines_is_published_as_it_is(hub, api, folder):
 
 
 def test_a_card_of_a_folder_with_an_absolute_path_names_the_folder_alone(folder):
-    cards.main([str(folder)])
+    push.main(["card", str(folder)])
     text = (folder / "README.md").read_text()
     assert 'from_pretrained("adder"' in text and str(folder.parent) not in text
 
@@ -279,35 +269,6 @@ def test_code_that_is_not_ours_needs_consent(hub, api, folder, capsys):
     assert {"extra.py", "coupling.py"} <= set(hub.repositories["model", "user/adder"].head.files)
 
 
-def test_a_folder_that_a_run_writes_to_is_not_pushed(hub, api, folder, monkeypatch):
-    publication = model_publication(folder, "user/adder")
-    (folder / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="have changed since they were checked"):
-        publication.make_files(folder, PushedResults())
-
-
-@pytest.mark.parametrize("refused", [False, True])
-def test_a_push_of_what_others_push_at_the_same_moment_says_that_it_changed_nothing(hub, api, monkeypatch, refused):
-    card = b"---\ntags:\n- longhand\n---\n"
-    repository, create = hub.add_repository("user/adder", {"README.md": card}), HfApi.create_commit
-    files = {"README.md": card, "a.json": b"{}"}
-
-    def create_commit(self, *arguments, **options):
-        if not refused:
-            repository.commit("main", "other", files)
-        try:
-            return create(self, *arguments, **options)
-        finally:
-            if refused:
-                repository.commit("main", "other", files)
-
-    if refused:
-        hub.fail("POST", "/commit/", status=412)
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    done = commit_files(files, "user/adder", "model", commit_message="mine", api=api)
-    assert "nothing was changed" in str(done) and repository.head.title == "other"
-
-
 def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository(hub, api, folder):
     push_model(folder, "user/adder", api=api)
     repository = hub.repositories["model", "user/adder"]
@@ -317,13 +278,6 @@ def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository
         with pytest.raises(ValueError, match=r"^user/adder/results.jsonl, line 1: the result lacks model"):
             change()
     assert repository.head == damaged
-
-
-def test_an_answer_of_half_a_body_is_asked_for_again(hub, api, waits, folder):
-    hub.fail("GET", "/api/models/user/adder/refs", kind="truncated", times=2)
-    hub.add_repository("user/adder", {})
-    push_model(folder, "user/adder", api=api)
-    assert hub.faults[0].times == 0 and "model.safetensors" in hub.repositories["model", "user/adder"].head.files
 
 
 def test_without_yes_a_branch_is_checked_and_what_a_push_keeps_is_said(folder, capsys):

@@ -7,17 +7,8 @@ import pytest
 from push_subjects import built, folder, held
 
 from longhand.hub_cards import push as command
-from longhand.hub_cards.publishing import card_updates, commits
 
 assert built and folder
-
-
-@pytest.fixture
-def at_home(hub, api, monkeypatch):
-    """The command's own Hub is this one."""
-    for module in (commits, card_updates):
-        monkeypatch.setattr(module, "HfApi", lambda: api)
-    return hub
 
 
 def test_without_yes_the_command_shows_files_and_card_and_asks_nobody(at_home, folder, capsys):
@@ -96,7 +87,7 @@ def test_what_is_shown_is_what_is_pushed(at_home, folder, capsys, kind):
 def test_every_argument_has_a_help_text_and_every_kind_an_example(capsys):
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
-    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "page", "zoo"}
+    assert set(kinds.choices) == {"model", "dataset", "metric", "decoding", "page", "zoo", "card"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)

@@ -1,15 +1,18 @@
 """Folders that are not pushed, and why."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from push_subjects import ROW, built, folder, make_best, write_certificate
+from push_subjects import ROW, built, contents, folder, make_best, write_certificate
 from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.evaluation.results import write_results
-from longhand.hub_cards.publishing.push import push_model
+from longhand.hub_cards.publishing.publications import model_publication, push_model
 from longhand.modeling import CoupledGPTForCausalLM
 
 assert built and folder
@@ -150,3 +153,13 @@ def test_a_folder_that_cannot_be_published(hub, api, folder, damage):
     with pytest.raises(ValueError, match=DAMAGES[damage]):
         push_model(folder, "user/adder", api=api)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("place", ["", "best/"])
+def test_only_the_package_s_own_verifier_is_published(built, tmp_path, place):
+    folder = Path(shutil.copytree(built, tmp_path / "adder"))
+    make_best(folder)
+    (folder / place / VERIFIER.name).write_text("print('VERIFIED')\n")
+    for with_code in (False, True):
+        files = model_publication(folder, "user/adder", with_code=with_code).make_files(tmp_path, [])
+        assert contents(files)[place + VERIFIER.name] == VERIFIER.read_bytes()

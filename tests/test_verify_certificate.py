@@ -61,7 +61,7 @@ from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.push import model_files
+from longhand.hub_cards.publishing.publications import model_files
 from longhand.modeling.relations import Neighbourhoods, Neighbours
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS

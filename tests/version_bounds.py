@@ -34,7 +34,7 @@ for pictures in ("accuracy.png", "README.md", "results.jsonl"):
     assert (run / pictures).is_file(), pictures
 train.main(["encoder-addition", *"--max_steps 2 --eval_steps 2 --until_certified False --test_samples 4".split(),
             "--output_dir", str(place / "encoder")])
-evaluation.main([str(run), "--lengths", "2,3", "--num_samples", "4", "--position_maps", "--output_dir", str(place / "maps")])
+evaluation.main([str(run), "--lengths", "2,3", "--num_samples", "4", "--attentions", "--output_dir", str(place / "maps")])
 evaluation.main(["addition-tiny", "--certify", "--output_dir", str(place / "certified")])
 evaluation.main(["addition", "--ask", "653+49"])
 rows = load_task_dataset("addition", max_length=5, num_samples=20, cache_dir=str(place))

@@ -1,14 +1,21 @@
-"""Model cards: their metadata and text. Every number is read from the files of the checkpoint's folder."""
+"""Model cards: their metadata and text, and new results in an existing card, in a checkpoint's folder or on the Hub.
 
+Every number is read from the files of the checkpoint's folder.
+"""
+
+import html
+import os
 import re
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 
 from longhand import __version__
 from longhand.data import Task
@@ -16,16 +23,36 @@ from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
-from longhand.hub_cards.evaluation.results import Row, describe_length, wilson_interval
-from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_grid
+from longhand.hub_cards.evaluation.results import (
+    RESULTS_FILE,
+    Row,
+    describe_length,
+    read_results,
+    wilson_interval,
+    write_results,
+)
+from longhand.hub_cards.files import read_text, write_atomically
 from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.publishing.commits import TAG
-from longhand.hub_cards.publishing.families import TEMPLATES, family_card
+from longhand.hub_cards.publishing.commits import (
+    TAG,
+    Push,
+    Repository,
+    check_push,
+    commit_files,
+    downloaded,
+    find_head,
+    kind_tag,
+)
+from longhand.hub_cards.publishing.examples import TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
-from longhand.hub_cards.publishing.wording import format_fields, sentence
 from longhand.hub_cards.recipes import RECIPE_FILE
 
 CARD_FILE = "README.md"
+SUBJECTS = ("arithmetic", "length-generalization")
+"""Tags of every card."""
+
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
 LICENSE = "apache-2.0"
 
@@ -47,6 +74,24 @@ TRAINED_ON = (
     ("data_seed", "seed of the data"),
 )
 """Arguments of a recipe that the card lists, and their meaning."""
+
+
+def plain(value: Any) -> Any:
+    """Text of a recipe or of results as one line without Markdown and HTML; any other value unchanged."""
+    if not isinstance(value, str):
+        return value
+    escaped = html.escape(" ".join(value.split()), quote=False).replace("`", "'")
+    return re.sub(r"([\\*\[\]|])", r"\\\1", escaped)
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its beginning, without a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".")
+
+
+def format_fields(task: Task) -> str:
+    """The fields of the task's format with their values, such as "order plain"."""
+    return ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
 
 
 def write_card(folder: Path, repo_id: str | None = None, dataset: str | None = None) -> Path:
@@ -77,7 +122,10 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
 def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
     """The card of a checkpoint whose folder has been read; see `render_model_card`."""
     folder, task, family = checkpoint.folder, checkpoint.task, family_card(checkpoint.task)
-    checkpoint = replace(checkpoint, recipe=published_recipe(checkpoint.recipe))
+    recipe, recipe_file = published_recipe(checkpoint.recipe), ""
+    if recipe:
+        recipe_file = published_recipe_text(folder / RECIPE_FILE).strip()
+    checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in recipe.items()})
     # An absolute path says where it was made, and helps nobody else.
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
@@ -95,7 +143,9 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         results=results_block(checkpoint),
         checkpoint=checkpoint,
         trained_on=TRAINED_ON,
-        recipe_file=published_recipe_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else None,
+        recipe_file=recipe_file,
+        # Longer than every run of backticks in the file, which could end the block otherwise.
+        fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),
         format=format_fields(task),
         limits=family.limits(checkpoint.config),
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
@@ -119,7 +169,15 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[TAG, config.model_type, "arithmetic", "length-generalization", *family.ideas(task, config), *code],
+        tags=[
+            TAG,
+            kind_tag("model"),
+            config.model_type,
+            "arithmetic",
+            "length-generalization",
+            *family.ideas(task, config),
+            *code,
+        ],
         widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
@@ -202,7 +260,7 @@ def size_table(rows: list[Row], size_name: str) -> str:
 
 def _describe_samples(rows: list[Row], task: Task) -> str:
     def listed(name: str) -> str:
-        return ", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows))
+        return plain(", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows)))
 
     family = family_card(task)
     decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""
@@ -247,3 +305,236 @@ def citations() -> str:
         listed = ",\n".join(f"  {name} = {{{value}}}" for name, value in values.items() if value is not None)
         entries.append(f"@{kind}{{{key}{work.get('year', '')},\n{listed}\n}}")
     return "\n\n".join(entries)
+
+
+@dataclass(frozen=True)
+class CardUpdate:
+    """What new results changed in a checkpoint's folder.
+
+    Attributes:
+        card: its card.
+        changed: paths of the files that were replaced.
+    """
+
+    card: Path
+    changed: list[str]
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"{self.card}: holds these results already, nothing was changed"
+        return f"updated {self.card}: wrote {', '.join(self.changed)}"
+
+
+def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint, task and size.
+
+    If only the time differs that the measurement took, the old row stays.
+    """
+    merged: dict[tuple[Any, ...], Row] = {}
+    for row in (*old, *new):
+        size = row["model"], row["task"], row["length"], row["length_b"]
+        if {**merged.get(size, {}), "seconds": row["seconds"]} != row:
+            merged[size] = row
+    models = list(dict.fromkeys(row["model"] for row in merged.values()))
+    return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
+
+
+def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
+    """Check, before there are results, that `update_card` will find a card that it can change.
+
+    Raises:
+        ValueError, CannotPush: see `update_card`.
+    """
+    if (folder := Path(target)).is_dir():
+        read_checkpoint(folder, _own_name(folder, folder.resolve().name))
+        _read_card(folder, str(target))
+        return
+    repository = Repository(str(target), "model", "model", revision=revision, api=api)
+    check_push(repository)
+    with downloaded(repository, _head(repository), [CARD_FILE]) as folder:
+        _read_card(folder, repository.name)
+
+
+def update_card(
+    target: str | Path,
+    rows: list[Row],
+    *,
+    dataset: str | None = None,
+    revision: str | None = None,
+    commit_message: str = "New results",
+    api: HfApi | None = None,
+) -> CardUpdate | Push:
+    """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
+
+    The rest of the card stays as it is.
+
+    Args:
+        target: a checkpoint's folder, or a repository `user/name` on the Hub, which is changed in one commit.
+        rows: results of one checkpoint, as `evaluate_lengths` gives them.
+        dataset: Hub id of a dataset of the task, for the metadata; default: the dataset that the card names.
+        revision: branch on the Hub.
+
+    Returns:
+        What was changed in the folder, or the outcome of the push.
+
+    Raises:
+        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card is not
+            readable or has no results block; or `revision` is no branch.
+        OSError: a file of the folder cannot be written.
+        CannotPush: the Hub does not accept the commit; nothing was changed there.
+    """
+    if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
+        raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
+    if rows[0].get("weights") is None:
+        raise ValueError("rows must have the hash of the weights that they were measured on, `weights`: see `hash_weights`")
+    if dataset is not None:
+        check_repo_id(dataset)
+    if (folder := Path(target)).is_dir():
+        return CardUpdate(folder / CARD_FILE, _replace(folder, _updated_files(folder, rows, folder.resolve().name, dataset)))
+    repository = Repository(str(target), "model", "model", revision=revision, api=api)
+    with downloaded(repository, head := _head(repository)) as folder:
+        files = _updated_files(folder, rows, repository.name, dataset)
+    return commit_files(files, repository, commit_message, onto=head)
+
+
+def _head(repository: Repository) -> str:
+    """Sha of a branch's last commit.
+
+    Raises:
+        ValueError: there is no such branch.
+        CannotPush: the Hub cannot be reached.
+    """
+    if (head := find_head(repository)) is None:
+        raise ValueError(f"{repository.name} has no branch {repository.revision or 'main'} to add results to")
+    return head
+
+
+def _replace(folder: Path, files: dict[str, bytes]) -> list[str]:
+    """Replace the files that differ, after all of them are written, so that a full disk changes nothing.
+
+    Returns:
+        The names of the files that were replaced.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    changed = [
+        name for name, content in files.items() if not (own := folder / name).is_file() or own.read_bytes() != content
+    ]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".card-") as place:
+        for name in changed:
+            (Path(place) / name).write_bytes(files[name])
+        for name in changed:
+            os.replace(Path(place) / name, folder / name)
+    return changed
+
+
+def add_results(checkpoint: CheckpointFolder, rows: Iterable[Row]) -> CheckpointFolder:
+    """The checkpoint with those of the rows from the Hub that were measured on its weights.
+
+    Of two results of one size, the one with more problems is kept; with equally many, the folder's own.
+    """
+    own, found = [*checkpoint.rows, *checkpoint.best_rows], []
+    for row in rows:
+        # The repository's name may differ from the folder's. The name of the folder of best checkpoints is the same in both.
+        name = checkpoint.name + (f"/{BEST_FOLDER}" if row["model"].endswith(f"/{BEST_FOLDER}") else "")
+        if row.get("weights") is not None and row["weights"] == checkpoint.weights.get(name):
+            found.append({**row, "model": name})
+    merged = merge_rows(own, sorted((*found, *own), key=lambda row: row["num_samples"]))
+    return checkpoint if merged == merge_rows(own, []) else _with_results(checkpoint, merged)
+
+
+def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFolder:
+    best = f"{checkpoint.name}/{BEST_FOLDER}"
+    return replace(
+        checkpoint,
+        rows=[row for row in rows if row["model"] != best],
+        best_rows=[row for row in rows if row["model"] == best],
+        has_plot=True,
+    )
+
+
+def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
+    """A checkpoint's results file and plot, by file name."""
+    rows, task = [*checkpoint.rows, *checkpoint.best_rows], checkpoint.task
+    pairs = {(row["length"], row["length_b"]) for row in rows}
+    with tempfile.TemporaryDirectory() as place:
+        scratch = Path(place)
+        write_results(rows, scratch / RESULTS_FILE)
+        # Lines over one length, or a grid if problems of one length differ in the second.
+        if len(pairs) == len({length for length, _ in pairs}):
+            plot_accuracy(rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
+        else:
+            plot_grid(checkpoint.rows or rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
+        return {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of a folder's results file; empty without one."""
+    return read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
+
+
+def _own_name(folder: Path, called: str) -> str:
+    """The name of a folder's checkpoint in its results; without results, the name that a download of `called` will have."""
+    rows = read_rows(folder)
+    return rows[0]["model"].removesuffix(f"/{BEST_FOLDER}") if rows else called.rpartition("/")[2]
+
+
+def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
+    """The files that new rows change, by path. The folder itself is not changed.
+
+    Args:
+        called: another name that the new rows may have for the checkpoint, besides its name in the folder's results.
+    """
+    own = _own_name(folder, called)
+    # The end of a name does not tell: a repository or a run may have the name of the folder of best checkpoints.
+    suffixes = {f"{name}{suffix}": suffix for suffix in (f"/{BEST_FOLDER}", "") for name in (own, called)}
+    if (given := rows[0]["model"]) not in suffixes:
+        raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
+    suffix = suffixes[given]
+    checkpoint = read_checkpoint(folder, own)
+    if (task := rows[0]["task"]) not in (parts := [part.name for part in checkpoint.task.parts]):
+        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {' or '.join(map(repr, parts))}")
+    if rows[0]["weights"] != checkpoint.weights.get(f"{own}{suffix}"):
+        raise ValueError(
+            f"rows are of another checkpoint: {called}{suffix} has other weights or another configuration than what they "
+            "were measured on"
+        )
+    card = _read_card(folder, called)
+    dataset = dataset or named_dataset(card)
+    merged = merge_rows(read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
+    checkpoint = _with_results(checkpoint, merged)
+    card.data["eval_results"] = eval_results(checkpoint, dataset)
+    card.data["model_name"] = card.data.get("model_name") or checkpoint.name
+    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
+    return results_files(checkpoint) | {CARD_FILE: f"{str(card).rstrip()}\n".encode()}
+
+
+def _read_card(folder: Path, called: str) -> ModelCard:
+    file = folder / CARD_FILE
+    try:
+        card = ModelCard(read_text(file)) if file.is_file() else None
+        if card is not None:
+            named_dataset(card)
+    # The library refuses metadata of wrong types in all these ways; RecursionError is how deep YAML ends.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise ValueError(f"{called}, {CARD_FILE}: its metadata cannot be used: {one_line(error)}") from error
+    if card is None or not RESULTS_BLOCK.search(card.text):
+        raise ValueError(
+            f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.push card` into the "
+            "checkpoint's folder and push that"
+        )
+    return card
+
+
+def named_dataset(card: ModelCard) -> str | None:
+    """The first dataset that a card names. The Hub takes a name in the place of a list too.
+
+    Raises:
+        ValueError: it is no dataset's name.
+    """
+    given = card.data.get("datasets") or [None]
+    named = given[0] if isinstance(given, list) else given
+    if named is not None:
+        check_repo_id(named)
+    return named

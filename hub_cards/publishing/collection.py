@@ -12,24 +12,22 @@ from typing import Any, Literal
 
 from huggingface_hub import Collection, HfApi
 
-from longhand.data import TASKS, load_task_dataset
-from longhand.hub_cards.checkpoints.files import folder_bytes
+from longhand.data import TASKS
 from longhand.hub_cards.checkpoints.folder import unpack
-from longhand.hub_cards.checkpoints.zoo import list_zoo
-from longhand.hub_cards.publishing.card_updates import PushedResults
-from longhand.hub_cards.publishing.commits import check_push, retry
-from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
+from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
+from longhand.hub_cards.console import one_line
+from longhand.hub_cards.publishing.cards import sentence
+from longhand.hub_cards.publishing.commits import check_owner, refusing
+from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication
 from longhand.hub_cards.publishing.page import page_publication
-from longhand.hub_cards.publishing.push import (
+from longhand.hub_cards.publishing.publications import (
     METRIC_FOLDER,
     Publication,
-    dataset_publication,
     decoding_publication,
     metric_publication,
     model_publication,
     publish,
 )
-from longhand.hub_cards.publishing.wording import sentence
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 
 TITLE = "longhand: arithmetic that is right at every length"
@@ -61,27 +59,21 @@ SIZES = {
 for three splits; encoders' numbers are uniform below 10 to the power of the longest."""
 
 
-SAMPLED = 200
-"""Rows of a split from which the size of a dataset is estimated."""
-
-
 @dataclass(frozen=True)
 class Item:
     """One repository of the collection.
 
     Attributes:
         repo_id: `user/name`.
-        kind: one of `commits.KINDS`.
+        type: one of `commits.TYPES`.
         about: what it is, in one line.
         make: the publication, checked; a model is certified again, which may take a minute.
-        size: its bytes, about.
     """
 
     repo_id: str
-    kind: Literal["model", "dataset", "space"]
+    type: Literal["model", "dataset", "space"]
     about: str
     make: Callable[[], Publication]
-    size: Callable[[], int]
 
 
 def list_items(user: str, place: Path) -> list[Item]:
@@ -95,31 +87,23 @@ def list_items(user: str, place: Path) -> list[Item]:
         raise ValueError(f"USER must be the name of a user or an organization on the Hub, got {user!r}")
     page, metric, decoding = f"{user}/longhand", f"{user}/{METRIC_FOLDER.name}", f"{user}/parallel-greedy"
     items = [
-        _item(page, "space", "A page to ask the models, and to see what they see", partial(page_publication, page)),
-        _item(metric, "space", "Exact match in all and by length, for evaluate.load", partial(metric_publication, metric)),
-        _item(decoding, "model", "Greedy decoding in parallel, for generate()", partial(decoding_publication, decoding)),
+        Item(page, "space", "A page to ask the models, and to see what they see", partial(page_publication, page)),
+        Item(metric, "space", "Exact match in all and by length, for evaluate.load", partial(metric_publication, metric)),
+        Item(decoding, "model", "Greedy decoding in parallel, for generate()", partial(decoding_publication, decoding)),
     ]
     for name in list_zoo():
-        folder = unpack(name, place)
-        recipe = read_recipe(folder / RECIPE_FILE)
-        repo_id, dataset = f"{user}/longhand-{name}", dataset_name(user, recipe["task"])
-        make = partial(model_publication, folder, repo_id, dataset)
-        items.append(Item(repo_id, "model", sentence(recipe["description"]), make, partial(folder_bytes, folder)))
+        recipe, repo_id = read_recipe(Path(zoo(name)) / RECIPE_FILE), f"{user}/longhand-{name}"
+        make = partial(zoo_publication, name, place, repo_id, dataset_name(user, recipe["task"]))
+        items.append(Item(repo_id, "model", sentence(recipe["description"]), make))
     for task in own_tasks():
         repo_id, problems = dataset_name(user, task), GeneratedDataset(task, configurations(task), NUM_SAMPLES[SHORT])
-        make = partial(dataset_publication, problems, repo_id)
-        items.append(Item(repo_id, "dataset", describe_dataset(task), make, partial(estimate, task, place)))
+        items.append(Item(repo_id, "dataset", describe_dataset(task), partial(dataset_publication, problems, repo_id)))
     return items
 
 
-def _item(repo_id: str, kind: Literal["model", "space"], about: str, make: Callable[[], Publication]) -> Item:
-    """An item whose files are small and soon made."""
-
-    def size() -> int:
-        files = make().make_files(Path(), PushedResults()).values()
-        return sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files)
-
-    return Item(repo_id, kind, about, make, size)
+def zoo_publication(name: str, place: Path, repo_id: str, dataset: str) -> Publication:
+    """A checkpoint of the zoo, with the code that runs it; see `model_publication`."""
+    return model_publication(unpack(name, place), repo_id, dataset)
 
 
 def own_tasks() -> list[str]:
@@ -147,62 +131,47 @@ def describe_dataset(task: str) -> str:
     return f"Problems of the task {task}: {short}, and tests with {long}"
 
 
-def estimate(task: str, place: Path) -> int:
-    """The bytes of a task's dataset, from a few rows of each split."""
-    total = 0.0
-    for name, arguments in configurations(task).items():
-        for split, count in arguments["num_samples"].items():
-            some = arguments | {"num_samples": SAMPLED, "split": split, "cache_dir": str(place / "cache")}
-            rows = load_task_dataset(task, **some)
-            file = place / f"{task}-{name}-{split}.parquet"
-            rows.to_parquet(file)
-            total += file.stat().st_size * count / SAMPLED
-    return round(total)
-
-
 def describe_items(items: Sequence[Item]) -> str:
-    """A line for each item: about how many bytes it has, what it is and where it goes; the sum in the last line."""
-    sizes = [item.size() for item in items]
+    """A line for each item: what it is and where it goes."""
     width = max(len(item.repo_id) for item in items)
-    lines = [
-        f"{size:>14,}  {item.kind:<8}{item.repo_id:<{width}}  {item.about}" for item, size in zip(items, sizes, strict=True)
-    ]
-    last = f"{sum(sizes):>14,}  bytes, about, in {len(items)} repositories, and a collection that joins them"
-    return "\n".join([*lines, last])
+    lines = [f"{item.type:<8}{item.repo_id:<{width}}  {item.about}" for item in items]
+    return "\n".join([*lines, f"{len(items)} repositories, and a collection that joins them"])
 
 
-def push_items(items: Sequence[Item], user: str, private: bool = False, api: HfApi | None = None) -> Collection:
-    """Push all items in turn, once it is known that the Hub takes them, and join them in a collection.
+def push_items(
+    items: Sequence[Item], user: str, private: bool = False, api: HfApi | None = None
+) -> tuple[Collection, dict[str, str]]:
+    """Push all items in turn and join them in a collection. An item that is refused keeps no other from being pushed.
 
-    Raises:
-        ValueError, CannotPush: see `push_model`. What was pushed before stays; the same call goes on from there.
-    """
-    for item in items:
-        check_push(item.repo_id, item.kind, api, private=private)
-    for item in items:
-        print(publish(item.make(), private=private, api=api), flush=True)
-    return join(items, user, private, api)
-
-
-def join(items: Sequence[Item], user: str, private: bool = False, api: HfApi | None = None) -> Collection:
-    """Put the items into the user's collection of this package, which is made if there is none. Others in it stay.
+    Returns:
+        The collection, and why an item was not pushed by its repository.
 
     Raises:
-        CannotPush: the Hub refuses, or every attempt failed.
+        CannotPush: the token may not write to the user's repositories, or the Hub refuses the collection. What was pushed
+            before stays; the same call goes on from there.
     """
-    hub = api or HfApi()
+    check_owner(user, api or HfApi())
+    refused: dict[str, str] = {}
+    for item in items:
+        try:
+            print(publish(item.make(), private=private, api=api), flush=True)
+        except ValueError as error:
+            refused[item.repo_id] = one_line(error)
+            print(f"{item.repo_id}: not pushed: {refused[item.repo_id]}", flush=True)
+    pushed = [item for item in items if item.repo_id not in refused]
+    with refusing(f"the collection of {user}"):
+        return join(pushed, user, private, api or HfApi()), refused
 
-    def attempt() -> Collection:
-        # Asked anew in every attempt: an earlier one may have been heard, and only its answer lost.
-        own = (one.slug for one in hub.list_collections(owner=user) if one.title == TITLE)
-        if (slug := next(own, None)) is None:
-            made = hub.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private, exists_ok=True)
-            slug = made.slug
-        collection = hub.get_collection(slug)
-        joined = {(item.item_type, item.item_id) for item in collection.items}
-        for item in items:
-            if (item.kind, item.repo_id) not in joined:
-                collection = hub.add_collection_item(slug, item.repo_id, item.kind, note=item.about, exists_ok=True)
-        return collection
 
-    return retry(attempt, f"the collection of {user}")
+def join(items: Sequence[Item], user: str, private: bool, api: HfApi) -> Collection:
+    """Put the items into the user's collection of this package, which is made if there is none. Others in it stay."""
+    own = (one.slug for one in api.list_collections(owner=user) if one.title == TITLE)
+    if (slug := next(own, None)) is None:
+        made = api.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private, exists_ok=True)
+        slug = made.slug
+    collection = api.get_collection(slug)
+    joined = {(item.item_type, item.item_id) for item in collection.items}
+    for item in items:
+        if (item.type, item.repo_id) not in joined:
+            collection = api.add_collection_item(slug, item.repo_id, item.type, note=item.about, exists_ok=True)
+    return collection

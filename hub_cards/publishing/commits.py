@@ -1,20 +1,17 @@
-"""Push files to a repository on the Hub atomically, in one commit.
+"""Push files to a repository on the Hub atomically, in one commit, and read what a push left there.
 
-A push reads what the repository holds and sends only what differs, in one commit on top of exactly that state. If the
-connection or the Hub fails in between, the push starts again. So a push that was cut off can always be repeated, even if its
-commit was made and only the response was lost.
+A push reads what the repository holds and sends only what differs, in one commit on top of exactly that state. The Hub's
+client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository. A push
+that was cut off can always be repeated, even if only the response to its commit was lost: nothing is sent twice.
 """
 
-import re
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, RepoCard
 from huggingface_hub.constants import REPOCARD_NAME
@@ -27,32 +24,24 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoSibling
-from huggingface_hub.utils import parse_ratelimit_headers
 from huggingface_hub.utils.sha import git_hash
 
-from longhand.hub_cards.hub import check_repo_id, check_revision, is_passing
+from longhand.hub_cards.hub import check_repo_id, check_revision
 
 TAG = "longhand"
-"""Tag on every card of this package. A push replaces only a repository whose card has it."""
-
-WAITS = (1, 2, 4, 8, 16)
-"""Seconds before each further attempt, if the Hub does not ask for longer ones."""
-
-LONGEST_WAIT = 300
-"""Seconds. If the Hub asks for a longer wait, the push ends with an error."""
+"""Tag on every card of this package."""
 
 CONFLICT = 412
 """HTTP status of a commit onto another one than the branch's last."""
 
-KINDS = ("model", "dataset", "space")
+TYPES = ("model", "dataset", "space")
+"""The Hub's types of repositories."""
 
-STATIC_FILES = ("index.html", "style.css")
-"""Files that the Hub puts into a new static Space, besides its card."""
+INITIAL_FILES = (".gitattributes", REPOCARD_NAME, "index.html", "style.css")
+"""Files of the Hub's own first commit in a new repository; the last two are a static Space's."""
 
 Files = dict[str, Path | bytes]
 """Files of a repository by path: a local file, or the content itself."""
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -73,11 +62,7 @@ Content = Path | bytes | HeldFile
 
 
 class CannotPush(ValueError):
-    """The Hub refuses a push. The message gives the reason; the repository's files are unchanged."""
-
-
-class BranchMoved(CannotPush):
-    """The branch has a newer commit than the commit that the push was prepared from."""
+    """The Hub refuses a push, or cannot be reached. The message gives the reason; the repository's files are unchanged."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +88,52 @@ class Push:
         return f"{self.url}: wrote {len(self.changed)} file{'s' * (len(self.changed) != 1)}{removed} in one commit"
 
 
+@dataclass(frozen=True)
+class Repository:
+    """A repository that a push goes to.
+
+    Attributes:
+        name: `user/name`.
+        type: one of `TYPES`.
+        kind: what the push leaves in it, such as "model" or "metric". The card records it by the tag `longhand-KIND`, and no
+            push of another kind changes the repository.
+        private: make a new repository private, and refuse a public one.
+        revision: branch; made if it does not exist.
+        api: the Hub and its token.
+
+    Raises:
+        ValueError: the name of the repository or branch is not legal.
+    """
+
+    name: str
+    type: str
+    kind: str
+    private: bool = False
+    revision: str | None = None
+    api: HfApi | None = None
+
+    def __post_init__(self):
+        check_repo_id(self.name)
+        check_revision(self.revision)
+
+    @property
+    def hub(self) -> HfApi:
+        return self.api or HfApi()
+
+    @property
+    def url(self) -> str:
+        return f"{self.hub.endpoint}/{'' if self.type == 'model' else f'{self.type}s/'}{self.name}"
+
+    def info(self, revision: str | None = None, **options: Any) -> Any:
+        """What the Hub says of a branch's last commit; of `main` if none is named."""
+        return self.hub.repo_info(self.name, repo_type=self.type, revision=revision, **options)
+
+
+def kind_tag(kind: str) -> str:
+    """The tag of a card that records the kind of its repository."""
+    return f"{TAG}-{kind}"
+
+
 def own_repo_id(name: str, api: HfApi) -> str:
     """The full name `USER/NAME`. A name without a user gets the user of the token.
 
@@ -111,226 +142,159 @@ def own_repo_id(name: str, api: HfApi) -> str:
         ValueError: the name is not legal.
     """
     if "/" not in name:
-        name = f"{retry(api.whoami, name)['name']}/{name}"
+        with refusing(name):
+            name = f"{api.whoami()['name']}/{name}"
     check_repo_id(name)
     return name
 
 
-def check_push(
-    repo_id: str, kind: str, api: HfApi | None = None, *, private: bool = False, revision: str | None = None
-) -> None:
+def check_push(repository: Repository) -> None:
     """Check that the Hub would accept a push, before the files are made. Nothing is changed on the Hub.
 
     Raises:
-        CannotPush, ValueError: see `commit_files`.
+        CannotPush: see `commit_files`.
     """
-    check_repo_id(repo_id)
-    check_revision(revision)
-    api = api or HfApi()
-
-    def look() -> None:
-        _check_rights(api, repo_id, kind)
+    with refusing(repository.name):
+        check_owner(repository.name.partition("/")[0], repository.hub)
+        for other in TYPES:
+            if other != repository.type and repository.hub.repo_exists(repository.name, repo_type=other):
+                raise CannotPush(f"{repository.name} is a {other} already: choose another name for the {repository.type}")
         with suppress(RepositoryNotFoundError):
-            _check_ours(api, api.repo_info(repo_id, repo_type=kind), repo_id, kind, private)
+            _check_ours(repository, repository.info())
+            with suppress(RevisionNotFoundError):
+                # The branch may have been made for something else.
+                _check_kind(repository, repository.info(repository.revision))
 
-    retry(look, repo_id)
+
+def check_owner(owner: str, api: HfApi) -> None:
+    """Raise CannotPush if the token may not write to the repositories of a user or an organization."""
+    with refusing(owner):
+        user = api.whoami()
+    owners = [user["name"], *(organization["name"] for organization in user.get("orgs", []))]
+    if owner not in owners:
+        raise CannotPush(f"no permission to write to {owner}: the token may write to {' and '.join(owners)} only")
+    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise CannotPush(f"no permission to write to {owner}: the token of {user['name']} can only read")
 
 
 def commit_files(
     files: Mapping[str, Content],
-    repo_id: str,
-    kind: str,
-    *,
+    repository: Repository,
     commit_message: str,
     is_ours: Callable[[str], bool] = lambda path: False,
-    private: bool = False,
-    revision: str | None = None,
     onto: str | None = None,
-    api: HfApi | None = None,
 ) -> Push:
-    """Push files atomically, in one commit.
-
-    The call waits and tries again after lost connections, rate limits (as long as they ask for), failures of the server, and
-    commits that others made at the same moment.
+    """Push files atomically, in one commit. A repository that does not exist is made.
 
     Args:
         files: all files that a push of this kind should leave in the repository.
-        kind: one of `KINDS`.
         is_ours: whether a push of this kind writes such a path. The commit removes a path of ours that is not in `files`;
             other paths stay. By default all stay.
-        private: make a new repository private, and refuse a public one.
-        revision: branch; made if it does not exist; default `main`.
-        onto: sha of the only commit that the files may be added to, if they were made from it. Without it, a repository
-            that does not exist is made.
-        api: the Hub and its token, if not taken from the environment.
+        onto: sha of the only commit that the files may be added to, if they were made from it.
 
     Raises:
-        BranchMoved: the branch is no longer at `onto`; nothing was changed.
-        CannotPush: there is no token or no permission, the name is taken or refused, the repository is public but should be
-            private, or the Hub cannot be reached; nothing was changed, but a new repository may be left empty.
-        ValueError: the name of the repository or branch is not legal, or the Hub refuses the card's metadata.
+        CannotPush: there is no token or no permission; the name is taken or refused; the repository holds something else, or
+            is public but should be private; the branch has changed meanwhile; the Hub refuses the card's metadata or cannot
+            be reached. No file was changed, but a new repository may be left empty.
     """
-    check_repo_id(repo_id)
-    check_revision(revision)
-    api = api or HfApi()
-    revision = revision or "main"
-    sent: tuple[list[str], list[str]] = ([], [])
-    sdk = _sdk(files[REPOCARD_NAME]) if kind == "space" else None
-
-    def attempt() -> Push:
-        nonlocal sent
-        head = _open(api, repo_id, kind, private, revision, create=onto is None, sdk=sdk)
+    check_push(repository)
+    with refusing(repository.name):
+        head = _open(repository, files)
         held = {file.rfilename: file for file in head.siblings or ()}
         missing = (_missing(path, content, held.get(path)) for path, content in sorted(files.items()))
         added = [file for file in missing if file]
         removed = [CommitOperationDelete(path) for path in sorted(held) if path not in files and is_ours(path)]
-        url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
         if not added and not removed:
-            # Nothing is left to send. If an earlier attempt made the commit and its response was lost, `sent` names it.
-            return Push(url, head.sha, *sent)
+            return Push(repository.url, head.sha, [], [])
         if onto not in (None, head.sha):
-            raise BranchMoved(f"{repo_id} has changed since {onto} was read: try again")
-        sent = [file.path_in_repo for file in added], [file.path_in_repo for file in removed]
-        where = {"repo_type": kind, "revision": revision, "parent_commit": head.sha}
-        try:
-            commit = api.create_commit(repo_id, [*added, *removed], commit_message=commit_message, **where)
-        except HfHubHTTPError as error:
-            if error.response.status_code == CONFLICT:
-                # The Hub made no commit of ours. Others may have sent the same files at the same moment.
-                sent = [], []
-            raise
-        # The library makes no commit if the Hub has the same files by now, from others.
-        is_made = bool(removed) or any(isinstance(file, CommitOperationCopy) or file._is_committed for file in added)
-        return Push(url, commit.oid, *(sent if is_made else ([], [])))
-
-    retry(lambda: _check_rights(api, repo_id, kind), repo_id)
-    return retry(attempt, repo_id)
+            raise CannotPush(f"{repository.name} has changed since {onto} was read: push again")
+        where = {"repo_type": repository.type, "revision": repository.revision, "parent_commit": head.sha}
+        commit = repository.hub.create_commit(repository.name, [*added, *removed], commit_message=commit_message, **where)
+        return Push(repository.url, commit.oid, *([file.path_in_repo for file in part] for part in (added, removed)))
 
 
-def retry(attempt: Callable[[], Result], repo_id: str) -> Result:
-    """The result of an attempt, which is repeated as long as its failure may be temporary.
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Turn what the Hub and its client raise into CannotPush.
 
-    Raises:
-        CannotPush: the Hub refuses, or every attempt failed.
+    Args:
+        name: of the repository, for the message.
     """
-    waits = iter(WAITS)
-    while True:
-        try:
-            return attempt()
-        except LocalTokenNotFoundError as error:
-            raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
-        except (HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
-            reason, asked = _diagnose(error, repo_id)
-            wait = next(waits, None)
-            if wait is None:
-                raise CannotPush(f"gave up after {len(WAITS) + 1} attempts: {reason}") from error
-            if asked > LONGEST_WAIT:
-                raise CannotPush(f"{reason} and asks to wait for {asked:.0f} seconds: push again then") from error
-            delay = max(wait, asked)
-        print(f"{reason}: trying again in {delay:.0f} seconds", file=sys.stderr)
-        time.sleep(delay)
+    try:
+        yield
+    except LocalTokenNotFoundError as error:
+        raise CannotPush("no token for the Hub: run `hf auth login`, or set HF_TOKEN") from error
+    except (HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
+        raise CannotPush(_diagnose(error, name)) from error
 
 
-def _diagnose(error: BaseException, repo_id: str) -> tuple[str, float]:
-    """The reason of a failure, and the seconds that the Hub asks to wait.
-
-    Raises:
-        CannotPush: another attempt would fail in the same way.
-    """
+def _diagnose(error: BaseException, name: str) -> str:
+    """The reason of a failure, and what would help."""
     # Failures of upload threads and of downloads arrive wrapped in other exceptions.
     chain: list[BaseException] = [error]
     while (wrapped := chain[-1].__cause__) is not None:
         chain.append(wrapped)
     if any(isinstance(link, OfflineModeIsEnabled) for link in chain):
-        raise CannotPush("HF_HUB_OFFLINE is set: unset it to push") from error
-    if isinstance(error, JSONDecodeError):
-        return "the Hub's answer was cut off", 0.0
-    cause = next((link for link in chain if isinstance(link, HTTPError)), None)
-    if cause is None:
-        return _diagnose_upload(error, chain[-1], repo_id), 0.0
+        return "HF_HUB_OFFLINE is set: unset it to push"
+    cause = next((link for link in chain if isinstance(link, HTTPError)), chain[-1])
     if not isinstance(cause, HfHubHTTPError):
-        return f"the connection to the Hub failed ({type(cause).__name__})", 0.0
-    status = cause.response.status_code
-    said = " ".join((cause.server_message or str(cause)).split())
+        said = " ".join(str(cause).split()) or type(cause).__name__
+        lost = "the connection to the Hub failed, push again" if isinstance(cause, HTTPError) else f"{name} cannot be pushed"
+        return f"{lost}: {said}"
+    status, said = cause.response.status_code, " ".join((cause.server_message or str(cause)).split())
     if status == 401:
-        raise CannotPush(f"the Hub refuses the token, or the token may not see {repo_id}: {said}") from error
+        return f"the Hub refuses the token, or the token may not see {name}: {said}"
     if status == 403:
-        raise CannotPush(f"no permission to write to {repo_id}: {said}") from error
-    if is_passing(status):
-        return f"the Hub answered {status}", _asked_wait(cause.response.headers)
-    raise CannotPush(f"the Hub refuses {repo_id} ({status}): {said}") from error
+        return f"no permission to write to {name}: {said}"
+    if status == CONFLICT:
+        return f"{name} has changed at the same moment: push again"
+    if status in (408, 429) or status >= 500:
+        return f"the Hub answered {status} for {name}, {said}: push again later"
+    return f"the Hub refuses {name} ({status}): {said}"
 
 
-def _asked_wait(headers: Mapping[str, str]) -> float:
-    """Seconds that a response asks to wait: until the rate limit is reset, else the value of `Retry-After`."""
-    if (limit := parse_ratelimit_headers(headers)) and limit.remaining == 0:
-        # The reset is given in whole seconds, so wait one second more.
-        return limit.reset_in_seconds + 1.0
-    asked = headers.get("Retry-After", "")
-    return float(asked) if asked.isdecimal() else 0.0
+def _check_ours(repository: Repository, main: Any) -> None:
+    """Raise CannotPush if a push may not change a repository: it is of others, of another kind, or public.
 
-
-def _diagnose_upload(error: BaseException, cause: BaseException, repo_id: str) -> str:
-    """The reason of a failure without an HTTP error: Xet, which uploads large files, raises Python's own exceptions.
-
-    Raises:
-        CannotPush: another attempt would fail in the same way.
+    A repository is of this package if its card has the tag of its kind, and free if it holds the Hub's first commit alone.
     """
-    said = " ".join(str(cause).split()) or type(cause).__name__
-    lost = isinstance(cause, ConnectionError | TimeoutError) or "network error" in said.lower()
-    if not lost or re.search(r"\b40[13]\b", said):
-        raise CannotPush(f"{repo_id} cannot be pushed: {said}") from error
-    return f"the connection to the Hub failed ({said})"
-
-
-def _check_rights(api: HfApi, repo_id: str, kind: str) -> None:
-    """Raise CannotPush if the token may not write to the repository, or if a repository of another kind has its name."""
-    user = api.whoami()
-    owner = repo_id.partition("/")[0]
-    owners = [user["name"], *(organization["name"] for organization in user.get("orgs", []))]
-    if owner not in owners:
-        raise CannotPush(f"no permission to write to {repo_id}: the token may write to {' and '.join(owners)} only")
-    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise CannotPush(f"no permission to write to {repo_id}: the token of {user['name']} can only read")
-    for other in KINDS:
-        if other != kind and api.repo_exists(repo_id, repo_type=other):
-            raise CannotPush(f"{repo_id} is a {other} already: choose another name for the {kind}")
-
-
-def _check_ours(api: HfApi, main: Any, repo_id: str, kind: str, private: bool) -> None:
-    """Raise CannotPush if the repository was not made by this package, or if it is public but should be private."""
-    tags = (main.card_data.get("tags") if main.card_data else None) or []
-    if TAG not in tags and (foreign := _foreign_file(api, main, repo_id, kind)):
+    name, tag = repository.name, kind_tag(repository.kind)
+    if not _check_kind(repository, main):
+        foreign = [file.rfilename for file in main.siblings or () if file.rfilename not in INITIAL_FILES]
+        if foreign or len(repository.hub.list_repo_commits(name, repo_type=repository.type)) > 1:
+            raise CannotPush(
+                f"{name} holds something else already ({(foreign or [REPOCARD_NAME])[0]}, no tag {tag!r}): choose another "
+                f"name, or, if this package made it, put the tag {tag!r} into its card"
+            )
+    if repository.private and main.private is False:
         raise CannotPush(
-            f"{repo_id} holds something else already ({foreign}, no tag {TAG!r}): choose another name, or, if this "
-            f"package made it, put the tag {TAG!r} back into its card"
-        )
-    if private and main.private is False:
-        raise CannotPush(
-            f"{repo_id} is public already, and a push does not change that: make it private in its settings, choose another "
+            f"{name} is public already, and a push does not change that: make it private in its settings, choose another "
             "name, or leave out private"
         )
 
 
-def _foreign_file(api: HfApi, main: Any, repo_id: str, kind: str) -> str | None:
-    """A file in a repository that the Hub did not put there itself; None if there is none."""
-    names = [file.rfilename for file in main.siblings or ()]
-    foreign = [name for name in names if name not in (".gitattributes", REPOCARD_NAME)]
-    # The Hub writes a page and a card into a new Space. Into other new repositories it writes at most a card of metadata, so
-    # a card with text was written by a person.
-    if kind == "space" and set(foreign) <= set(STATIC_FILES) and len(api.list_repo_commits(repo_id, repo_type=kind)) == 1:
-        return None
-    if not foreign and REPOCARD_NAME in names and _has_text(api, repo_id, kind):
-        return f"a {REPOCARD_NAME} with text"
-    return foreign[0] if foreign else None
+def _check_kind(repository: Repository, head: Any) -> bool:
+    """Whether a branch's card records this kind. Raise CannotPush if it records another one."""
+    tags = (head.card_data.get("tags") if head.card_data else None) or []
+    kinds = [tag.removeprefix(kind_tag("")) for tag in tags if str(tag).startswith(kind_tag(""))]
+    if kinds and repository.kind not in kinds:
+        raise CannotPush(f"{repository.name} is a {kinds[0]} of longhand: choose another name for the {repository.kind}")
+    return bool(kinds)
 
 
-def _has_text(api: HfApi, repo_id: str, kind: str) -> bool:
-    """Whether a repository's card holds text besides its metadata."""
-    with tempfile.TemporaryDirectory() as place:
-        card = Path(api.hf_hub_download(repo_id, REPOCARD_NAME, repo_type=kind, local_dir=place)).read_text(encoding="utf-8")
-    text = re.sub(r"\A\s*---\n.*?\n---\s*(\n|\Z)", "", card, flags=re.DOTALL)
-    return bool(text.strip())
+def _open(repository: Repository, files: Mapping[str, Content]) -> Any:
+    """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist."""
+    where: Any = {"repo_type": repository.type, "exist_ok": True}
+    try:
+        repository.info()
+    except RepositoryNotFoundError:
+        sdk = _sdk(files[REPOCARD_NAME]) if repository.type == "space" else None
+        repository.hub.create_repo(repository.name, private=repository.private, space_sdk=sdk, **where)
+    try:
+        return repository.info(repository.revision, files_metadata=True)
+    except RevisionNotFoundError:
+        repository.hub.create_branch(repository.name, branch=str(repository.revision), **where)
+        return repository.info(repository.revision, files_metadata=True)
 
 
 def _sdk(card: Content) -> str:
@@ -339,30 +303,6 @@ def _sdk(card: Content) -> str:
     assert not isinstance(card, HeldFile)
     text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
     return RepoCard(text, ignore_metadata_errors=True).data.to_dict().get("sdk", "static")
-
-
-def _open(api: HfApi, repo_id: str, kind: str, private: bool, revision: str, create: bool, sdk: str | None) -> Any:
-    """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist.
-
-    Args:
-        sdk: of a new Space.
-
-    Raises:
-        CannotPush: the repository does not exist and `create` is False, or something else is in it.
-    """
-    try:
-        main = api.repo_info(repo_id, repo_type=kind)
-    except RepositoryNotFoundError as error:
-        if not create:
-            raise CannotPush(f"there is no {kind} {repo_id} on {api.endpoint}, or the token may not see it") from error
-        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
-        main = api.repo_info(repo_id, repo_type=kind)
-    _check_ours(api, main, repo_id, kind, private)
-    try:
-        return api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
-    except RevisionNotFoundError:
-        api.create_branch(repo_id, repo_type=kind, branch=revision, exist_ok=True)
-        return api.repo_info(repo_id, repo_type=kind, revision=revision, files_metadata=True)
 
 
 def _missing(path: str, content: Content, file: RepoSibling | None) -> CommitOperationAdd | CommitOperationCopy | None:
@@ -375,3 +315,33 @@ def _missing(path: str, content: Content, file: RepoSibling | None) -> CommitOpe
         return None if own.upload_info.sha256.hex() == file.lfs.sha256 else own
     with own.as_file() as opened:
         return None if file and git_hash(opened.read()) == file.blob_id else own
+
+
+def find_head(repository: Repository) -> str | None:
+    """Sha of a branch's last commit; None if there is no such branch or repository.
+
+    Raises:
+        CannotPush: the Hub cannot be reached.
+    """
+    with refusing(repository.name), suppress(RepositoryNotFoundError):
+        branches = repository.hub.list_repo_refs(repository.name, repo_type=repository.type).branches
+        return {branch.name: branch.target_commit for branch in branches}.get(repository.revision or "main")
+    return None
+
+
+@contextmanager
+def downloaded(repository: Repository, sha: str, patterns: list[str] | None = None) -> Iterator[Path]:
+    """A folder with files of a commit.
+
+    Raises:
+        CannotPush: the Hub cannot be reached.
+        ValueError: a file is refused in the block; the repository's name takes the place of the folder's in the message.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        with refusing(repository.name):
+            where: Any = {"repo_type": repository.type, "revision": sha, "allow_patterns": patterns}
+            repository.hub.snapshot_download(repository.name, local_dir=place, **where)
+        try:
+            yield Path(place)
+        except ValueError as error:
+            raise ValueError(str(error).replace(place, repository.name)) from error

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.evaluation.results import Row
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.page.build import build_page
-from longhand.hub_cards.publishing.card_updates import PushedResults
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import Files
-from longhand.hub_cards.publishing.families import ENVIRONMENT
-from longhand.hub_cards.publishing.push import Publication
+from longhand.hub_cards.publishing.examples import ENVIRONMENT
+from longhand.hub_cards.publishing.publications import Publication
 
 PAGE_FILE = "index.html"
 
@@ -28,12 +28,12 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
     sources = [locate(source) for source in models or list_zoo()]
     page = build_page(sources)
 
-    def make_files(place: Path, pushed: PushedResults) -> Files:
+    def make_files(place: Path, rows: list[Row]) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
         card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
         return {PAGE_FILE: page.encode(), CARD_FILE: f"{card}\n".encode()}
 
-    return Publication(repo_id, "space", "the page", is_page_file, make_files)
+    return Publication(repo_id, "space", "page", "the page", is_page_file, make_files)
 
 
 def is_page_file(path: str) -> bool:

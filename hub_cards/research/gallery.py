@@ -16,9 +16,8 @@ from longhand.data.columns import rows_of_part
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.files import write_atomically
-from longhand.hub_cards.publishing.dataset_cards import COLUMNS
-from longhand.hub_cards.publishing.families import ENVIRONMENT, family_card
-from longhand.hub_cards.publishing.wording import count
+from longhand.hub_cards.publishing.dataset import COLUMNS
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, FITS, NOT_FITTED, fitted_reach

@@ -24,7 +24,7 @@ from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.shards import DISTINCT_SHARDS
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.publishing.collection import SHORT, configurations, own_tasks
-from longhand.hub_cards.publishing.dataset_files import GeneratedDataset
+from longhand.hub_cards.publishing.dataset import GeneratedDataset
 
 ROWS, FEWER, MOST_SECONDS = 1_000_000, 250_000, 40
 """A task whose million rows would take more seconds makes fewer."""

@@ -11,7 +11,7 @@ from longhand.data.families.encoder import Encoder
 from longhand.data.families.family import register_family
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.registry import register_task
-from longhand.hub_cards.publishing.families import FAMILY_CARDS, EncoderCard
+from longhand.hub_cards.publishing.examples import FAMILY_CARDS, EncoderCard
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data.certificates import certify, hash_weights
-from longhand.hub_cards import cards, push
+from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 
 TAMPERINGS = ("settings", "tokenizer", "recipe", "code", "certificate", "weights", "forgery", "untouched")
@@ -106,7 +106,7 @@ def run_certificate(subjects: Subjects, given: Input) -> Outcome:
         check_answer(asked, asked.printed.strip(), str(sum(map(int, question.split("+")))), about)
     shown = attempt(lambda: push.main(["model", str(folder), "user/addition"]))
     check_claim(shown.printed, folder, subjects, "a push")
-    written = attempt(lambda: cards.main([str(folder)]))
+    written = attempt(lambda: push.main(["card", str(folder)]))
     if written.refusal is None:
         check_claim((folder / "README.md").read_text(), folder, subjects, "a card")
     elif set(given["tampering"]) == {"untouched"}:

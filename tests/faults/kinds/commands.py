@@ -11,7 +11,7 @@ from faults.inputs import ODD, Input, Kind, choose, draw_options
 from faults.subjects import Subjects
 
 from longhand import eval as evaluation
-from longhand.hub_cards import cards, push
+from longhand.hub_cards import push
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import __main__ as studies
 from longhand.hub_cards.research.constructions import study as constructions
@@ -59,7 +59,7 @@ def make_command(generator: np.random.Generator) -> Input:
 
 def run_command(subjects: Subjects, given: Input) -> Outcome:
     """A command does what it says or refuses in one line; without `--yes`, `push` reaches for no network."""
-    main = {"cards": cards.main, "push": push.main, "studies": studies.main}[given["command"].partition(" ")[0]]
+    main = {"push": push.main, "studies": studies.main}[given["command"].partition(" ")[0]]
     folder = subjects.scratch / "addition"
     if not folder.exists():
         shutil.copytree(subjects.certified, folder)

@@ -1,6 +1,6 @@
-"""Push checkpoints, generated datasets and the metric to the Hub, each in one commit.
+"""What is pushed to the Hub: checkpoints, the metric, parallel decoding and, in `dataset.py`, generated datasets.
 
-All three take one path: a `Publication` says what is pushed, its files are made, shown and committed by `publish`.
+All take one path: a `Publication` says what is pushed, its files are made, shown and committed by `publish`.
 """
 
 import re
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from huggingface_hub import HfApi
 
-from longhand.data import TASKS
 from longhand.data.plugins import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import (
@@ -25,21 +24,18 @@ from longhand.hub_cards.checkpoints.files import (
     changed_code,
 )
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
+from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE, Row
 from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.publishing.card_updates import (
-    EVALUATION_FOLDER,
-    PushedResults,
-    add_pushed,
-    evaluation_files,
-    listed_datasets,
-    read_pushed,
-    results_files,
-    retry_if_branch_moved,
+from longhand.hub_cards.publishing.cards import CARD_FILE, add_results, read_rows, render_card, results_files
+from longhand.hub_cards.publishing.commits import (
+    Files,
+    Push,
+    Repository,
+    check_push,
+    commit_files,
+    downloaded,
+    find_head,
 )
-from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
-from longhand.hub_cards.publishing.commits import STATIC_FILES, Files, Push, check_push, commit_files
-from longhand.hub_cards.publishing.dataset_files import GeneratedDataset, is_dataset_file
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling import parallel_decoding
@@ -63,19 +59,26 @@ class Publication:
 
     Attributes:
         repo_id: `user/name`.
-        kind: one of `commits.KINDS`.
+        type: one of `commits.TYPES`.
+        kind: see `Repository`.
         name: what is pushed, for the commit message.
         is_ours: whether pushes of this kind write a path.
-        make_files: the files, from an empty folder to write large ones to and from a model's results on the Hub.
+        make_files: the files, from an empty folder to write large ones to and from the rows of a model's results on the Hub.
         notes: what is left out of a folder, and why; a line each.
     """
 
     repo_id: str
+    type: Literal["model", "dataset", "space"]
     kind: str
     name: str
     is_ours: Callable[[str], bool]
-    make_files: Callable[[Path, PushedResults], Files]
+    make_files: Callable[[Path, list[Row]], Files]
     notes: tuple[str, ...] = ()
+
+    def repository(self, **options: Unpack["PushOptions"]) -> Repository:
+        """Where the files go, with the options of a push."""
+        place: Any = {name: value for name, value in options.items() if name != "commit_message"}
+        return Repository(self.repo_id, self.type, self.kind, **place)
 
     @property
     def kept(self) -> str:
@@ -121,45 +124,8 @@ def push_model(
     return publish(model_publication(Path(folder), repo_id, dataset, with_code), **options)
 
 
-def push_dataset(
-    task: str,
-    repo_id: str,
-    configurations: dict[str, dict[str, Any]],
-    *,
-    num_samples: dict[str, int],
-    seed: int = 0,
-    num_proc: int | None = None,
-    **options: Unpack[PushOptions],
-) -> Push:
-    """Generate a dataset and push it. Nothing is generated if the Hub would not accept it.
-
-    Args:
-        task: name of the task.
-        repo_id: `user/name`; made if it does not exist.
-        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split, in configurations that name none of their own.
-        num_proc: number of processes that make rows.
-        options: see `PushOptions`.
-
-    Raises:
-        ValueError: a name, task, argument or number is not legal.
-        CannotPush: see `push_model`.
-    """
-    dataset = GeneratedDataset(task, configurations, num_samples, seed)
-    return publish(dataset_publication(dataset, repo_id, num_proc), **options)
-
-
 def push_metric(repo_id: str, **options: Unpack[PushOptions]) -> Push:
-    """Push the metric, exact match by length, as a Space for `evaluate.load(repo_id)`.
-
-    Args:
-        repo_id: `user/name`; made if it does not exist.
-        options: see `PushOptions`.
-
-    Raises:
-        ValueError: see `metric_publication`.
-        CannotPush: see `push_model`.
-    """
+    """Push the metric, exact match by length, as a Space for `evaluate.load(repo_id)`; see `metric_publication`."""
     return publish(metric_publication(repo_id), **options)
 
 
@@ -173,22 +139,18 @@ def publish(publication: Publication, show: Callable[[Files], None] | None = Non
     Raises:
         ValueError, CannotPush: see `push_model`.
     """
-    repo_id, kind = publication.repo_id, publication.kind
-    place: dict[str, Any] = dict(options)
-    commit_message = place.pop("commit_message", None) or f"Push {publication.name}"
-    check_push(repo_id, kind, **place)
-
-    def attempt() -> Push:
-        pushed = read_pushed(repo_id, options.get("revision"), options.get("api")) if kind == "model" else PushedResults()
-        with tempfile.TemporaryDirectory() as folder:
-            files = publication.make_files(Path(folder), pushed)
-            if show is not None:
-                show(files)
-            return commit_files(
-                files, repo_id, kind, commit_message=commit_message, is_ours=publication.is_ours, onto=pushed.head, **place
-            )
-
-    return retry_if_branch_moved(attempt)
+    commit_message = options.get("commit_message") or f"Push {publication.name}"
+    repository = publication.repository(**options)
+    check_push(repository)
+    rows: list[Row] = []
+    if head := find_head(repository) if publication.kind == "model" else None:
+        with downloaded(repository, head, [RESULTS_FILE]) as held:
+            rows = read_rows(held)
+    with tempfile.TemporaryDirectory() as folder:
+        files = publication.make_files(Path(folder), rows)
+        if show is not None:
+            show(files)
+        return commit_files(files, repository, commit_message, publication.is_ours, head)
 
 
 def describe_files(files: Files) -> str:
@@ -201,7 +163,7 @@ def describe_files(files: Files) -> str:
 def preview(publication: Publication) -> str:
     """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked."""
     with tempfile.TemporaryDirectory() as place:
-        files = publication.make_files(Path(place), PushedResults())
+        files = publication.make_files(Path(place), [])
         if CARD_FILE not in files:
             return describe_files(files)
         card = files[CARD_FILE]
@@ -232,54 +194,46 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
     """
     for name in (repo_id, *([] if dataset is None else [dataset])):
         check_repo_id(name)
-    times = _times(published_files(folder))
     checkpoint = read_checkpoint(folder)
     task, spare = checkpoint.task, checkpoint.spare_best
     own = checkpoint.without_best() if spare else checkpoint
-    python_files = [path for path in published_files(folder) if path.endswith(".py") and path != VERIFIER.name]
+    # The verifier is always published as this package has it, whatever the folder's copy has become.
+    python_files = [path for path in published_files(folder) if path.endswith(".py") and Path(path).name != VERIFIER.name]
     if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
         raise ValueError(
             f"{folder} holds Python files that this version of longhand did not write for this model: {', '.join(strange)}; "
             "read them, then push them with --with_code, or save the model again"
         )
 
-    def make_files(place: Path, pushed: PushedResults) -> Files:
-        added = add_pushed(own, pushed.rows)
-        found = published_files(folder)
-        files: Files = {path: file for path, file in found.items() if not spare or "/" not in path}
-        if _times(found) != times:
-            raise ValueError(f"files in {folder} have changed since they were checked: push again when nothing writes there")
-        for path in (RECIPE_FILE, f"{BEST_FOLDER}/{RECIPE_FILE}"):
-            if path in files:
+    def make_files(place: Path, rows: list[Row]) -> Files:
+        added = add_results(own, rows)
+        files: Files = {path: file for path, file in published_files(folder).items() if not spare or "/" not in path}
+        for path in files:
+            if path.endswith(RECIPE_FILE):
                 files[path] = published_recipe_text(folder / path).encode()
+            if path.endswith(VERIFIER.name):
+                files[path] = VERIFIER
         if added is not checkpoint and (added.rows or added.best_rows):
             files |= results_files(added)
         elif spare:
             files.pop(RESULTS_FILE, None)
-        # Results that the folder or the repository lists under a dataset are listed under it again.
-        files |= evaluation_files(added, dataset or listed_datasets(folder).get(task.name) or pushed.datasets.get(task.name))
         files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
-        # What others run is what this package wrote, whatever the folder's copy has become.
-        files |= {VERIFIER.name: VERIFIER} if VERIFIER.name in files else {}
         check_private(files, folder)
         return files
 
     notes = [f"{TRAINING_ARGUMENTS} is not pushed: it is a pickle"] * (folder / TRAINING_ARGUMENTS).is_file()
     notes += [f"{BEST_FOLDER}/ is not pushed: {spare}"] if spare else []
-    return Publication(repo_id, "model", checkpoint.name, is_model_file, make_files, tuple(notes))
+    return Publication(repo_id, "model", "model", checkpoint.name, is_model_file, make_files, tuple(notes))
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
     """The files that pushing a checkpoint's folder to a new repository writes, by path; see `model_publication`."""
-    return model_publication(folder, repo_id, dataset).make_files(folder, PushedResults())
+    return model_publication(folder, repo_id, dataset).make_files(folder, [])
 
 
 def is_model_file(path: str) -> bool:
     """Whether a path in a repository is written by a push of a model."""
     folder, _, name = path.rpartition("/")
-    if folder == EVALUATION_FOLDER:
-        # Files of other datasets there may be anybody's.
-        return name.endswith(".yaml") and name.removesuffix(".yaml") in TASKS
     return folder in ("", BEST_FOLDER) and any(fnmatch(name, pattern) for pattern in MODEL_FILES)
 
 
@@ -297,30 +251,6 @@ def published_files(folder: Path) -> dict[str, Path]:
                 f"{path} in {folder} is a link to {file.resolve()}, outside the folder: put a copy there instead"
             )
     return files
-
-
-def _times(files: dict[str, Path]) -> dict[str, tuple[int, int]]:
-    """Size and time of the last change of every file, by path."""
-    states = {path: file.stat() for path, file in files.items()}
-    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
-
-
-def dataset_publication(dataset: GeneratedDataset, repo_id: str, num_proc: int | None = None) -> Publication:
-    """A generated dataset for a repository on the Hub. Nothing is generated yet.
-
-    Args:
-        num_proc: number of processes that make rows.
-
-    Raises:
-        ValueError: the repository's name is not legal.
-    """
-    check_repo_id(repo_id)
-
-    def make_files(place: Path, pushed: PushedResults) -> Files:
-        sizes = dataset.make(dataset.files(), place, num_proc)
-        return {path: place / path for path in sizes} | {CARD_FILE: dataset.card(repo_id, sizes)}
-
-    return Publication(repo_id, "dataset", dataset.name, is_dataset_file, make_files)
 
 
 def metric_publication(repo_id: str) -> Publication:
@@ -342,12 +272,12 @@ def metric_publication(repo_id: str) -> Publication:
     card = found[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     found[given] = found.pop(own)
     files: Files = {**found, CARD_FILE: card.encode()}
-    return Publication(repo_id, "space", METRIC_FOLDER.name, is_metric_file, lambda place, pushed: files)
+    return Publication(repo_id, "space", "metric", METRIC_FOLDER.name, is_metric_file, lambda place, rows: files)
 
 
 def is_metric_file(path: str) -> bool:
     """Whether a path in a repository is written by a push of the metric."""
-    return path in (CARD_FILE, "requirements.txt", *STATIC_FILES) or ("/" not in path and path.endswith(".py"))
+    return path in (CARD_FILE, "requirements.txt", "index.html", "style.css") or ("/" not in path and path.endswith(".py"))
 
 
 def decoding_publication(repo_id: str) -> Publication:
@@ -359,4 +289,6 @@ def decoding_publication(repo_id: str) -> Publication:
     check_repo_id(repo_id)
     card = DECODING_CARD.read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
     files: Files = {CARD_FILE: card.encode(), DECODING_FILE: Path(parallel_decoding.__file__)}
-    return Publication(repo_id, "model", "parallel greedy decoding", files.__contains__, lambda place, pushed: files)
+    return Publication(
+        repo_id, "model", "decoding", "parallel greedy decoding", files.__contains__, lambda place, rows: files
+    )
