@@ -38,4 +38,4 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
 
 def is_page_file(path: str) -> bool:
     """Whether a path in a repository is written by a push of the page."""
-    return path in (CARD_FILE, PAGE_FILE)
+    return path in (CARD_FILE, PAGE_FILE, "style.css")
