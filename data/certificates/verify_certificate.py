@@ -194,7 +194,7 @@ def check_tokenizer(files: dict[str, bytes], encoder: bool, end: Any) -> list[st
         What each token stands for, by its id.
     """
     tokenizer = read_json("tokenizer.json", files["tokenizer.json"])
-    model = tokenizer.get("model")
+    model: Any = tokenizer.get("model")
     require(is_object(model) and is_object(model.get("vocab")), "tokenizer.json: the vocabulary is missing")
     vocabulary, special = [*model["vocab"]], ["<pad>", "<unk>"] if encoder else ["$", "<eos>", "<pad>", "<unk>"]
     for text in vocabulary:
@@ -383,9 +383,9 @@ class Columns(NamedTuple):
         holds: whether an entry (state, symbol, tokens, next state) is as the operation asks.
     """
 
-    rows: tuple[Ids, ...]
+    rows: Any
     passes: int
-    starts: dict[State, tuple[int, ...]]
+    starts: Any
     symbols: list[Any]
     step: Callable[[Any, Any], Any]
     end: Callable[[Any], tuple[int, ...] | None]
@@ -538,7 +538,8 @@ def running_sums(task: "Task") -> Iterator[Columns]:
     def holds(state, digits, tokens, after):
         return sum(digits) + state[0] == tokens[-1] + 10 * after[0]
 
-    rows, equals = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0)), (ABSENT, ABSENT, ABSENT, EQUALS)
+    rows: Any = (by_column(-1, 1), by_column(-1, 1), by_column(-1, 0))
+    equals = (ABSENT, ABSENT, ABSENT, EQUALS)
     first = (*rows, lambda column: (AMID - column, 1) if column >= 0 else (1, 0))
     yield Columns(first, 1, {(0, 0, 0, 0, False): equals}, [(0, 0)], step, end, holds)
     rows, second = (*rows, by_column(-1, 2)), {(0, 0, 0, 1, False): (ABSENT, ABSENT, ABSENT, NEXT)}
@@ -590,9 +591,9 @@ def partial_products(task: "Task") -> Iterator[Columns]:
         return (task.end if last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT) if ends else None
 
     factors = product(DIGITS, (ABSENT, *DIGITS), (EQUALS, PLUS))
-    starts = {(ones, after, 0, 0, sign): (ABSENT, ones, after, sign) for ones, after, sign in factors}
+    starts: Any = {(ones, after, 0, 0, sign): (ABSENT, ones, after, sign) for ones, after, sign in factors}
     part = lambda column: (AMID - column, 2, max(0, column) and AMID - column)  # noqa: E731
-    ids = (by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part)
+    ids: Any = (by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part)
     yield Columns(
         ids, 1, starts, [None, *DIGITS], multiply, end_product,
         lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + 10 * after[2],
@@ -654,8 +655,8 @@ def quotients(task: "Task") -> Iterator[Columns]:
     def holds(state, digit, tokens, after):
         return 10 * state[1] + digit == state[0] * tokens[3] + tokens[2] and 0 <= tokens[2] == after[1] < state[0]
 
-    rows, starts = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3)), {(v, 0, None): v for v in DIGITS[1:]}
-    starts = {state: (ABSENT, v, EQUALS, NEXT) for state, v in starts.items()}
+    rows = (by_column(1, 0), alone(0, 1), by_column(1, 2), by_column(1, 3))
+    starts = {(v, 0, None): (ABSENT, v, EQUALS, NEXT) for v in DIGITS[1:]}
     yield Columns(rows, 2, starts, [*DIGITS], step, end, holds)
 
 
@@ -712,7 +713,7 @@ Case = tuple[Any, ...]
 RELATED = 512
 
 
-def see(relation: int, token: Any) -> np.ndarray:
+def see(relation: Any, token: Any) -> np.ndarray:
     """The code of a key: of its relation to the token that sees it, and of its token; 0 if there is none."""
     return np.where(np.asarray(token) == ABSENT, 0, RELATED * (relation + 1) + token)
 
@@ -884,7 +885,7 @@ class Task(NamedTuple):
     end: int = BEGIN
     operands: int = 2
     layers: tuple[int, ...] = (1,)
-    table: dict[str, Any] | None = None
+    table: Any = None
 
     @property
     def vocabulary(self) -> list[str]:
