@@ -1,36 +1,41 @@
 """The claims of the papers and their verdicts: `hub_cards/research/papers/*.yaml` against the results files.
 
-A file of claims holds the name of a paper, and for each claim:
+A file of claims holds the `title` of a paper, the number of `seeds` of its runs, the arguments and sizes about which it is
+`silent`, and for each claim:
 
     place: where the paper makes it
     says: what the paper says, with its numbers
     abstract: true if the abstract makes it; such claims stand first
     study: the study whose runs decide it, or
     rows: the results file that does, below hub_cards; with a study, another file of its results than exact match by size
-    holds: the predicates that must all hold (longhand.hub_cards.research.predicates), with their parameters
-    paper: the paper's largest trained and tested sizes, how many problems a run of it is trained on, and the width of its
-        model; paper 2 gives no number of epochs, so there the problems are those of its training set
-    seeds: the fewest seeds of every variant: 3 for claims of an abstract, else 1, unless it says so
+    holds: the predicates that must all hold (longhand.hub_cards.research.predicates), with their parameters; none if a test
+        alone decides
+    paper: the paper's own run, a variant of the study `paper-scale`; or such a variant for each variant of the study
+    exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
+    also: other studies that judge the same claim, each with the fields above that are others there. One with the paper's
+        sizes and budget decides; the page says what the others find
 """
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, by_class, group_variants, last_rows, read_results
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, by_class, last_rows, read_results
 from longhand.hub_cards.recipes import read_recipe
-from longhand.hub_cards.research.predicates import (
-    PREDICATES,
-    Evidence,
-    NotFittedError,
-    NotRunError,
-    check_parameters,
+from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
+from longhand.hub_cards.research.settings import (
+    Settings,
+    changes_method,
+    compare_arguments,
+    compare_sizes,
+    paper_settings,
+    variant_settings,
 )
-from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
+from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.tables import render_table
 
 PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
@@ -42,11 +47,10 @@ CLAIMS_FOLDER = HUB_CARDS / "research" / "papers"
 REPRODUCED = "reproduced"
 REDUCED = "at reduced scale"
 CONTRADICTED = "contradicted"
+UNDECIDED = "not decided"
 UNFITTED = "cannot be fitted here"
 NOT_RUN = "not run yet"
-VERDICTS = (REPRODUCED, REDUCED, CONTRADICTED, UNFITTED, NOT_RUN)
-
-SCALE = {"trained": "trained to", "tested": "tested to", "problems": "training problems", "width": "width"}
+VERDICTS = (REPRODUCED, REDUCED, CONTRADICTED, UNDECIDED, UNFITTED, NOT_RUN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,40 +63,63 @@ class Claim:
     study: str = ""
     rows: str = ""
     abstract: bool = False
-    paper: dict[str, int] = field(default_factory=dict)
-    seeds: int = 0
+    paper: str | dict[str, str] = ""
+    exact: str = ""
     note: str = ""
     tried: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.study and not self.rows:
-            raise ValueError("it needs a study or rows")
-        if unknown := sorted(set(self.paper) - set(SCALE)):
-            raise ValueError(f"paper has the unknown size {unknown[0]!r}: legal are {', '.join(SCALE)}")
-        if not self.holds:
-            raise ValueError("it has no predicate, so no verdict")
-        for name, parameters in self.predicates:
-            check_parameters(name, parameters)
+    also: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def predicates(self) -> list[tuple[str, dict[str, Any]]]:
         """The name and the parameters of every predicate."""
         return [item for one in self.holds for item in one.items()]
 
+    @property
+    def alternatives(self) -> list["Claim"]:
+        """The claim as other studies judge it."""
+        return [replace(self, **{"also": [], "note": "", **other}) for other in self.also]
+
+    @property
+    def variants(self) -> dict[str, str]:
+        """The variants of the study that the predicates name, each with the paper's run of it."""
+        words = set(re.findall(r"[\w-]+", str(self.predicates)))
+        named = [variant for variant in load_study(self.study).variants if variant in words] if self.study else []
+        paper = self.paper if isinstance(self.paper, dict) else dict.fromkeys(named, self.paper)
+        return {variant: paper.get(variant, "") for variant in named}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's claims, those of its abstract first; the module's docstring says what the fields mean."""
+
+    title: str
+    seeds: int
+    silent: list[str]
+    claims: list[Claim]
+
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim, the setting and the numbers that it rests on, and why."""
+    """The verdict on a claim, and why.
+
+    Attributes:
+        own_method: whether the paper's own method was judged, and not another one that does what the sentence says.
+        setting: what was judged, with the sizes that differ from the paper's, which stand in brackets.
+        at_scale: whether nothing is below the paper's: sizes, budget, seeds and test problems.
+        full_budget: the same without seeds and test problems.
+    """
 
     verdict: str
-    setting: str
-    seeds: str
-    found: str
-    why: str
+    own_method: bool = True
+    setting: str = ""
+    found: str = ""
+    why: str = ""
+    at_scale: bool = True
+    full_budget: bool = True
 
 
-def load_claims(paper: str) -> tuple[str, list[Claim]]:
-    """Return the title of a paper and its claims, claims of the abstract first.
+def load_claims(paper: str) -> Paper:
+    """Return the claims of a paper.
 
     Raises:
         ValueError: a claim has an unknown field, lacks one, or asks for a predicate that there is not.
@@ -101,13 +128,15 @@ def load_claims(paper: str) -> tuple[str, list[Claim]]:
     values = read_recipe(file)
     claims = []
     for entry in values["claims"]:
-        if unknown := sorted(set(entry) - {option.name for option in fields(Claim)}):
-            raise ValueError(f"{file}, {entry.get('place')}: unknown field {unknown[0]!r}")
         try:
-            claims.append(Claim(**entry))
-        except (TypeError, ValueError) as error:
+            claims.append(claim := Claim(**entry))
+        except TypeError as error:
             raise ValueError(f"{file}, {entry.get('place')}: {error}") from error
-    return values["title"], sorted(claims, key=lambda claim: not claim.abstract)
+        if unknown := [name for name, _ in claim.predicates if name not in PREDICATES]:
+            raise ValueError(
+                f"{file}, {claim.place}: predicate {unknown[0]!r} is unknown: choose from {', '.join(PREDICATES)}"
+            )
+    return Paper(values["title"], values["seeds"], values["silent"], sorted(claims, key=lambda claim: not claim.abstract))
 
 
 def find_evidence(claim: Claim) -> Evidence:
@@ -117,7 +146,7 @@ def find_evidence(claim: Claim) -> Evidence:
         NotRunError: they are not there yet.
     """
     if not claim.study:
-        return Evidence(read_rows(HUB_CARDS / claim.rows))
+        return Evidence(read_rows(HUB_CARDS / claim.rows) if claim.rows else [])
     if claim.study not in list_studies():
         raise NotRunError(f"there is no study `{claim.study}` yet")
     folder = STUDY_RESULTS / claim.study
@@ -138,79 +167,86 @@ def read_rows(file: Path) -> list[Row]:
     return read_results(file)
 
 
-def named_variants(claim: Claim, study: Study) -> list[str]:
-    """Return the variants of a study that a claim's predicates name."""
-    words = set(re.findall(r"[\w-]+", str(claim.predicates)))
-    return [variant for variant in study.variants if variant in words]
+def judge(claim: Claim, paper: Paper) -> Judgement:
+    """Return the verdict that a claim's predicates give, by the study at the paper's scale if there is one."""
+    own = judge_once(claim, paper)
+    others = [(other.study or other.rows, judge_once(other, paper)) for other in claim.alternatives]
+    others = [(name, other) for name, other in others if other.verdict != NOT_RUN]
+    for _, other in others:
+        if other.full_budget:
+            return other
+    found = [f"by `{name}` it is {other.verdict}: {other.found or other.why}" for name, other in others]
+    return replace(own, why=sentences(own.why, *found))
 
 
-def our_scale(claim: Claim, evidence: Evidence, study: Study) -> dict[str, int]:
-    """Return the sizes and budgets of `SCALE`, each the largest of the claim's variants."""
-    variants = named_variants(claim, study)
-    tested = [row["length"] for row in evidence.tests if row["model"].rpartition("-seed")[0] in variants]
-    settings = [{name: study.setting(one, name) for name in ("max_steps", "batch_size", "hidden_size")} for one in variants]
+def judge_once(claim: Claim, paper: Paper) -> Judgement:
+    """Return the verdict of a claim by its own study alone."""
+    try:
+        evidence = find_evidence(claim)
+        judgement = judge_scale(claim, paper, evidence)
+        evidence = replace(evidence, at_scale=judgement.at_scale)
+        findings = [PREDICATES[name](evidence, **parameters) for name, parameters in claim.predicates]
+    except NotRunError as error:
+        return Judgement(NOT_RUN, setting=f"`{claim.study or claim.rows}`", why=sentences(str(error), claim.note))
+    except NotFittedError as error:
+        tried = claim.tried or f"`research/studies/{claim.study}.yaml` says what was tried"
+        return replace(judgement, verdict=UNFITTED, why=sentences(str(error), tried, claim.note))
+    found = "; ".join(dict.fromkeys(finding.found for finding in findings))
+    fewest = min((evidence.seeds_that_fit(variant)[1] for variant in claim.variants), default=ENOUGH_SEEDS)
+    open_parts = "; ".join(dict.fromkeys(finding.asked for finding in findings if finding.holds is not True))
+    if claim.exact:
+        verdict = CONTRADICTED if any(finding.holds is False for finding in findings) else REPRODUCED
+    elif not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
+        verdict = REPRODUCED if judgement.at_scale else REDUCED
+    elif any(finding.holds is False for finding in findings) and judgement.at_scale and fewest >= ENOUGH_SEEDS:
+        verdict = CONTRADICTED
+    else:
+        verdict = UNDECIDED
+    return replace(
+        judgement,
+        verdict=verdict,
+        found=found,
+        why=sentences(
+            f"asked: {open_parts}" if open_parts and not claim.exact else "",
+            f"shown by {claim.exact}" if claim.exact else "",
+            "" if claim.exact else describe_fit(claim, evidence),
+            claim.note,
+        ),
+    )
+
+
+def describe_fit(claim: Claim, evidence: Evidence) -> str:
+    """Say which of a claim's variants do not fit with every seed."""
+    counts = {variant: evidence.seeds_that_fit(variant) for variant in claim.variants}
+    return ", ".join(f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in counts.items() if fit < seeds)
+
+
+def find_settings(claim: Claim, paper: Paper, tests: list[Row]) -> dict[str, tuple[Settings, Settings]]:
+    """Return the settings of each of a claim's variants, ours and the paper's, where the paper has such a run."""
     return {
-        "trained": max(study.trained_sizes(variant)[1] for variant in variants),
-        "tested": max(tested, default=0),
-        "problems": max(one["max_steps"] * one["batch_size"] for one in settings),
-        "width": max(one["hidden_size"] for one in settings),
+        variant: (variant_settings(load_study(claim.study), variant, tests), paper_settings(experiment, paper.seeds))
+        for variant, experiment in claim.variants.items()
+        if experiment
     }
 
 
-def judge(claim: Claim) -> Judgement:
-    """Return the verdict that a claim's predicates give."""
-    try:
-        evidence = find_evidence(claim)
-        setting, seeds, smaller = describe_setting(claim, evidence)
-    except NotRunError as error:
-        return Judgement(NOT_RUN, f"`{claim.study or claim.rows}`", "", "", sentences(str(error), claim.note))
-    verdict, found, why = judge_evidence(claim, evidence)
-    if verdict == REPRODUCED and smaller:
-        verdict = REDUCED
-    needed = claim.seeds or (3 if claim.abstract else 1)
-    if verdict != NOT_RUN and evidence.study and int(seeds) < needed:
-        if verdict == UNFITTED:
-            why = sentences(why, "more seeds are not run, since the setting does not fit")
-        else:
-            verdict, why = NOT_RUN, sentences(f"{seeds} of {needed} seeds are run", why)
-    below = f"smaller than in the paper: {', '.join(smaller)}" if smaller and found else ""
-    return Judgement(verdict, setting, seeds, found, sentences(why, below, claim.note))
-
-
-def judge_evidence(claim: Claim, evidence: Evidence) -> tuple[str, str, str]:
-    """Return the verdict of a claim's predicates whatever the scale and the seeds, what was found, and why."""
-    try:
-        findings = [PREDICATES[name](evidence, **parameters) for name, parameters in claim.predicates]
-    except NotRunError as error:
-        return NOT_RUN, "", str(error)
-    except NotFittedError as error:
-        return (
-            UNFITTED,
-            "",
-            sentences(str(error), claim.tried or f"`research/studies/{claim.study}.yaml` says what was tried"),
-        )
-    found = "; ".join(finding.found for finding in findings)
-    failed = "; ".join(dict.fromkeys(finding.asked for finding in findings if not finding.holds))
-    return (CONTRADICTED, found, f"asked: {failed}") if failed else (REPRODUCED, found, "")
-
-
-def describe_setting(claim: Claim, evidence: Evidence) -> tuple[str, str, list[str]]:
-    """Return where a claim's rows come from, with the paper's sizes in brackets; the seeds; and which sizes are smaller."""
-    if (study := evidence.study) is None:
-        return f"`{claim.rows}`", "", []
-    runs = group_variants(evidence.rows)
-    ours = our_scale(claim, evidence, study)
-    best = ", best checkpoints" if any(str(row.get("model")).endswith("/best") for row in evidence.rows) else ""
-    setting = f"[`{study.name}`](research/studies/{study.name}.yaml): {describe_scale(ours, claim.paper)}{best}"
-    seeds = min(len({row["model"] for row in runs.get(variant, ())}) for variant in named_variants(claim, study))
-    return setting, str(seeds), [SCALE[name] for name, size in claim.paper.items() if ours[name] < size]
-
-
-def describe_scale(ours: dict[str, int], paper: dict[str, int]) -> str:
-    """Return our sizes, each with the paper's in brackets."""
-    return ", ".join(
-        f"{words} {ours[name]:,}" + (f" ({paper[name]:,})" if name in paper else "") for name, words in SCALE.items()
-    )
+def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
+    """Return a judgement without a verdict: whose method was judged, and at which sizes."""
+    if evidence.study is None:
+        return Judgement(NOT_RUN, setting=f"`{claim.rows}`" if claim.rows else "")
+    sizes: dict[str, tuple[int, int]] = {}
+    own_method = True
+    for ours, papers in find_settings(claim, paper, evidence.tests).values():
+        differing = compare_arguments(ours, papers, paper.silent)
+        own_method &= not any(changes_method(name, *values) for name, values in differing.items())
+        for name, (size, other) in compare_sizes(ours, papers, paper.silent).items():
+            # The variant that is farthest below the paper says what was spent.
+            if name not in sizes or size / max(other, 1) < sizes[name][0] / max(sizes[name][1], 1):
+                sizes[name] = size, other
+    described = ", ".join(f"{name} {size:,} ({other:,})" for name, (size, other) in sizes.items())
+    setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' * bool(described)}{described}"
+    smaller = {name for name, (size, other) in sizes.items() if size < other}
+    return Judgement(NOT_RUN, own_method, setting, at_scale=not smaller, full_budget=smaller <= {"seeds", "test problems"})
 
 
 def sentences(*parts: str) -> str:
@@ -218,40 +254,73 @@ def sentences(*parts: str) -> str:
     return " ".join(f"{part[0].upper()}{part[1:].rstrip('.')}." for part in parts if part)
 
 
-def claims_table(judged: dict[Claim, Judgement]) -> str:
-    """Return a line for each claim: what the paper says, what was measured, and the verdict."""
+def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
+    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and what it rests on."""
+    return render_table(
+        [
+            {
+                "row": str(number),
+                "place": claim.place,
+                "the paper says": claim.says,
+                "verdict": f"**{judgement.verdict}**",
+                "method": "the paper's" if judgement.own_method else "another",
+                "our numbers": judgement.found,
+                "why": judgement.why,
+                "study: our sizes (the paper's)": judgement.setting,
+            }
+            for number, (claim, judgement) in enumerate(judged.items(), start=first)
+        ]
+    )
+
+
+def settings_table(paper: Paper) -> str:
+    """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's)."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    everyone = [one for claim in paper.claims for one in (claim, *claim.alternatives)]
+    for claim in everyone:
+        try:
+            evidence = find_evidence(claim)
+        except NotRunError:
+            continue
+        for variant, (ours, papers) in find_settings(claim, paper, evidence.tests).items():
+            of_method, others = [], []
+            for name, (own, other) in compare_arguments(ours, papers, paper.silent).items():
+                (of_method if changes_method(name, own, other) else others).append(f"`{name}` {own} ({other})")
+            runs = alike.setdefault((claim.study, ", ".join(of_method), ", ".join(others)), [])
+            if (run := f"`{variant}` (`{claim.variants[variant]}`)") not in runs:
+                runs.append(run)
     lines = [
-        {
-            "place": claim.place,
-            "the paper says": claim.says,
-            "verdict": f"**{judgement.verdict}**",
-            "our numbers": judgement.found,
-            "why": judgement.why,
-            "our setting (the paper's)": judgement.setting,
-            "seeds": judgement.seeds,
-        }
-        for claim, judgement in judged.items()
+        {"study": f"`{study}`", "runs (the paper's)": ", ".join(runs), "method": of_method, "other arguments": others}
+        for (study, of_method, others), runs in sorted(alike.items())
     ]
     return render_table(lines)
 
 
 def summary_table(papers: dict[str, dict[Claim, Judgement]]) -> str:
-    """Return how many claims have which verdict: of every abstract, then of every paper."""
-    abstracts = {title: [one for claim, one in judged.items() if claim.abstract] for title, judged in papers.items()}
-    kinds = {f"abstract of {title}": own for title, own in abstracts.items()}
-    kinds |= {f"all of {title}": list(judged.values()) for title, judged in papers.items()}
+    """Return how many claims have which verdict, by whose method: of every abstract, then of every paper."""
     lines = []
-    for kind, judgements in kinds.items():
-        counts = Counter(judgement.verdict for judgement in judgements)
-        lines.append(
-            {"claims": kind, **{name: str(counts[name]) for name in VERDICTS}, "claims in all": str(len(judgements))}
-        )
+    for abstract in (True, False):
+        for title, judged in papers.items():
+            for own, whose in ((True, "the paper's method"), (False, "another method")):
+                verdicts = Counter(
+                    judgement.verdict
+                    for claim, judgement in judged.items()
+                    if (claim.abstract or not abstract) and judgement.own_method == own
+                )
+                if verdicts:
+                    group = f"{'abstract' if abstract else 'all'} of {title}: {whose}"
+                    counts = {name: str(verdicts[name]) for name in VERDICTS}
+                    lines.append({"claims": group, **counts, "in all": str(verdicts.total())})
     return render_table(lines)
 
 
 def claims_blocks() -> dict[str, str]:
     """Return the tables of CLAIMS.md by the name of their block."""
-    loaded = {name: load_claims(name) for name in PAPERS}
-    judged = {name: {claim: judge(claim) for claim in claims} for name, (_, claims) in loaded.items()}
-    tables = {f"claims/{name}": claims_table(own) for name, own in judged.items()}
-    return {"claims/summary": summary_table({loaded[name][0]: own for name, own in judged.items()}), **tables}
+    papers = {name: load_claims(name) for name in PAPERS}
+    judged = {name: {claim: judge(claim, paper) for claim in paper.claims} for name, paper in papers.items()}
+    blocks = {"claims/summary": summary_table({papers[name].title: own for name, own in judged.items()})}
+    first = 1
+    for name, own in judged.items():
+        blocks |= {f"claims/{name}": claims_table(own, first), f"claims/{name}/settings": settings_table(papers[name])}
+        first += len(own)
+    return blocks

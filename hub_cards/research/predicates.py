@@ -1,19 +1,27 @@
 """What a claim asks of measurements: predicates over the rows of results.
 
-A predicate takes the evidence and its parameters, and returns whether it holds, what was found, and what was asked.
-Accuracies are medians over seeds unless it says otherwise. A method counts only if it fits the sizes that it was trained on.
+A predicate takes the evidence and its parameters, and returns whether it holds, what was found and what was asked. `None`
+says that the numbers do not decide it: a difference is within the noise of the seeds, or a reach ends with the tested sizes.
+Accuracies are medians over seeds. A method counts only if it fits the sizes that it was trained on.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from operator import itemgetter
 from statistics import mean, median
 from typing import Any
 
 from longhand.hub_cards.evaluation.results import Row, generalizable_length, group_by, group_variants
+from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
 from longhand.hub_cards.research.study_pages import FITS, trained_match
+
+ENOUGH_SEEDS = 3
+"""Fewer seeds of a variant say nothing about a difference unless the intervals of their problems are apart."""
+
+ENOUGH_PROBLEMS = 2000
+"""With fewer at a size, a reach that is too short decides nothing: a model with 0.97 right often fails a test of 100."""
 
 
 class NotRunError(Exception):
@@ -26,9 +34,9 @@ class NotFittedError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a predicate holds, what was found, and what was asked."""
+    """Whether a predicate holds, None if the numbers do not decide it; what was found, and what was asked."""
 
-    holds: bool
+    holds: bool | None
     found: str
     asked: str
 
@@ -41,31 +49,18 @@ class Evidence:
         rows: what was measured.
         study: the study whose runs were measured; None if the rows are of no training runs.
         tests: exact match of the study's last checkpoints by size, which says what fits.
+        at_scale: whether no size or budget is below the paper's.
     """
 
     rows: list[Row]
     study: Study | None = None
     tests: list[Row] = field(default_factory=list)
-
-    def runs(self, variant: str) -> list[Row]:
-        """Return the rows of a variant.
-
-        Raises:
-            NotRunError: there are none.
-        """
-        rows = group_variants(self.rows).get(variant)
-        if not rows:
-            raise NotRunError(f"`{variant}` is not run yet")
-        return rows
+    at_scale: bool = False
 
     def trained(self, variant: str) -> tuple[int, int]:
         """Return the shortest and longest size that a variant is trained on."""
         assert self.study is not None, "a predicate about variants needs a study"
         return self.study.trained_sizes(variant)
-
-    def tests_of(self, variant: str) -> list[Row]:
-        """Return exact match of a variant's last checkpoints by size."""
-        return group_variants(self.tests).get(variant, [])
 
     def worst(self, variant: str) -> float:
         """Return the exact match of a variant at its worst trained size.
@@ -73,69 +68,66 @@ class Evidence:
         Raises:
             NotRunError: no trained size was tested.
         """
-        found = trained_match(self.tests_of(variant), self.trained(variant))
+        found = trained_match(group_variants(self.tests).get(variant, []), self.trained(variant))
         if found is None:
             raise NotRunError(f"`{variant}` is not tested at its trained sizes yet")
         return found
 
-    def check_fit(self, variant: str) -> None:
-        """Raise NotFittedError unless a variant fits its trained sizes."""
-        if (found := self.worst(variant)) < FITS:
-            raise NotFittedError(f"`{variant}` does not fit its trained sizes ({found:.3f} at the worst)")
+    def seeds_that_fit(self, variant: str) -> tuple[int, int]:
+        """Return how many seeds of a variant fit its trained sizes, and how many there are."""
+        seeds = group_by(group_variants(self.tests).get(variant, []), itemgetter("model")).values()
+        return sum((trained_match(rows, self.trained(variant)) or 0) >= FITS for rows in seeds), len(seeds)
 
-    def fitted(self, variant: str) -> list[Row]:
-        """Return the rows of a variant that fits its trained sizes.
-
-        Raises:
-            NotFittedError: it does not.
-        """
-        self.check_fit(variant)
-        return self.runs(variant)
-
-    def values(self, rows: list[Row], size: int, measure: str) -> list[float]:
-        """Return a measure of each seed at a size."""
-        values = [row[measure] for row in rows if row["length"] == size]
-        if not values:
-            raise NotRunError(f"size {size} is not tested yet")
-        return values
-
-    def select(self, where: dict[str, Any], fitted: bool = True) -> list[Row]:
-        """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
+    def runs(self, variant: str, fitted: bool = True) -> list[Row]:
+        """Return the rows of a variant.
 
         Args:
-            fitted: a variant must fit its trained sizes.
+            fitted: the variant must fit its trained sizes.
 
         Raises:
             NotRunError: there are none.
             NotFittedError: the variant does not fit.
         """
+        if fitted and (worst := self.worst(variant)) < FITS:
+            raise NotFittedError(f"`{variant}` does not fit its trained sizes ({worst:.3f} at the worst)")
+        if not (rows := group_variants(self.rows).get(variant)):
+            raise NotRunError(f"`{variant}` is not run yet")
+        return rows
+
+    def at(self, variant: str, size: int, fitted: bool = True) -> list[Row]:
+        """Return the rows of a variant at a size, a row for each seed.
+
+        Raises:
+            NotRunError, NotFittedError: as for `runs`.
+        """
+        if not (rows := [row for row in self.runs(variant, fitted) if row["length"] == size]):
+            raise NotRunError(f"size {size} is not tested yet")
+        return rows
+
+    def select(self, where: dict[str, Any], fitted: bool) -> list[Row]:
+        """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
+
+        Raises:
+            NotRunError, NotFittedError: as for `runs`.
+        """
         if fitted and self.study is not None and where.get("model") in self.study.variants:
-            self.check_fit(where["model"])
-        rows = [{**row, "model": row["model"].rpartition("-seed")[0] or row["model"]} for row in self.rows if "model" in row]
-        rows = [row for row in rows or self.rows if where.items() <= row.items()]
-        if not rows:
+            self.runs(where["model"])
+        rows = [
+            {**row, "variant": row["model"].rpartition("-seed")[0] or row["model"]} for row in self.rows if "model" in row
+        ]
+        where = {"variant" if name == "model" else name: value for name, value in where.items()}
+        if not (rows := [row for row in rows or self.rows if where.items() <= row.items()]):
             raise NotRunError(f"there are no rows of {describe(where)} yet")
         return rows
 
 
-Predicate = Callable[..., Finding]
-PREDICATES: dict[str, Predicate] = {}
+PREDICATES: dict[str, Callable[..., Finding]] = {}
 
 
-def predicate(function: Predicate) -> Predicate:
+def predicate(function: Callable[..., Finding]) -> Callable[..., Finding]:
     """Add a function to the predicates that claims may use, under its own name."""
     PREDICATES[function.__name__] = function
     return function
-
-
-def check_parameters(name: str, parameters: dict[str, Any]) -> None:
-    """Raise ValueError unless there is such a predicate with such parameters."""
-    if name not in PREDICATES:
-        raise ValueError(f"predicate {name!r} is unknown: choose from {', '.join(PREDICATES)}")
-    try:
-        inspect.signature(PREDICATES[name]).bind(None, **parameters)
-    except TypeError as error:
-        raise ValueError(f"predicate {name!r}: {error}") from error
 
 
 def read_field(row: Row, name: str) -> float:
@@ -146,7 +138,7 @@ def read_field(row: Row, name: str) -> float:
 
 def describe(where: dict[str, Any]) -> str:
     """Return "`ape`, window 10"."""
-    return ", ".join(f"`{value}`" if name == "model" else f"{name} {value}" for name, value in where.items())
+    return ", ".join(f"`{value}`" if name in ("model", "variant") else f"{name} {value}" for name, value in where.items())
 
 
 def spread(values: list[float]) -> str:
@@ -168,52 +160,103 @@ def bounds(at_least: float | None, at_most: float | None) -> str:
     return " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
 
 
-@predicate
-def fit(evidence: Evidence, variants: list[str]) -> Finding:
-    """Every one of these variants fits its trained sizes."""
-    worst = {name: evidence.worst(name) for name in variants}
-    found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
-    return Finding(min(worst.values()) >= FITS, f"at the worst trained size: {found}", f"each at least {FITS}")
+def all_of(parts: list[bool | None]) -> bool | None:
+    """Return False if a part is False, else None if one is None, else True."""
+    return False if False in parts else None if None in parts else True
+
+
+def is_higher(own: list[float], other: list[float]) -> bool | None:
+    """Whether the values of some seeds are higher than those of others, by the exact rank test at 5%; None if neither is.
+
+    Three seeds of each decide if all of one are above all of the other.
+    """
+
+    def significant(more: list[float], less: list[float]) -> bool:
+        pooled = sorted([*more, *less])
+        ranks = [pooled.index(value) + pooled.count(value) / 2 for value in [*more, *less]]
+        sums = [sum(chosen) for chosen in combinations(ranks, len(more))]
+        return sum(one >= sum(ranks[: len(more)]) for one in sums) <= 0.05 * len(sums)
+
+    return True if significant(own, other) else False if significant(other, own) else None
+
+
+def is_above(own: list[Row], other: list[Row], name: str) -> bool | None:
+    """Whether a field is higher in some seeds' rows than in others': `is_higher`, or with few seeds by their problems.
+
+    With fewer than `ENOUGH_SEEDS` of either, 95% intervals of the shares of right answers must be apart.
+    """
+    values, others = (
+        [mean(read_field(row, name) for row in rows) for rows in group_by(all_rows, itemgetter("model")).values()]
+        for all_rows in (own, other)
+    )
+    if min(len(values), len(others)) >= ENOUGH_SEEDS:
+        return is_higher(values, others)
+    if name not in ("exact_match", "accuracy"):
+        return None
+    (low, high), (other_low, other_high) = (problem_interval(rows, name) for rows in (own, other))
+    return True if low > other_high else False if other_low > high else None
+
+
+def problem_interval(rows: list[Row], name: str) -> tuple[float, float]:
+    """Return the lowest and the highest end of the 95% intervals of a share of right answers, an interval for each row."""
+    ends = [wilson_interval(round(row[name] * row["num_samples"]), row["num_samples"]) for row in rows]
+    return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 @predicate
 def not_fit(evidence: Evidence, variants: list[str], although: str) -> Finding:
-    """None of these variants fits its trained sizes, although another variant of the study does."""
-    evidence.fitted(although)
+    """None of these variants fits its trained sizes, although another variant of the study does.
+
+    Whether a loss stays flat is not among the results, so with less than the paper's budget this is not decided.
+    """
+    evidence.runs(although)
     worst = {name: evidence.worst(name) for name in variants}
     found = ", ".join(f"`{name}` {match:.3f}" for name, match in worst.items())
+    found = f"at the worst trained size: {found}; `{although}` fits"
     holds = max(worst.values()) < FITS
-    return Finding(holds, f"at the worst trained size: {found}; `{although}` fits", f"each below {FITS}")
+    return Finding((evidence.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
 
 
 @predicate
-def reach(evidence: Evidence, variant: str, at_least: float | None = None, at_most: float | None = None) -> Finding:
-    """The generalizable length of a variant, in multiples of its longest trained size."""
-    rows, longest = evidence.fitted(variant), evidence.trained(variant)[1]
-    reached, tested = generalizable_length(rows), max(row["length"] for row in rows)
-    found = f"`{variant}` reaches {reached}, {reached / longest:.2f} times its trained {longest}"
-    asked = f"{bounds(at_least, at_most)} times"
-    holds = within(reached / longest, at_least, at_most)
-    if not holds and reached == tested and at_least is not None:
-        raise NotRunError(f"{found}, the largest tested size; asked: {asked}")
-    return Finding(holds, found, asked)
+def reach(
+    evidence: Evidence,
+    variant: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    beyond: tuple[str, ...] = (),
+    best: bool = False,
+) -> Finding:
+    """The generalizable length of a variant, in multiples of its longest trained size, or beyond that of other variants.
 
+    A reach that ends with the tested sizes is at least so far, and decides nothing else.
 
-@predicate
-def farther(evidence: Evidence, variant: str, than: list[str]) -> Finding:
-    """A variant has a larger generalizable length than each of the others; all fit their trained sizes."""
-    reached = {name: generalizable_length(evidence.fitted(name)) for name in (variant, *than)}
-    found = ", ".join(f"`{name}` {size}" for name, size in reached.items())
-    return Finding(reached[variant] > max(reached[name] for name in than), f"reach: {found}", f"`{variant}` farther")
-
-
-@predicate
-def rising(evidence: Evidence, variants: list[str]) -> Finding:
-    """Generalizable lengths never fall from one variant to the next, and the last is larger than the first."""
-    reached = {name: generalizable_length(evidence.fitted(name)) for name in variants}
-    lengths = list(reached.values())
-    found = ", ".join(f"`{name}` {size}" for name, size in reached.items())
-    return Finding(lengths == sorted(lengths) and lengths[-1] > lengths[0], f"reach: {found}", "rising in this order")
+    Args:
+        best: of the best seed, which must be farther than the median.
+    """
+    longest = evidence.trained(variant)[1]
+    reached, seeds, ends = {}, {}, {}
+    for name in (variant, *beyond):
+        rows = evidence.runs(name)
+        seeds[name] = [generalizable_length(own) for own in group_by(rows, itemgetter("model")).values()]
+        reached[name] = max(seeds[name]) if best else generalizable_length(rows)
+        ends[name] = reached[name] == max(row["length"] for row in rows)
+    ratio, parts = reached[variant] / longest, []
+    found = [f"{'best of ' * best}`{variant}` reaches {reached[variant]}, {ratio:.2f} times {longest}"]
+    found[0] += ", the largest tested size" * ends[variant]
+    if at_least is not None:
+        few = min(row["num_samples"] for row in evidence.runs(variant)) < ENOUGH_PROBLEMS
+        parts.append(True if ratio >= at_least else None if ends[variant] or few else False)
+    if at_most is not None:
+        parts.append(False if ratio > at_most else None if ends[variant] else True)
+    if best:
+        parts.append(max(seeds[variant]) > median(seeds[variant]))
+    for name in beyond:
+        few = min(len(seeds[variant]), len(seeds[name])) < ENOUGH_SEEDS
+        farther = reached[variant] > reached[name] if few else is_higher(seeds[variant], seeds[name])
+        parts.append(None if ends[name] or (ends[variant] and not farther) else farther)
+        found.append(f"`{name}` {reached[name]}{', the largest tested size' * ends[name]}")
+    asked = f"{bounds(at_least, at_most)} times" if not beyond else f"`{variant}` farther"
+    return Finding(all_of(parts), "; ".join(found), asked)
 
 
 @predicate
@@ -223,64 +266,39 @@ def match(
     size: int,
     at_least: float | None = None,
     at_most: float | None = None,
-    measure: str = "exact_match",
+    above: tuple[str, ...] = (),
+    fitted: bool = True,
 ) -> Finding:
-    """A measure of a variant at a size, which fits its trained sizes."""
-    values = evidence.values(evidence.fitted(variant), size, measure)
-    found, asked = f"`{variant}` {spread(values)} at {size}", bounds(at_least, at_most)
-    return Finding(within(median(values), at_least, at_most), found, asked)
+    """Exact match of a variant at a size, or above that of others; all must fit their trained sizes if `fitted`."""
+    rows = {name: evidence.at(name, size, fitted) for name in (variant, *above)}
+    values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
+    parts: list[bool | None] = [within(median(values[variant]), at_least, at_most)]
+    parts += [is_above(rows[variant], rows[name], "exact_match") for name in above]
+    found = f"{', '.join(f'`{name}` {spread(own)}' for name, own in values.items())} at {size}"
+    return Finding(all_of(parts), found, f"`{variant}` above" if above else bounds(at_least, at_most))
 
 
 @predicate
-def above(
-    evidence: Evidence, variant: str, than: list[str], size: int, measure: str = "exact_match", fitted: bool = True
-) -> Finding:
-    """In all seeds a variant is above all seeds of each of the others, at a size.
-
-    Args:
-        fitted: all must fit their trained sizes.
-    """
-    rows = {name: evidence.fitted(name) if fitted else evidence.runs(name) for name in (variant, *than)}
-    values = {name: evidence.values(own, size, measure) for name, own in rows.items()}
-    found = ", ".join(f"`{name}` {spread(own)}" for name, own in values.items())
-    holds = min(values[variant]) > max(max(values[name]) for name in than)
-    return Finding(holds, f"at {size}: {found}", f"every seed of `{variant}` above the others")
-
-
-@predicate
-def not_above(evidence: Evidence, variant: str, than: str, sizes: list[int], either: bool = False) -> Finding:
-    """At none of these sizes is every seed of a variant above every seed of the other; both fit their trained sizes.
-
-    Args:
-        either: nor is every seed of the other above.
-    """
-    found, holds = [], True
+def not_above(evidence: Evidence, variant: str, than: str, sizes: list[int]) -> Finding:
+    """The median of a variant is nowhere above that of another; it is decided against only if the seeds are above."""
+    parts, found = [], []
     for size in sizes:
-        own, other = (evidence.values(evidence.fitted(name), size, "exact_match") for name in (variant, than))
-        holds &= min(own) <= max(other) and (not either or min(other) <= max(own))
-        found.append(f"`{variant}` {spread(own)}, `{than}` {spread(other)} at {size}")
-    asked = "neither has every seed above the other" if either else f"not every seed of `{variant}` above `{than}`"
-    return Finding(holds, "; ".join(found), f"{asked}, at each size")
+        own, other = evidence.at(variant, size), evidence.at(than, size)
+        values, others = ([row["exact_match"] for row in rows] for rows in (own, other))
+        lower = median(values) <= median(others)
+        parts.append(True if lower else False if is_above(own, other, "exact_match") else None)
+        found.append(f"`{variant}` {spread(values)}, `{than}` {spread(others)} at {size}")
+    return Finding(all_of(parts), "; ".join(found), f"`{variant}` at no size above `{than}`")
 
 
 @predicate
-def best_seed(evidence: Evidence, variant: str, at_least: float) -> Finding:
-    """The best seed's generalizable length, in multiples of its longest trained size; it is above the seeds' median."""
-    longest = evidence.trained(variant)[1]
-    reached = [generalizable_length(rows) for rows in group_by(evidence.fitted(variant), itemgetter("model")).values()]
-    best = max(reached) / longest
-    found = f"seeds of `{variant}` reach {', '.join(map(str, reached))}, the best {best:.2f} times {longest}"
-    holds = best >= at_least and max(reached) > median(reached)
-    return Finding(holds, found, f"{bounds(at_least, None)} times, and more than the median")
-
-
-@predicate
-def best_at_most(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) -> Finding:
+def best(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) -> Finding:
     """A variant has the highest median at more than half of these sizes."""
-    rows = {name: evidence.fitted(name) for name in (variant, *than)}
-    medians = {name: [median(evidence.values(own, size, "exact_match")) for size in sizes] for name, own in rows.items()}
-    best = sum(own == max(all_own) for own, *all_own in zip(medians[variant], *medians.values(), strict=True))
-    return Finding(best > len(sizes) / 2, f"`{variant}` is best at {best} of {len(sizes)} sizes", "more than half")
+    medians = {
+        name: [median(row["exact_match"] for row in evidence.at(name, size)) for size in sizes] for name in (variant, *than)
+    }
+    first = sum(own == max(all_own) for own, *all_own in zip(medians[variant], *medians.values(), strict=True))
+    return Finding(first > len(sizes) / 2, f"`{variant}` is best at {first} of {len(sizes)} sizes", "more than half")
 
 
 @predicate
@@ -288,7 +306,7 @@ def keeps(
     evidence: Evidence, variant: str, first: int, last: int, at_least: float | None = None, at_most: float | None = None
 ) -> Finding:
     """The share of its median exact match at the first size, or class, that a variant keeps at the last."""
-    start, end = (median(evidence.values(evidence.fitted(variant), size, "exact_match")) for size in (first, last))
+    start, end = (median(row["exact_match"] for row in evidence.at(variant, size)) for size in (first, last))
     share = end / start if start else 0.0
     found = f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}"
     return Finding(within(share, at_least, at_most), found, bounds(at_least, at_most))
@@ -297,9 +315,9 @@ def keeps(
 @predicate
 def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
     """Beyond the trained sizes a variant loses its largest share from one tested size to the next at this one."""
-    rows, longest = evidence.fitted(variant), evidence.trained(variant)[1]
-    sizes = sorted({row["length"] for row in rows if row["length"] >= longest})
-    medians = [median(evidence.values(rows, one, "exact_match")) for one in sizes]
+    longest = evidence.trained(variant)[1]
+    sizes = sorted({row["length"] for row in evidence.runs(variant) if row["length"] >= longest})
+    medians = [median(row["exact_match"] for row in evidence.at(variant, one)) for one in sizes]
     kept = {after: end / start if start else 1.0 for after, start, end in zip(sizes[1:], medians, medians[1:], strict=False)}
     if size not in kept:
         raise NotRunError(f"size {size} is not tested yet")
@@ -309,46 +327,41 @@ def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
 
 
 @predicate
-def certified(evidence: Evidence, variant: str) -> Finding:
-    """Every seed of a variant was proved exact for problems of every size."""
-    proved = [row["certified"] for row in evidence.runs(variant)]
-    return Finding(all(proved), f"{sum(proved)} of {len(proved)} seeds certified for every size", "all seeds")
-
-
-@predicate
 def value(
     evidence: Evidence,
     where: dict[str, Any],
     field: str,
     at_least: float | None = None,
     at_most: float | None = None,
+    below: dict[str, Any] | None = None,
+    every: bool = False,
     fitted: bool = True,
 ) -> Finding:
-    """The mean of a field over rows.
+    """The mean of a field over rows, or the field in every row, is within bounds, or below that of other rows.
 
     Args:
-        fitted: the variant must fit its trained sizes.
+        fitted: the variants must fit their trained sizes.
     """
-    found = mean(read_field(row, field) for row in evidence.select(where, fitted))
-    return Finding(within(found, at_least, at_most), f"{field} of {describe(where)}: {found:.4g}", bounds(at_least, at_most))
-
-
-@predicate
-def every(
-    evidence: Evidence, where: dict[str, Any], field: str, at_least: float | None = None, at_most: float | None = None
-) -> Finding:
-    """A field is within its bounds in every one of these rows."""
-    values = [read_field(row, field) for row in evidence.select(where)]
-    kept = sum(within(one, at_least, at_most) for one in values)
-    span = f"{min(values):.4g}" if min(values) == max(values) else f"from {min(values):.4g} to {max(values):.4g}"
-    found = f"{field} of {describe(where)}: {span}; {bounds(at_least, at_most)} in {kept} of {len(values)} rows"
-    return Finding(kept == len(values), found, f"{bounds(at_least, at_most)} in every row")
+    rows = evidence.select(where, fitted)
+    values = [read_field(row, field) for row in rows]
+    found = f"{field} of {describe(where)}: {mean(values):.4g}"
+    if below is not None:
+        others = evidence.select(below, fitted)
+        more = mean(read_field(row, field) for row in others)
+        # Rows of no training run have no noise.
+        lower = mean(values) < more if evidence.study is None else is_above(others, rows, field)
+        return Finding(lower, f"{found}, of {describe(below)}: {more:.4g}", "the first lower")
+    if every:
+        kept = sum(within(one, at_least, at_most) for one in values)
+        span = f"{min(values):.4g}" if min(values) == max(values) else f"from {min(values):.4g} to {max(values):.4g}"
+        found = f"{field} of {describe(where)}: {span}; {bounds(at_least, at_most)} in {kept} of {len(values)} rows"
+        return Finding(kept == len(values), found, f"{bounds(at_least, at_most)} in every row")
+    return Finding(within(mean(values), at_least, at_most), found, bounds(at_least, at_most))
 
 
 @predicate
 def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) -> Finding:
     """In most seeds each of these kinds of tokens has a head of its own that gives it at least so much weight."""
-    evidence.fitted(variant)
     found, seeds = [], []
     for name, rows in group_by(evidence.runs(variant), itemgetter("model")).items():
         strongest = {kind: max(rows, key=itemgetter(kind)) for kind in fields}
@@ -358,40 +371,3 @@ def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) 
         seeds.append(distinct and all(row[kind] >= at_least for kind, row in strongest.items()))
     asked = f"in most seeds each at least {at_least}, by a head of its own"
     return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
-
-
-@predicate
-def unequal(evidence: Evidence, variant: str, difference: float) -> Finding:
-    """Within its reach a variant is at two unequal sizes at most so far below the larger size twice."""
-    reached = generalizable_length(evidence.tests_of(variant))
-    pairs = group_by(evidence.fitted(variant), itemgetter("length", "length_b"))
-    match = {pair: median(row["exact_match"] for row in rows) for pair, rows in pairs.items() if max(pair) <= reached}
-    below = {pair: match[max(pair), max(pair)] - share for pair, share in match.items()}
-    worst = max(below, key=below.__getitem__)
-    twice = (max(worst),) * 2
-    found = f"{match[worst]:.3f} at {worst[0]} and {worst[1]}, {match[twice]:.3f} at {twice[0]} twice"
-    found = f"`{variant}` at worst within its reach of {reached}: {found}"
-    return Finding(below[worst] <= difference, found, f"at most {difference} below")
-
-
-@predicate
-def smaller(evidence: Evidence, field: str, where: dict[str, Any], than: dict[str, Any], fitted: bool = True) -> Finding:
-    """The mean of a field is smaller in some rows than in others.
-
-    Args:
-        fitted: the variants must fit their trained sizes.
-    """
-    less, more = (mean(read_field(row, field) for row in evidence.select(one, fitted)) for one in (where, than))
-    found = f"{field} of {describe(where)}: {less:.4g}, of {describe(than)}: {more:.4g}"
-    return Finding(less < more, found, "the first smaller")
-
-
-@predicate
-def bounded(evidence: Evidence, by: str) -> Finding:
-    """At every size no model is above the row of that name."""
-    bound = {row["length"]: row["exact_match"] for row in evidence.select({"model": by})}
-    others = group_by([row for row in evidence.rows if row["model"] != by], itemgetter("length"))
-    most = {size: max(row["exact_match"] for row in rows) for size, rows in others.items()}
-    found = ", ".join(f"{share:.4f} of {bound[size]:.4f} at {size}" for size, share in sorted(most.items()))
-    holds = all(share <= bound[size] for size, share in most.items())
-    return Finding(holds, f"trained models: {found}", f"none above `{by}`")

@@ -148,11 +148,11 @@ class Study:
 
     def setting(self, variant: str, argument: str) -> Any:
         """Return the value of an argument of a variant; None if its model and task have no such argument."""
-        return self._parse(variant).recipe.get(argument)
+        return self.parse(variant).recipe.get(argument)
 
     def parameters(self, variant: str) -> int:
         """Return the number of parameters of a variant's model."""
-        run = self._parse(variant)
+        run = self.parse(variant)
         with torch.device("meta"):
             model = run.task.family.model_class(run.config)
         return sum(parameter.numel() for parameter in model.parameters())
@@ -163,11 +163,12 @@ class Study:
         Numbers that are uniform below 10**n are of size n, as in a test, however few digits a number has. All parts of a
         task are trained on the sizes that are returned.
         """
-        run = self._parse(variant)
+        run = self.parse(variant)
         shortest, longest = zip(*(_trained_sizes(run, part) for part in run.task.parts), strict=True)
         return max(shortest), min(longest)
 
-    def _parse(self, variant: str) -> Run:
+    def parse(self, variant: str) -> Run:
+        """Return the run of a variant's first seed, parsed; runs for a GPU are parsed on any computer."""
         return _parse(tuple(self._run(variant, self.seeds[0]).command(Path("outputs"))))
 
 
