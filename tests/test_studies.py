@@ -26,7 +26,7 @@ def test_every_study_has_a_line_and_a_folder(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [*STUDIES, *list_studies()]
     assert all(re.search(r"[\w)][.?]$", line) and "None" not in line for line in lines)
-    assert sorted(folder.parent.name for folder in documents.STUDIES.glob("*/study.py")) == list(STUDIES)
+    assert sorted(folder.parent.name for folder in documents.RESEARCH.glob("*/study.py")) == list(STUDIES)
 
 
 @pytest.mark.parametrize(("arguments", "said"), [([], "no study is named"), (["rings"], "study 'rings' is unknown")])
@@ -63,7 +63,7 @@ TINY = Study(
 def test_every_run_of_a_study_is_legal_and_tests_trained_sizes(name):
     study = load_study(name)
     for run in study.runs[: len(study.variants)]:
-        parsed = parse_run(run.command(Path("out") / run.name))
+        parsed = parse_run([*run.command(Path("out") / run.name), "--use_cpu", "True"])
         assert min(parsed.data.test_lengths) <= parsed.data.max_length, run.name
 
 

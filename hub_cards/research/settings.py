@@ -67,7 +67,7 @@ NOT_COMPARED = {
     # These change what is measured, written or computed, but no model.
     *("recipe", "description", "seed", "data_seed", "use_cpu", "bf16", "dataloader_num_workers", "torch_compile"),
     *("test_lengths", "validation_lengths", "validation_samples", "logging_steps", "eval_steps", "save_total_limit"),
-    *("until_certified", "certified_ratio", "log_length_init", "qk_norm_init", "rotary_base"),
+    *("until_certified", "certified_ratio", "metric_for_best_model", "log_length_init", "qk_norm_init", "rotary_base"),
 }
 
 
