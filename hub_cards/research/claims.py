@@ -221,10 +221,11 @@ def describe_fit(claim: Claim, evidence: Evidence) -> str:
     return ", ".join(f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in counts.items() if fit < seeds)
 
 
-def find_settings(claim: Claim, paper: Paper, tests: list[Row]) -> dict[str, tuple[Settings, Settings]]:
+def find_settings(claim: Claim, paper: Paper, evidence: Evidence) -> dict[str, tuple[Settings, Settings]]:
     """Return the settings of each of a claim's variants, ours and the paper's, where the paper has such a run."""
+    assert evidence.study is not None
     return {
-        variant: (variant_settings(load_study(claim.study), variant, tests), paper_settings(experiment, paper.seeds))
+        variant: (variant_settings(evidence.study, variant, evidence.tests), paper_settings(experiment, paper.seeds))
         for variant, experiment in claim.variants.items()
         if experiment
     }
@@ -236,7 +237,7 @@ def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
         return Judgement(NOT_RUN, setting=f"`{claim.rows}`" if claim.rows else "")
     sizes: dict[str, tuple[int, int]] = {}
     own_method = True
-    for ours, papers in find_settings(claim, paper, evidence.tests).values():
+    for ours, papers in find_settings(claim, paper, evidence).values():
         differing = compare_arguments(ours, papers, paper.silent)
         own_method &= not any(changes_method(name, *values) for name, values in differing.items())
         for name, (size, other) in compare_sizes(ours, papers, paper.silent).items():
@@ -277,12 +278,12 @@ def settings_table(paper: Paper) -> str:
     """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's)."""
     alike: dict[tuple[str, ...], list[str]] = {}
     everyone = [one for claim in paper.claims for one in (claim, *claim.alternatives)]
-    for claim in everyone:
+    for claim in (one for one in everyone if one.study):
         try:
             evidence = find_evidence(claim)
         except NotRunError:
             continue
-        for variant, (ours, papers) in find_settings(claim, paper, evidence.tests).items():
+        for variant, (ours, papers) in find_settings(claim, paper, evidence).items():
             of_method, others = [], []
             for name, (own, other) in compare_arguments(ours, papers, paper.silent).items():
                 (of_method if changes_method(name, own, other) else others).append(f"`{name}` {own} ({other})")

@@ -5,6 +5,7 @@ the method (`METHOD`: position ids, what a token sees, how problems are written 
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from longhand.hub_cards.evaluation.results import group_variants
@@ -92,6 +93,7 @@ def variant_settings(study: Study, variant: str, rows: list[dict[str, Any]]) -> 
     }
 
 
+@cache
 def paper_settings(experiment: str, seeds: int) -> Settings:
     """Return the paper's settings of an experiment, a variant of `paper-scale`."""
     return {**variant_settings(load_study(PAPER_SCALE), experiment, []), "seeds": seeds}
