@@ -1,6 +1,6 @@
 """The two pictures on the first screen of README.md: how far addition reaches, and how far every other task does."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
-from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.evaluation.results import Row, read_results, write_results
 from longhand.hub_cards.research.tables import PANELS, PUBLISHED_REACH
 
 LONGEST_OF_TASKS = 2000
@@ -102,3 +102,11 @@ def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> No
     axes.plot(line.x, line.y, color=BLUE, marker="o", markersize=size, linestyle="", zorder=4)
     arrow = {"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(1, 1), xycoords=("axes fraction", "data"), xytext=(first, 1), textcoords="data", arrowprops=arrow)
+
+
+def publish(rows: list[Row], file: Path, draw: Callable[[list[Row], Path], None], table: Callable[[list[Row]], str]) -> None:
+    """Write the rows to a file. From that file draw the picture beside it, and print the table of the pages."""
+    write_results(rows, file)
+    rows = read_results(file)
+    draw(rows, picture := file.with_suffix(".png"))
+    print(f"{table(rows)}\nwrote {file} and {picture}")

@@ -25,7 +25,7 @@ from longhand.hub_cards.evaluation.plots import BLACK, BLUE, OPERANDS, house_sty
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.research.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
-from longhand.hub_cards.research.publication import publish
+from longhand.hub_cards.research.overview import publish
 from longhand.hub_cards.research.run import is_finished, train_all
 from longhand.hub_cards.research.study import StudyRun
 from longhand.hub_cards.research.tables import ceiling_table

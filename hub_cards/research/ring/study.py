@@ -22,7 +22,7 @@ from longhand.data import make_generator
 from longhand.data.checks import check_integer
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.results import Row, group_by, hardware
-from longhand.hub_cards.research.publication import publish
+from longhand.hub_cards.research.overview import publish
 from longhand.hub_cards.research.ring.linear_attention import (
     AbsoluteLinearAttention,
     FactoredLinearAttention,
