@@ -149,7 +149,7 @@ def parse_sizes(options: argparse.Namespace) -> list[tuple[int, ...]]:
     if options.lengths_b is None:
         return [(length,) for length in lengths]
     # A class of sums may be 0. `operand_lengths` of other tasks refuses 0.
-    pairs = list(product(lengths, parse_lengths(options.lengths_b, least=0)))
+    pairs: list[tuple[int, ...]] = list(product(lengths, parse_lengths(options.lengths_b, least=0)))
     if len(pairs) > MOST_LENGTHS:
         raise ValueError(f"--lengths x --lengths_b must be {MOST_LENGTHS:,} pairs at most, got {len(pairs):,}")
     return pairs

@@ -145,7 +145,7 @@ def _load_whole(source: str, folder: Path, recipe: dict[str, Any], task: str | N
         named = getattr(config, "task", None) or {}
         if table := getattr(config, "transducer", None):
             # A task that travels as a table needs no plugin.
-            register_table(named.get("task"), table)
+            register_table(str(named.get("task")), table)
     if not table:
         _load_plugins(recipe, source, folder, trust_remote_code)
     described, file = (recipe, RECIPE_FILE) if "task" in recipe else (recipe | named, "config.json")

@@ -57,8 +57,8 @@ def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
         "/* page */": join_scripts(("drawing", "page")),
     }
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    for place, content in parts.items():
-        page = page.replace(place, content)
+    for mark, content in parts.items():
+        page = page.replace(mark, content)
     if (size := len(page.encode())) > MOST_BYTES:
         raise ValueError(f"the page would have {size:,} bytes, and {MOST_BYTES:,} is the most: name fewer models")
     return page
@@ -111,6 +111,6 @@ def pack(weights: bytes) -> str:
     start = 8 + int.from_bytes(weights[:8], "little")
     planes = np.frombuffer(weights[start:], np.uint8).reshape(-1, 4).T
     bits = np.unpackbits(np.frombuffer(zlib.compress(weights[:start] + planes.tobytes(), 9), np.uint8))
-    bits = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
-    characters = np.packbits(bits, axis=1)[:, 0] >> 1
+    rows = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
+    characters = np.packbits(rows, axis=1)[:, 0] >> 1
     return characters.tobytes().decode("ascii").translate({code: code + 256 for code in (0, ord("\r"), ord("<"))})

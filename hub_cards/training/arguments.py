@@ -59,7 +59,7 @@ def _default(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def of_trainer(name: str, meaning: str, private: bool = False, **bounds: float) -> Any:
+def of_trainer(name: str, meaning: str, private: bool = False, **bounds: Any) -> Any:
     """Return the field of an argument that keeps the default of `TrainingArguments`; recipes leave this value out."""
     option = argument(_default(TrainingArguments.__dataclass_fields__[name]), meaning, private, **bounds)
     option.metadata = {**option.metadata, "usual": True}
@@ -224,7 +224,7 @@ class Parser(HfArgumentParser):
         for kind in kinds:
             inherited = TrainingArguments.__dataclass_fields__
             self.fields |= {one.name: one for one in fields(kind) if inherited.get(one.name) is not one}
-            self._add_dataclass_arguments(kind)
+            self._add_dataclass_arguments(cast(Any, kind))
 
     @staticmethod
     def _parse_dataclass_field(parser, field):

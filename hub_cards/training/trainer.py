@@ -278,7 +278,7 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
     training.save_steps = cast(float, training.eval_steps)
     training.eval_strategy = training.save_strategy = "steps"
     by_loss = training.metric_for_best_model == "loss"
-    training.metric_for_best_model, training.greater_is_better = BEST, True
+    training.metric_for_best_model, training.greater_is_better = cast(Any, BEST), True
     trainer = BatchTrainer(
         model=model,
         args=training,
