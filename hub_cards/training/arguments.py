@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
