@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from longhand.data.plugins import load_plugin
+from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
 from longhand.hub_cards.page import __main__ as command
 from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested in a browser: pip install playwright")
@@ -126,6 +129,33 @@ def test_every_model_answers_as_python_does(open_page, file):
             if one["answer"] != right
         ]
         assert wrong == [] and not any(one["wrong"] for one in found), name
+
+
+@pytest.fixture(scope="module")
+def user_model(tmp_path_factory):
+    """A model of a user's own column task, which has learned nothing."""
+    load_plugin(Path(__file__).parent / "plugins" / "hex_addition.py")
+    task, folder = find_task("hex_addition")(), tmp_path_factory.mktemp("hex")
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "head_dim": 4, "intermediate_size": 16, "num_hidden_layers": 1}
+    torch.manual_seed(0)
+    config = CoupledGPTConfig(position_encoding="pairwise", **sizes, **task.family.config_options(task))
+    CoupledGPTForCausalLM(config).save_pretrained(folder)
+    return task, folder
+
+
+def test_a_task_of_a_users_own_runs_from_its_table(open_page, user_model, tmp_path):
+    task, folder = user_model
+    file = tmp_path / "page.html"
+    file.write_text(build_page([str(folder)]), encoding="utf-8")
+    page = open_page(file)
+    found = page.evaluate("longhand.request('ask', {question: '3f+a1'})")
+    assert found["wrong"] and found["right"] == "e0"
+    count = page.evaluate("longhand.request('check', {stop: 0})")["parts"][0]["count"]
+    assert count == task.covering(task.rule.relations, 1).count
+    tokens = torch.tensor([[17, 3, task.tokens.index("f"), 10, task.tokens.index("a"), 1, 13, 0, task.tokens.index("e"), 0]])
+    model = CoupledGPTForCausalLM.from_pretrained(folder).double()
+    logits = np.array(page.evaluate("longhand.request('logits', {question: '3f+a1'})"))
+    assert np.abs(logits - model(tokens).logits[0, 6:].detach().numpy()).max() < 1e-7
 
 
 def test_logits_are_those_of_torch(open_page, file):

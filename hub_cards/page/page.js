@@ -54,14 +54,14 @@ async function choose(place) {
   for (const id of ["checked", "stated", "broken", "described", "sizes", "result", "verdict"]) at(id).replaceChildren();
   for (const id of ["error", "busy", "legal", "checking-said", "breaking-said"]) at(id).textContent = "";
   for (const id of ["checking", "breaking-bar"]) at(id).hidden = true;
-  at("question").value = examples[0] ?? "";
   try {
     if (unfit) throw new Error(unfit);
     const summary = await request("load");
     if (!isChosen(name)) return;
     setEnabled(true);
     showSummary(summary);
-    await ask("ask", { question: examples[0] });
+    at("question").value = examples[0] || summary.tasks[0].example;
+    await ask("ask", { question: at("question").value });
   } catch (error) {
     if (!isChosen(name)) return;
     setEnabled(false);

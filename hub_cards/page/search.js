@@ -75,8 +75,7 @@ export function search(task, network, tell = () => {}) {
     if (size > MOST_SIZES) throw new Error(`the search has not ended at size ${MOST_SIZES}`);
     const before = situations.size, all = task.sizes(size);
     for (const sizes of all) {
-      const words = (task.blank ?? ((own) => own.map((digits) => "0".repeat(digits))))(sizes);
-      const paper = task.sheet(words), finder = new Finder(paper, task);
+      const words = task.blank(sizes), paper = task.sheet(words), finder = new Finder(paper, task);
       for (const [number, machine] of task.machines(words).entries()) listMachine({ task, network, words, paper, finder, machine, number, found, situations });
     }
     quiet = all.length && situations.size === before ? quiet + 1 : 0;

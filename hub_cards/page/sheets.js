@@ -411,6 +411,89 @@ export const TASKS = {
   }),
 };
 
+// A task of a user's own. Its transducer travels as a table in the configuration, see modeling/transducer.py.
+function columns({ alphabet, operands: count = 1, sign: between = "", answer = "all", passes }) {
+  const common = ALPHABET.slice(0, 21), own = new Set([...alphabet, ...between, ...passes.flatMap(({ writes }) => [...writes])]);
+  const tokens = [...common, ...[...own].filter((symbol) => !common.includes(symbol))];
+  const letters = [alphabet, ...passes.map(({ writes }) => writes)].map((text) => [...text].map((symbol) => tokens.indexOf(symbol)));
+  const lettersOf = (source) => letters[Math.max(0, source - count + 1)], isOnes = (pass) => passes[pass].direction === "ones_first";
+  const readBy = (pass) => passes[pass].reads ?? range(count), shared = passes.every(({ symmetric }) => symmetric);
+  const first = range(count).map((place) => (shared ? 1 : place + 1)), rows = [...first, ...passes.map((_, place) => (first.at(-1) + 1) * 2 ** place)];
+  const above = Math.max(...passes.map(({ flush }, pass) => (isOnes(pass) ? flush : 1)));
+  const window = new Map();
+  passes.forEach(({ window: [low, high] }, pass) => {
+    for (let column = low; column <= high; column++) {
+      for (const source of readBy(pass)) {
+        const entries = [isOnes(pass) ? column : -column, rows[count + pass] - rows[source]];
+        window.set(String(entries), entries);
+      }
+    }
+  });
+
+  // One machine for passes that go the same way, side by side; a state is the number of all their states.
+  const machine = (group, width) => {
+    const { flush } = passes[group[0]], ones = isOnes(group[0]);
+    const sources = [...new Set(group.flatMap(readBy))].filter((source) => !group.includes(source - count));
+    const isThere = (source, column) => column < width || (ones && source >= count && isOnes(source - count) && column < width + passes[source - count].flush);
+    const there = (column) => sources.filter((source) => isThere(source, column));
+    return {
+      rows: group.map((pass) => count + pass), columns: width + flush,
+      starts: [group.reduceRight((state, pass) => state * passes[pass].write.length + passes[pass].start, 0)],
+      inputs: (column) => there(column).map((source) => {
+        const straight = ones === (source < count || isOnes(source - count));
+        return [source, straight ? column : width - 1 - column, lettersOf(source)];
+      }),
+      step(state, values, column) {
+        const known = new Map(there(column).map((source, place) => [source, lettersOf(source).indexOf(values[place])]));
+        let following = 0, radix = 1;
+        for (const pass of group) {
+          const { write, next } = passes[pass], from = Math.floor(state / radix) % write.length;
+          const input = readBy(pass).reduce((number, source) => number * lettersOf(source).length + (known.get(source) ?? 0), 0);
+          known.set(count + pass, write[from][input]);
+          following += next[from][input] * radix;
+          radix *= write.length;
+        }
+        return [group.map((pass) => lettersOf(count + pass)[known.get(count + pass)]), following];
+      },
+      ends: () => group.map((pass) => (pass < passes.length - 1 ? sign(">") : START)),
+    };
+  };
+  const alike = passes.every(({ direction, flush }) => direction === passes[0].direction && flush === passes[0].flush && (direction === "ones_first" || !flush));
+  const last = passes.at(-1), onesLast = last.direction === "ones_first";
+  return {
+    tokens, window: [...window.values()], coupling: "columns", forward: !onesLast,
+    sheet(words) {
+      const width = longest(words), paper = new Sheet(2).put(START, 0, SIGN);
+      words.forEach((word, row) => {
+        if (row) paper.put(tokens.indexOf(between), row, SIGN, above + 1 + width);
+        [...word].forEach((symbol, place) => paper.put(tokens.indexOf(symbol), row, width - 1 - place, above + 1 + place, rows[row]));
+      });
+      passes.forEach(({ flush }, pass) => {
+        const ids = isOnes(pass) ? (column) => [above + width - column, rows[count + pass]] : (column) => [above + 1 + column, rows[count + pass]];
+        paper.response(pass ? ">" : "=", count + pass, width + flush, ids(-1), ids);
+      });
+      return paper;
+    },
+    machines: (words) => (alike ? [machine(range(passes.length), longest(words))] : range(passes.length).map((pass) => machine([pass], longest(words)))),
+    sizes: (size) => [Array(count).fill(size)],
+    blank: (sizes) => sizes.map((size) => alphabet[0].repeat(size)),
+    answer: (written) => {
+      const row = written[passes.length - 1] ?? "", value = answer === "last" ? [...row].at(-1) ?? "" : onesLast ? reversed(row) : row;
+      const zero = answer === "all" && onesLast && last.writes[0] === alphabet[0] ? last.writes[0] : "";
+      let from = 0;
+      while (zero && value[from] === zero && from < value.length - 1) from++;
+      return value.slice(from);
+    },
+    legal: `${count > 1 ? `${count} words with ${between} between them` : "a word"}, over ${alphabet}`,
+    read(question) {
+      const words = between ? question.replace(/=$/, "").split(between) : [question.replace(/=$/, "")], width = longest(words);
+      const fits = words.length === count && words.every((word) => word && [...word].every((symbol) => alphabet.includes(symbol)));
+      return fits ? room((count + passes.length) * (width + 2), words).map((word) => word.padStart(width, alphabet[0])) : null;
+    },
+    draw: (size) => range(count).map(() => range(size).map(() => alphabet[Math.floor(Math.random() * alphabet.length)]).join("")).join(between),
+  };
+}
+
 const CALCULATOR = ["addition_scratchpad", "signed_subtraction", "multiplication_scratchpad"];
 const FORMAT = { separate_eos: false, zero_padding: true, order: "response_reversed", scratchpad: true, text_tokens: 0 };
 
@@ -420,8 +503,9 @@ export function tasksOf(config) {
   const options = config.task ?? {}, joined = options.task === "calculator", names = joined ? CALCULATOR : [options.task];
   let before = 0;
   const tasks = names.map((name) => {
-    if (!Object.hasOwn(TASKS, name)) throw new Error(`this page knows no task ${JSON.stringify(name)}`);
-    const task = { name, before, ...TASKS[name](options) };
+    if (!config.transducer && !Object.hasOwn(TASKS, name)) throw new Error(`this page knows no task ${JSON.stringify(name)}`);
+    const blank = (sizes) => sizes.map((size) => "0".repeat(size));
+    const task = { name, before, blank, tokens: ALPHABET, ...(config.transducer ? columns(config.transducer) : TASKS[name](options)) };
     before += task.window.length;
     if (task.unfit) throw new Error(task.unfit);
     return task;

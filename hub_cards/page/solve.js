@@ -1,6 +1,6 @@
 // What a token sees, by its ids; right answers, by the machines of a sheet; and what a network answers.
 
-import { ALPHABET, KEY, NO_LABEL, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
+import { KEY, NO_LABEL, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
 
 const ROOM = 2 ** 22;
 
@@ -155,7 +155,7 @@ export function readAnswer(task, paper, tokens) {
     if (paper.column[place] === SIGN) continue;
     if (paper.row[place] !== before) rows.push([]);
     before = paper.row[place];
-    rows.at(-1).push(ALPHABET[tokens[place]]);
+    rows.at(-1).push(task.tokens[tokens[place]]);
   }
   return task.answer(rows.length ? rows.map((row) => row.join("")) : [""]);
 }

@@ -51,10 +51,9 @@ async function load({ name, config: text, certificate: stated, weights }) {
 }
 
 // What the page shows of a task: its window, and its machine's table if a column holds two symbols at most.
-function describe({ name, legal, window, machines, sizes, blank, square }) {
-  const words = blank ? null : sizes(4).at(-1).map((size) => "0".repeat(size)), machine = words && machines(words).at(name === "addition_scratchpad" ? 2 : 0);
-  const described = { name, legal, window, square: Boolean(square), table: null };
-  if (!machine) return described;
+function describe({ name, legal, window, machines, sizes, blank, square, draw, tokens, encoder }) {
+  const machine = machines(blank(sizes(4).at(-1))).at(name === "addition_scratchpad" ? 2 : 0), example = draw(3);
+  const described = { name, legal, window, example, square: Boolean(square), table: null }, text = (symbol) => (encoder && symbol < 12 ? LABELS : tokens)[symbol];
   const inputs = machine.inputs(1).map(([, , domain]) => domain), states = new Set(machine.starts), rows = [];
   if (inputs.length > 2) return described;
   for (const state of states) {
@@ -63,11 +62,11 @@ function describe({ name, legal, window, machines, sizes, blank, square }) {
       for (const second of inputs[1] ?? [null]) {
         const taken = machine.step(state, second === null ? [first] : [first, second], 1);
         if (taken) states.add(taken[1]);
-        rows.push([state, first, second, taken && taken[0], taken && taken[1]]);
+        rows.push([state, text(first), second === null ? null : text(second), taken && taken[0].map(text), taken && taken[1]]);
       }
     }
   }
-  return { ...described, table: { states: [...states], inputs, rows } };
+  return { ...described, table: { states: [...states], inputs: inputs.map((domain) => domain.map(text)), rows } };
 }
 
 function readQuestion(tasks, question) {
@@ -106,7 +105,7 @@ function drawTokens(network, task, paper, tokens, wrong) {
   }
   const columns = paper.column.map((column, place) => (column === SIGN ? null : (task.forward && paper.row[place] >= paper.row[paper.query - 1] ? -1 : 1) * column + (paper.shift?.(paper.row[place]) ?? 0)));
   return {
-    tokens: tokens.map((token) => ALPHABET[token]), rows: paper.row, columns, forward: Boolean(task.forward), query: paper.query, blocks: paper.blocks, wrong, sights,
+    tokens: tokens.map((token) => task.tokens[token]), rows: paper.row, columns, forward: Boolean(task.forward), query: paper.query, blocks: paper.blocks, wrong, sights,
     ids: paper.ids.filter((level) => level.some(Boolean)), heads: network.heads,
   };
 }
@@ -132,15 +131,15 @@ function check(model, network = model.network, stop = Infinity) {
       part.checked += cases.length;
       tell(part.checked, task.found.length, `${task.name}: ${part.checked.toLocaleString("en")} of ${task.found.length.toLocaleString("en")} neighbourhoods`);
     }
-    if (part.closest) part.closest = describeCase(network, part.closest);
+    if (part.closest) part.closest = describeCase(network, part.closest, task.tokens);
     parts.push(part);
   }
   return { parts, seconds: (performance.now() - began) / 1000 };
 }
 
-function describeCase(network, { own, keys, right }) {
-  const texts = new Map([...network.symbols].map(([code, symbol]) => [symbol, ALPHABET[Math.floor(code / 64)] ? `${ALPHABET[Math.floor(code / 64)]}${code % 64 ? ` (${LABELS[(code % 64) - 1]})` : ""}` : "the sink"]));
-  return { own: texts.get(own), keys: keys.map(([key]) => texts.get(key)), right: network.encoder ? LABELS[right] : ALPHABET[right] };
+function describeCase(network, { own, keys, right }, tokens) {
+  const texts = new Map([...network.symbols].map(([code, symbol]) => [symbol, tokens[Math.floor(code / 64)] ? `${tokens[Math.floor(code / 64)]}${code % 64 ? ` (${LABELS[(code % 64) - 1]})` : ""}` : "the sink"]));
+  return { own: texts.get(own), keys: keys.map(([key]) => texts.get(key)), right: network.encoder ? LABELS[right] : tokens[right] };
 }
 
 // A model with noise on its weights: what becomes wrong, and a problem that shows it.
