@@ -38,7 +38,7 @@ export function drawAnswer(result) {
     const copy = make("button", { type: "button", onclick: () => navigator.clipboard.writeText(answer).then(() => (copied.textContent = "copied"), () => (copied.textContent = "the browser does not allow it")) }, "Copy");
     parts.push(make("div", { class: "row" }, show, copy, copied), whole);
   }
-  const verdict = result.wrong ? make("span", { class: "badge bad" }, `wrong: right is ${fold(right)}`) : make("span", { class: "badge" }, "the same as by the task's own rule");
+  const verdict = result.wrong ? make("span", { class: "badge bad" }, `wrong: right is ${fold(right)}`) : make("span", { class: "badge" }, "right, by the task's own rule");
   const speed = `${count(result.count, "token")} in ${result.seconds < 0.995 ? `${Math.max(1, Math.round(result.seconds * 1000))} ms` : `${result.seconds.toFixed(2)} s`}${result.count > 200 ? `, ${count(Math.round(result.count / result.seconds))} a second` : ""}`;
   parts.push(make("p", { class: "row hint" }, verdict, make("span", { id: "speed" }, speed)));
   return parts;

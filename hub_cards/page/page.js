@@ -2,7 +2,7 @@
 
 import { count, drawAnswer, drawMachine, drawPasses, drawTokens, make, table } from "./drawing.js";
 
-const MODELS = JSON.parse(document.getElementById("data").textContent), NOT_KNOWN = "not checked here yet";
+const MODELS = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 let worker, chosen = null, asked = 0, jobs = new Map();
 const known = new Map(); // what the worker said of each model, and what was found
@@ -76,29 +76,48 @@ function setEnabled(on) {
 function showSummary(summary) {
   const { examples, code } = MODELS[chosen], { tasks } = summary;
   at("legal").textContent = tasks.map(({ legal }) => legal).join("; or ") + ".";
-  for (const { name, square } of tasks) {
-    if (tasks.length > 1) at("sizes").append(make("span", {}, `${name.replaceAll("_", " ")}:`));
-    const sizes = square ? (name === "minesweeper" ? [5, 10, 30, 100] : [5, 20, 60]) : [10, 100, 1000, 10000, 100000];
-    at("sizes").append(...sizes.map((size) => make("button", { type: "button", onclick: () => ask("draw", { part: name, size }) }, square ? `${size} × ${size}` : count(size))));
-  }
-  at("sizes").append(make("span", {}, tasks.some(({ name }) => name === "minesweeper") ? "cells" : "digits"));
+  at("sizes").replaceChildren(...tasks.map(({ name, square }) => {
+    const sizes = square ? [5, 20, 60] : [10, 100, 1000, 10000, 100000], draw = (size) => () => ask("draw", { part: name, size });
+    const buttons = sizes.map((size) => make("button", { type: "button", onclick: draw(size) }, square ? `${size} × ${size}` : count(size)));
+    const unit = `${name === "minesweeper" ? "cells" : "symbols"}${tasks.length > 1 ? `, ${name.replaceAll("_", " ")}` : ""}`;
+    return make("span", { class: "row" }, ...buttons, unit);
+  }));
   showVerdict();
   showStated(summary.certificate);
   const parts = tasks.flatMap(({ name, window, table: rows }) => [
     make("h3", {}, tasks.length > 1 ? `The window: ${name.replaceAll("_", " ")}` : "The window"),
-    make("p", {}, `A token sees ${summary.encoder ? "a sink, itself and" : "$ and"} the tokens in ${count(window.length, "relation")} to it, by ids (the ids of the token that sees, less those of the token that is seen): ${window.map((entries) => entries.map(entryName).join(" / ")).join("; ")}.`),
+    make("p", {}, `A token sees ${summary.encoder ? "a sink" : "$"} and the tokens, itself among them, whose ids stand in one of these relations to its own:`),
+    make("ul", { class: "relations", "data-part": name }, ...window.map((entries) => make("li", {}, entries.map(entryName(entries.length)).join("; ")))),
     ...(rows ? [make("h3", {}, "The machine"), drawMachine(rows)] : []),
   ]);
+  const needed = make("button", { type: "button", onclick: () => showNeeded(needed, said) }, "Which of these are needed?"), said = make("span", { role: "status" });
+  parts.splice(3, 0, make("p", { class: "act" }, needed, make("progress", { id: "needed-bar", max: 1, hidden: true, "aria-label": "Searching" }), said));
   if (code) parts.push(make("h3", {}, "A few lines of its code"), make("pre", { tabindex: "0" }, make("code", {}, code)));
   parts.push(make("p", { class: "hint" }, `${count(summary.parameters, "number")} in one layer of ${count(summary.heads, "head")}.`));
   at("described").replaceChildren(...parts);
 }
 
-const entryName = (entry) => ({ key: "only that one has an id", query: "only this one has an id", neither: "neither has an id" })[entry] ?? String(entry);
+// A difference of ids, the id of the token that sees less that of the token that is seen, or who has one, in words.
+const entryName = (levels) => (entry, level) => {
+  const difference = entry === 0 ? "the same id" : `an id ${entry > 0 ? "smaller" : "larger"} by ${Math.abs(entry)}`;
+  const name = { key: "an id where its own has none", query: "no id", neither: "no id, as its own" }[entry] ?? difference;
+  return levels > 1 ? `level ${level + 1}: ${name}` : name;
+};
+
+// Which relations of the window the search needs: without another one, nothing that follows differs.
+async function showNeeded(button, said) {
+  await compute("needed", button, at("needed-bar"), said, {}, (needed) => {
+    for (const [part, list] of [...document.querySelectorAll("#described .relations")].entries()) {
+      [...list.children].forEach((item, place) => item.append(make("span", { class: `badge ${needed[part][place] ? "good" : ""}` }, needed[part][place] ? "needed" : "could go")));
+    }
+    said.textContent = "A relation is needed if, without it, two different tokens follow one neighbourhood.";
+  });
+  button.disabled = true;
+}
 
 // What is known of the chosen model. "Certified" is said only of what this page has checked itself.
 function showVerdict() {
-  const { certificate, checked } = known.get(MODELS[chosen].name).summary ? { ...known.get(MODELS[chosen].name).summary, checked: known.get(MODELS[chosen].name).checked } : {};
+  const { summary: { certificate }, checked } = known.get(MODELS[chosen].name);
   let badge = ["", `not certified: ${certificate.fault}`];
   if (!certificate.fault) badge = ["", "its certificate says: exactly right at every length"];
   if (checked) badge = checked.parts.some(({ wrong }) => wrong) ? ["bad", "checked here: wrong in some neighbourhoods"] : ["good", "checked here: right in every neighbourhood, so at every length"];
@@ -121,7 +140,8 @@ async function ask(action, options) {
     const drawing = result.drawing && (result.drawing.passes ? drawPasses(result.drawing) : drawTokens(result.drawing));
     at("result").replaceChildren(...drawAnswer(result), drawing ?? make("p", { class: "hint" }, "Drawings have 500 tokens at most."));
     at("result").hidden = false;
-    at("busy").textContent = action === "draw" ? "" : "";
+    at("busy").textContent = "";
+    if (action === "draw" && result.question.length < 200) at("question").value = result.question;
   } catch (error) {
     if (!isChosen(name)) return;
     at("busy").textContent = "";
@@ -159,7 +179,7 @@ function showChecked(found) {
   const same = stated && stated.neighbourhoods === all && stated.wrong === wrong && Math.abs(stated.margin - lead) < 1e-4;
   at("checking-said").textContent = "";
   const rows = [["neighbourhoods", count(all), stated ? count(stated.neighbourhoods) : "-"], ["wrong", count(wrong), stated ? count(stated.wrong) : "-"], ["smallest lead", digits(lead), stated ? digits(stated.margin) : "-"],
-    ["bound on rounding in float32", "-", stated ? digits(stated.bound) : "-"], ["seconds", found.seconds.toFixed(1), "-"]];
+    ["smallest lead ÷ its bound on rounding in float32", "-", stated ? digits(stated.ratio) : "-"], ["seconds", found.seconds.toFixed(1), "-"]];
   const { closest } = found.parts.find((part) => part.lead === lead);
   const said = wrong ? `This page finds ${count(wrong, "neighbourhood")} in which the model is wrong. It is not certified.` : `Right in all ${count(all)} neighbourhoods that this page found, so right at every length.${same ? " The certificate says the same." : stated ? " The certificate says something else." : ""}`;
   at("checked").replaceChildren(make("p", { class: `note ${wrong || (stated && !same) ? "bad" : "good"}`, id: "found" }, said), table("facts", ["", "found here", "its certificate says"], rows), make("p", { class: "hint" }, `The closest call: ${describeCase(closest)}, by ${digits(lead)}.`));
@@ -212,8 +232,8 @@ at("form").addEventListener("submit", (event) => {
   ask("ask", { question: at("question").value });
 });
 at("check").addEventListener("click", () => compute("check", at("check"), at("checking"), at("checking-said"), {}, showChecked));
-const amount = () => at("noise").value / 100;
-const showAmount = () => (at("amount").textContent = `${at("noise").value} % of the weights' spread`);
+const amount = () => at("noise").value / 1000;
+const showAmount = () => (at("amount").textContent = `${(100 * amount()).toFixed(1)} % of the weights' size`);
 at("noise").addEventListener("input", showAmount);
 at("breaking").addEventListener("click", () => compute("break", at("breaking"), at("breaking-bar"), at("breaking-said"), { amount: amount() }, showBroken));
 showAmount();

@@ -137,6 +137,19 @@ function check(model, network = model.network, stop = Infinity) {
   return { parts, seconds: (performance.now() - began) / 1000 };
 }
 
+// For each relation of a window, whether the search fails without it.
+function needed(network, task) {
+  return task.window.map((_, place) => {
+    tell(place, task.window.length, `relation ${place + 1} of ${task.window.length}`);
+    try {
+      search({ ...task, window: task.window.with(place, ["absent"]) }, network);
+      return false;
+    } catch {
+      return true;
+    }
+  });
+}
+
 function describeCase(network, { own, keys, right }, tokens) {
   const texts = new Map([...network.symbols].map(([code, symbol]) => [symbol, tokens[Math.floor(code / 64)] ? `${tokens[Math.floor(code / 64)]}${code % 64 ? ` (${LABELS[(code % 64) - 1]})` : ""}` : "the sink"]));
   return { own: texts.get(own), keys: keys.map(([key]) => texts.get(key)), right: network.encoder ? LABELS[right] : tokens[right] };
@@ -163,6 +176,7 @@ const ACTIONS = {
     return answer(model, model.tasks.find((task) => task.name === part).draw(size));
   },
   check: ({ name, stop }) => check(models.get(name), undefined, stop ?? Infinity),
+  needed: ({ name }) => models.get(name).tasks.map((task) => needed(models.get(name).network, task)),
   break: ({ name, amount }) => breakIt(models.get(name), amount),
   logits: ({ name, question }) => logitsOf(models.get(name), question),
 };
