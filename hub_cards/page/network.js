@@ -62,6 +62,19 @@ export function unfitArithmetic() {
 // A (rows, columns) matrix times each of some vectors, four at a time, with a bias if there is one.
 function multiply({ shape: [rows, columns], values }, vectors, bias) {
   const results = vectors.map(() => new Float64Array(rows));
+  if (vectors.length === 1) {
+    const [vector] = vectors, [result] = results;
+    for (let row = 0, place = 0; row < rows; row++) {
+      let first = bias ? bias.values[row] : 0, second = 0;
+      if (columns % 2) first += values[place++] * vector[0];
+      for (let column = columns % 2; column < columns; column += 2, place += 2) {
+        first += values[place] * vector[column];
+        second += values[place + 1] * vector[column + 1];
+      }
+      result[row] = first + second;
+    }
+    return results;
+  }
   for (let group = 0; group < vectors.length; group += 4) {
     const [a, b, c, d] = [0, 1, 2, 3].map((offset) => vectors[group + offset] ?? vectors[group]);
     for (let row = 0, place = 0; row < rows; row++) {

@@ -135,7 +135,7 @@ async function ask(action, options) {
   at("error").textContent = "";
   at("busy").textContent = action === "draw" ? "computing …" : "";
   try {
-    const result = await request(action, options, (done, all) => (at("busy").textContent = `${count(done)} of ${count(all)} tokens`));
+    const result = await request(action, options, (done, all) => (at("busy").textContent = `computing: ${count(done)} of ${count(all)}`));
     if (!isChosen(name)) return;
     const drawing = result.drawing && (result.drawing.passes ? drawPasses(result.drawing) : drawTokens(result.drawing));
     at("result").replaceChildren(...drawAnswer(result), drawing ?? make("p", { class: "hint" }, "Drawings have 500 tokens at most."));

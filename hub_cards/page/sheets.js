@@ -330,7 +330,7 @@ function labels(times) {
   };
 }
 
-export const MOST_TOKENS = 600000;
+export const MOST_TOKENS = 1000000;
 
 // Refuses what would take too many tokens, before any work.
 function room(tokens, words) {

@@ -2,7 +2,8 @@
 
 import { KEY, NO_LABEL, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
 
-const ROOM = 2 ** 22;
+const ROOM = 2 ** 22, LONG = 4096;
+export const BATCH = 128; // neighbourhoods that the network is asked at once
 
 // Finds the keys that a token sees under a window, a list of relations: place, relation, in the order of their places.
 export class Finder {
@@ -101,28 +102,41 @@ function largest(values) {
   return best;
 }
 
-// Remembers what the network makes of each neighbourhood: a long answer has few different ones.
+// Remembers what the network writes in each neighbourhood: a long answer has few different ones.
 export class Memory {
   constructor(network) {
     Object.assign(this, { network, known: new Map() });
   }
 
-  best(own, keys) {
-    const name = nameOf(own, keys);
-    let found = this.known.get(name);
-    if (found === undefined) this.known.set(name, (found = largest(this.network.logits([{ own, keys }])[0])));
-    return found;
+  // What is written in each of some neighbourhoods { own, keys }.
+  best(cases) {
+    const names = cases.map(({ own, keys }) => nameOf(own, keys)), missing = new Map();
+    names.forEach((name, place) => this.known.has(name) || missing.set(name, cases[place]));
+    const fresh = [...missing];
+    for (let from = 0; from < fresh.length; from += BATCH) {
+      const batch = fresh.slice(from, from + BATCH);
+      this.network.logits(batch.map(([, own]) => own)).forEach((row, place) => this.known.set(batch[place][0], largest(row)));
+    }
+    return names.map((name) => this.known.get(name));
   }
 }
 
-// Writes a response greedily, token by token; the sheet's ids end where the longest response ends. Returns all tokens.
-export function decode(memory, task, paper, tell = () => {}) {
-  const { network } = memory, tokens = paper.text.slice(0, paper.query), finder = new Finder(paper, task), symbol = (place) => network.symbol(tokens[place]);
-  while (tokens.length <= paper.text.length) {
-    const place = tokens.length - 1;
-    tokens.push(memory.best(symbol(place), symbolsOf(network, finder.keys(place, true), symbol)));
-    if (tokens.at(-1) === START) break;
-    if (tokens.length % 8192 === 0) tell(tokens.length - paper.query, paper.text.length - paper.query);
+// Writes a response greedily, token by token; the sheet's ids end where the longest response ends. Returns all tokens. A long
+// response is drafted by the right tokens: the network's outputs in the neighbourhoods of the draft are computed at once, many
+// at a time, and remembered. Decoding then finds them; where it leaves the draft it computes its own. So a draft saves time
+// alone: what is written is what the network writes.
+export function decode(memory, task, paper, draft = [], tell = () => {}) {
+  const { network } = memory, finder = new Finder(paper, task), tokens = paper.text.slice(0, paper.query);
+  const caseOf = (place, values) => {
+    const symbol = (other) => network.symbol(values[other]);
+    return { own: symbol(place), keys: symbolsOf(network, finder.keys(place, true), symbol) };
+  };
+  for (let from = paper.query - 1; draft.length > LONG && from < draft.length - 1; from += LONG) {
+    memory.best(Array.from({ length: Math.min(LONG, draft.length - 1 - from) }, (_, offset) => caseOf(from + offset, draft)));
+    tell(from - paper.query, draft.length - paper.query);
+  }
+  while (tokens.length <= paper.text.length && (tokens.length === paper.query || tokens.at(-1) !== START)) {
+    tokens.push(memory.best([caseOf(tokens.length - 1, tokens)])[0]);
   }
   return tokens;
 }
@@ -138,11 +152,12 @@ export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
   }
   let active = Array.from({ length: count - first }, (_, place) => first + place);
   for (let pass = 1; active.length && pass <= count - first + 1; pass++) {
-    const changed = active.map((place) => [place, memory.best(symbol(place), symbolsOf(network, seen[place], symbol))]).filter(([place, label]) => label !== states[place]);
-    for (const [place, label] of changed) states[place] = label;
+    const labels = memory.best(active.map((place) => ({ own: symbol(place), keys: symbolsOf(network, seen[place], symbol) })));
+    const changed = active.filter((place, index) => labels[index] !== states[place]);
+    active.forEach((place, index) => (states[place] = labels[index]));
     if (passes.length < keptPasses) passes.push(states.slice(first));
-    active = [...new Set(changed.flatMap(([place]) => seers[place]))];
-    if (pass % 50 === 0) tell(pass, count - first);
+    active = [...new Set(changed.flatMap((place) => seers[place]))];
+    tell(pass, count - first);
   }
   return { states, passes };
 }

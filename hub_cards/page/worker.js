@@ -2,10 +2,10 @@
 
 import { Network, readTensors, unfitArithmetic } from "./network.js";
 import { ALPHABET, SIGN, tasksOf } from "./sheets.js";
-import { decode, fillIn, Finder, Memory, readAnswer, settle, symbolsOf } from "./solve.js";
+import { BATCH, decode, fillIn, Finder, Memory, readAnswer, settle, symbolsOf } from "./solve.js";
 import { leadsOf, search } from "./search.js";
 
-const MOST_DRAWN = 500, BATCH = 128, TRIES = 4000, LABELS = [..."0123456789_?"];
+const MOST_DRAWN = 500, TRIES = 4000, LABELS = [..."0123456789_?"];
 const models = new Map();
 let tell = () => {};
 
@@ -81,9 +81,9 @@ function readQuestion(tasks, question) {
 // The answer to a question, how it was found, and whether the machines write the same.
 function answer(model, question, { memory = model.memory, drawn = true } = {}) {
   const { task, words, asked } = readQuestion(model.tasks, question), began = performance.now(), paper = task.sheet(words);
-  const { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
-  const tokens = task.encoder ? states : decode(memory, task, paper, tell), seconds = (performance.now() - began) / 1000;
-  const right = fillIn(task, words, paper), first = paper.query, count = tokens.length - first;
+  const right = fillIn(task, words, paper), { states, passes } = task.encoder ? settle(memory, task, paper, MOST_DRAWN, tell) : {};
+  const tokens = states ?? decode(memory, task, paper, right, tell), seconds = (performance.now() - began) / 1000;
+  const first = paper.query, count = tokens.length - first;
   let wrong = -1;
   for (let place = first; place < Math.max(tokens.length, right.length) && wrong < 0; place++) if (tokens[place] !== right[place]) wrong = place;
   const result = { question: asked, answer: readAnswer(task, paper, tokens), part: task.name, count, seconds, wrong: wrong >= 0, right: wrong >= 0 ? readAnswer(task, paper, right) : null };
