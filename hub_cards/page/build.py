@@ -75,7 +75,7 @@ def describe(name: str, source: str) -> dict[str, Any]:
     task = task_from_recipe(described)
     grid = "its answer is read along a grid of cells, which this page does not draw" if "grid" in task.name else ""
     examples = [part.example_question for part in task.parts]
-    about = (type(task).__doc__ or "").split("\n")[0]
+    about = (type(task).__doc__ or "").split("\n")[0].replace("`", "")
     return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0])), "unfit": grid}
 
 

@@ -1,7 +1,7 @@
 // What the page draws. Text from files and questions becomes text nodes, never HTML.
 
 const GOLDEN_ANGLE = 137.5; // between the hues of ids that follow each other, so that neighbours differ much
-const MOST_SHOWN = 160, END_SHOWN = 60;
+const MOST_SHOWN = 80, END_SHOWN = 24;
 
 // An element with attributes and children; a function for an attribute named `on...` becomes a listener.
 export function make(name, attributes = {}, ...children) {
