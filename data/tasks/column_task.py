@@ -130,7 +130,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return self.transducer.rule
 
     @property
-    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]
+    def tokens(self) -> tuple[str, ...]:
         return self.transducer.tokens
 
     @property
@@ -233,7 +233,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), SEARCHED)
 
     @property
-    def ones_come_first(self) -> bool:
+    def ones_come_first(self) -> bool:  # type: ignore[override]
         """Whether columns are read from the ones on."""
         return self.transducer.passes[0].direction == "ones_first"
 
@@ -348,7 +348,8 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
     Raises:
         ValueError: no window, or not the one that is wanted, suffices.
     """
-    graph, passes = runs_of(table, task.end_token), []
+    graph = runs_of(table, task.end_token)
+    passes: list[Pass] = []
     for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
         found, conflicts = None, []
         for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
