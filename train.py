@@ -190,7 +190,8 @@ def what_next(model: Any, run: Run) -> list[str]:
         sizes = ",".join(map(str, dict.fromkeys((lengths[0], lengths[-1]))))
         options.append(f"--lengths {sizes} --decode generate")
     options += [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
-    plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins)
+    # A checkpoint that holds its task as a table needs no plugin.
+    plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
     return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
 
 

@@ -1,6 +1,7 @@
 """Column tasks: what follows from a step is what the step says, and the search finds what occurs and nothing else."""
 
 import hashlib
+import json
 import re
 import time
 from itertools import pairwise, product
@@ -19,6 +20,7 @@ from longhand.data.plugins import load_plugin
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
 from longhand.data.tasks.registry import TASKS
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.transducer import read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, PAD
 
@@ -194,6 +196,20 @@ def test_the_table_is_the_task(task):
     again = task_of_table(task.name, table)()
     assert read_transducer(table) == task.transducer and table_of(again.transducer) == table
     assert again.rule.relations == task.rule.relations and again.tokens == task.tokens and again.reader == task.reader
+
+
+def test_a_checkpoint_answers_without_the_file_of_its_task(tmp_path):
+    task = Sums()
+    untrained(task).save_pretrained(tmp_path)
+    task.family.tokenizer(task).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"task": task.describe()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = load_checkpoint(str(tmp_path))
+    assert type(checkpoint.task) is not Sums and table_of(checkpoint.task.transducer) == config["transducer"]
+    expected = task.family.answer(task, checkpoint.model, checkpoint.tokenizer, "21+2")
+    assert checkpoint.answer("21+2") == expected and (tmp_path / "transducer.py").is_file()
+    with pytest.raises(ValueError, match=r"write '21\+02='"):
+        checkpoint.model.generate(**checkpoint.tokenizer("21+2=", return_tensors="pt"))
 
 
 @every_task

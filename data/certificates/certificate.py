@@ -9,7 +9,7 @@ import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -18,12 +18,10 @@ from longhand.data.certificates import settling
 from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.rounding import CLEAR, PROVED
 from longhand.data.tasks.covering import CoveringProblems, CoveringStates
+from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
-
-if TYPE_CHECKING:  # Tasks import this package.
-    from longhand.data.tasks.task import Task
 
 ROUNDING_FACTOR = 10
 """How many times every lead must exceed the bound of what rounding does to it."""
@@ -109,7 +107,7 @@ class Certificate:
     transducer: dict[str, Any] | None = None
 
 
-def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, anew: bool = True) -> Certificate:
+def certify(model: CoupledGPTForCausalLM, task: Task, progress: bool = False, anew: bool = True) -> Certificate:
     """Prove a model exact for operands of every length, or find what it gets wrong.
 
     Args:
@@ -124,7 +122,7 @@ def certify(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, 
     return _conclude(_CHECKS[key], model, task)
 
 
-def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool = False, enough: float = 0.0) -> Check:
+def check_thoroughly(model: CoupledGPTForCausalLM, task: Task, progress: bool = False, enough: float = 0.0) -> Check:
     """Check a model as a certificate asks for, and remember the result for `certify`.
 
     Args:
@@ -140,7 +138,7 @@ def check_thoroughly(model: CoupledGPTForCausalLM, task: "Task", progress: bool 
 
 
 def find_difference(
-    stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: "Task", progress: bool = False
+    stated: Mapping[str, Any], model: CoupledGPTForCausalLM, task: Task, progress: bool = False
 ) -> str | None:
     """Check a model again, and say in which field a certificate differs from what that finds; None if in no field.
 
@@ -180,7 +178,7 @@ def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
     return stated == found
 
 
-def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certificate:
+def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certificate:
     """Say what a check proves."""
     # Leads are compared with their bounds if nothing is wrong.
     certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR and model.dtype in PROVED
@@ -211,12 +209,12 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: "Task") -> Certi
     )
 
 
-def _settles(model: CoupledGPTForCausalLM, task: "Task") -> bool:
+def _settles(model: CoupledGPTForCausalLM, task: Task) -> bool:
     """Whether a check runs on states of an encoder that settles. No task made of others has such a model."""
     return len(task.parts) == 1 and isinstance(covering(model, task), CoveringStates)
 
 
-def _limits(model: CoupledGPTForCausalLM, task: "Task") -> dict[str, int]:
+def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
     if _settles(model, task):
         return {"tokens": MOST_SETTLING_TOKENS}
@@ -224,7 +222,7 @@ def _limits(model: CoupledGPTForCausalLM, task: "Task") -> dict[str, int]:
     return {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
 
 
-def _proof(check: Check, model: CoupledGPTForCausalLM, task: "Task", limits: dict[str, int]) -> list[str]:
+def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[str, int]) -> list[str]:
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
     written = {isinstance(part, CoveringProblems) for part in covered.values()}

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -25,14 +25,12 @@ from longhand.data.tasks.covering import (
     NeighbourhoodBatch,
     Problems,
 )
+from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
 from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods, is_listed
 from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN, decode
-
-if TYPE_CHECKING:  # Tasks import this package.
-    from longhand.data.tasks.task import Task
 
 MOST_PROBLEMS = 5_000_000
 """Checks of more problems, or neighbourhoods, are refused."""
@@ -157,7 +155,7 @@ class Check:
 Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates
 
 
-def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[Covering]:
+def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
     """`covering` of every part of a task.
 
     Raises:
@@ -170,7 +168,7 @@ def coverings(model: CoupledGPTForCausalLM, task: "Task") -> list[Covering]:
     return [covering(model, part) for part in task.parts]
 
 
-def covering(model: CoupledGPTForCausalLM, task: "Task") -> Covering:
+def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
     """The problems or neighbourhoods of one part that a check of the model has to run. None is made yet, so this is cheap.
 
     The relations of the neighbourhoods are those of the model's window.
@@ -200,7 +198,7 @@ def covering(model: CoupledGPTForCausalLM, task: "Task") -> Covering:
     return found
 
 
-def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int]:
+def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
     """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
 
     They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
@@ -216,7 +214,7 @@ def _own_window(model: CoupledGPTForCausalLM, task: "Task") -> tuple[Window, int
 
 def check_neighbourhoods(
     model: CoupledGPTForCausalLM,
-    task: "Task",
+    task: Task,
     thorough: bool = False,
     progress: bool = False,
     enough: float = 0.0,
@@ -241,7 +239,7 @@ def check_neighbourhoods(
     return check
 
 
-def _check_part(model: CoupledGPTForCausalLM, task: "Task", thorough: bool, progress: bool, enough: float) -> Check:
+def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
     settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)

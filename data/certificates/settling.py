@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ import torch
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.collator import IGNORED
 from longhand.data.tasks.covering import Problems
+from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.settling import (
     NO_STATE,
@@ -27,9 +28,6 @@ from longhand.modeling.settling import (
     pass_targets,
 )
 from longhand.modeling.vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES
-
-if TYPE_CHECKING:  # Tasks import this package.
-    from longhand.data.tasks.encoder_task import EncoderTask
 
 _CASES = 2**12
 """Cases that are checked at a time."""
@@ -88,7 +86,7 @@ class CoveredCases:
 class CasePredictions:
     """Some covered cases, to be checked. Properties without a docstring are those of `check.Predictions`."""
 
-    task: "EncoderTask"
+    task: EncoderTask
     covered: CoveredCases
     rows: slice
     device: torch.device
@@ -149,7 +147,7 @@ class CaseRounding:
         return self.count
 
 
-def case_predictions(model: PairwiseBertForTokenClassification, task: "EncoderTask") -> Iterator[CasePredictions]:
+def case_predictions(model: PairwiseBertForTokenClassification, task: EncoderTask) -> Iterator[CasePredictions]:
     """The predictions in all cases that ideal passes of a task can meet."""
     config: Any = model.config
     covered = find_cases(task, config.head_maps[0], tuple(config.relation_range), config.max_multiplier_length)
@@ -158,7 +156,7 @@ def case_predictions(model: PairwiseBertForTokenClassification, task: "EncoderTa
 
 
 @lru_cache(maxsize=4)
-def find_cases(task: "EncoderTask", rule: str, relation_range: tuple[int, int], max_multiplier_length: int) -> CoveredCases:
+def find_cases(task: EncoderTask, rule: str, relation_range: tuple[int, int], max_multiplier_length: int) -> CoveredCases:
     """Find the different cases of the covering problems of a task; they depend on no weights.
 
     Args:
@@ -201,7 +199,7 @@ def _cases_of(task, digits: np.ndarray, layout: tuple[int, ...], known: tuple[bo
 
 
 def write_states(
-    task: "EncoderTask", digits: np.ndarray, layout: Sequence[int], known: Sequence[bool]
+    task: EncoderTask, digits: np.ndarray, layout: Sequence[int], known: Sequence[bool]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Write problems (count, 2, width) as tokens, right labels, and states; (count, tokens) each.
 

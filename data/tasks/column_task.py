@@ -53,6 +53,8 @@ WIDEST_WINDOW = 6
 TABLES = "longhand_tables"
 """Module of the tasks that were made from the table of a configuration."""
 
+_ARGUMENT = f"{SEARCHED} The transducer is the table in the field `transducer`: the model computes what it says."
+
 FEW_STATES = 64
 """With at most these many states, blocks of columns are solved at once, from every state."""
 
@@ -230,7 +232,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
             relation = np.array(slots)
             batches.append(NeighbourhoodBatch(found.tokens, keys, relation, found.right, -1, self, graph, found.paths))
         count = sum(len(batch.tokens) for batch in batches)
-        return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), SEARCHED)
+        return CoveringNeighbourhoods(count, (part for batch in batches for part in batch.batches(20_000)), _ARGUMENT)
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]

@@ -33,7 +33,7 @@ from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, write_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -87,7 +87,9 @@ def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     if name not in list_recipes():
         raise ValueError(f"{folder} is not the run of a recipe of this package: its {RECIPE_FILE} names {name!r}")
     own = parse_run([name, "--use_cpu", "True"]).recipe
-    if changed := [key for key in {**own, **recipe} if key not in _OF_ONE_RUN and own.get(key) != recipe.get(key)]:
+    # An argument that the package got later had its default, unless the recipe sets it today.
+    compared = (load_recipe(name).keys() | recipe.keys()) & {**own, **recipe}.keys() - _OF_ONE_RUN
+    if changed := sorted(key for key in compared if own.get(key) != recipe.get(key)):
         listed = ", ".join(f"{key} is {recipe.get(key)!r}, not {own.get(key)!r}" for key in changed)
         raise ValueError(f"{folder} is not as the recipe {name!r} makes it: {listed}")
     return own
