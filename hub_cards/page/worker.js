@@ -44,7 +44,8 @@ async function load({ name, config: text, certificate: stated, weights }) {
   if (arithmetic) throw new Error(arithmetic);
   const bytes = await unpack(weights), config = JSON.parse(text), tasks = tasksOf(config), tensors = readTensors(bytes);
   const network = new Network(config, tensors);
-  const certificate = await readCertificate(stated, { "config.json": new TextEncoder().encode(text), "model.safetensors": bytes });
+  const files = { "config.json": new TextEncoder().encode(text), "model.safetensors": bytes };
+  const certificate = await readCertificate(stated, files).catch((error) => ({ fault: `its certificate cannot be read: ${error.message}` }));
   models.set(name, { network, tasks, memory: new Memory(network) });
   const parameters = Object.values(tensors).reduce((sum, { values }) => sum + values.length, 0);
   return { certificate, parameters, heads: network.heads, encoder: network.encoder, tasks: tasks.map(describe) };
