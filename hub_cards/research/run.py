@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
 from longhand.hub_cards.console import one_line
@@ -32,25 +34,42 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
 
 RESULTS = STUDY_RESULTS
+ROOM = 20 * 2**30
+"""Bytes of a GPU's memory that a run may need: the largest batches of the papers' models take half of it."""
+
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
+    add("--jobs", type=int, help="runs at a time, of one thread each (default: as many as fit the GPU's memory; 1 without)")
+    add("--minutes", type=float, help="after so many, end the runs; the next call goes on from their last checkpoints")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
     printing = "gather what is finished, print the commands of the missing runs, and train nothing"
     add("--print", action="store_true", dest="print_only", help=printing)
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
 
 
-def run(name: str, jobs: int, only: list[str] | None, print_only: bool, output_dir: Path) -> None:
-    """Train the missing runs of a study, and render what there is.
+def default_jobs() -> int:
+    """Return how many runs fit the free memory of the GPU beside each other; 1 without one."""
+    return max(1, torch.cuda.mem_get_info()[0] // ROOM) if torch.cuda.is_available() else 1
+
+
+def run(
+    name: str,
+    jobs: int | None,
+    only: list[str] | None,
+    print_only: bool,
+    output_dir: Path,
+    minutes: float | None = None,
+) -> None:
+    """Train the missing runs of a study in its order, and render what there is.
 
     Raises:
         ValueError: an option is not legal, or another process holds the folder of the study's runs.
     """
     study = load_study(name)
+    jobs = default_jobs() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
     if unknown := sorted(set(only or ()) - set(study.variants)):
@@ -64,7 +83,8 @@ def run(name: str, jobs: int, only: list[str] | None, print_only: bool, output_d
                 print(shlex.join(["OMP_NUM_THREADS=1", "python", *words]))
             return
         print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
-        failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
+        deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        failed = train_all(missing, folder, jobs, partial(gather, study, folder, results), deadline)
     if (results / RESULTS_FILE).exists() and (rows := read_results(results / RESULTS_FILE)):
         draw_study(study, rows, results / "accuracy.png")
         print(f"\n{study_block(study, results)}\nwrote {results / RESULTS_FILE} and {results / 'accuracy.png'}")
@@ -154,18 +174,32 @@ def is_finished(one: StudyRun, folder: Path) -> bool:
     return is_trained(one, folder) and all(evaluation.is_done(folder) for evaluation in one.evaluations)
 
 
-def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None] = lambda: None) -> list[str]:
-    """Train runs, some at a time, and say when each begins and how it ends. Return the names of the runs that failed."""
+def train_all(
+    runs: list[StudyRun],
+    folder: Path,
+    jobs: int,
+    on_end: Callable[[], None] = lambda: None,
+    deadline: float | None = None,
+) -> list[str]:
+    """Train runs, some at a time, and say when each begins and how it ends. Return the names of the runs that failed.
+
+    Args:
+        deadline: `time.monotonic()` at which runs are ended and no other begins; those did not fail.
+    """
     failed, lock = [], threading.Lock()
 
     def train_one(one: StudyRun) -> None:
         began = time.perf_counter()
+        if deadline is not None and time.monotonic() >= deadline:
+            return
         print(f"{one.name}: begins", flush=True)
         try:
-            last = train(one, folder / one.name)
+            last = train(one, folder / one.name, deadline)
             with lock:
                 on_end()
             end = describe_end(folder / one.name) if is_finished(one, folder / one.name) else f"failed: {last}"
+        except subprocess.TimeoutExpired:
+            end = "time is up, the next call goes on"
         except (ValueError, OSError) as error:
             # The other runs go on.
             end = f"failed: {one_line(error)}"
@@ -178,8 +212,12 @@ def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[]
     return failed
 
 
-def train(one: StudyRun, folder: Path) -> str:
-    """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written."""
+def train(one: StudyRun, folder: Path, deadline: float | None = None) -> str:
+    """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written.
+
+    Raises:
+        subprocess.TimeoutExpired: the deadline came first.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     wait_for(folder)
     log = folder.with_name(f"{folder.name}.log")
@@ -187,7 +225,8 @@ def train(one: StudyRun, folder: Path) -> str:
 
         def start(*words: Path | str) -> None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment)
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment, timeout=left)
 
         if not is_trained(one, folder):
             start(TRAIN, *one.command(folder), *["--resume"] * (folder / RECIPE_FILE).exists())

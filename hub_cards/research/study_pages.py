@@ -73,6 +73,11 @@ def fits(rows: list[Row], sizes: tuple[int, int]) -> bool:
     return (trained_match(rows, sizes) or 0.0) >= FITS
 
 
+def fails(rows: list[Row], sizes: tuple[int, int]) -> bool:
+    """Whether a variant's runs were tested at trained sizes and do not fit them, so that no other size says anything."""
+    return trained_match(rows, sizes) is not None and not fits(rows, sizes)
+
+
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
     """Return the generalizable length of a variant if it fits the trained sizes."""
     return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
@@ -116,7 +121,7 @@ def study_table(
 ) -> str:
     """Return a line for each variant with results, in the order of the study.
 
-    Last checkpoints are shown; best ones only if there are no others.
+    Last checkpoints are shown; best ones only if there are no others. A variant that does not fit has no cells by size.
 
     Args:
         columns: as in `USUAL`; by default the columns of the study.
@@ -137,7 +142,7 @@ def study_table(
         cells: dict[str, str | TableLine] = {
             "trained on": describe_sizes(sizes),
             "worst trained size": "" if (matched := trained_match(own, sizes)) is None else f"{matched:.3f}",
-            "lengths": median_cells(own, lengths, measure),
+            "lengths": median_cells([] if measure == "exact_match" and fails(own, sizes) else own, lengths, measure),
             "reach": fitted_reach(own, sizes),
             "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
             "exact match": describe_worst(own),
@@ -187,6 +192,7 @@ def draw_study(study: Study, rows: list[Row], file: Path) -> None:
         plot_grid(shown, file, sizes, TASKS[shown[0]["task"]].size_names)
         return
     drawn = {name: variants[name] for name in study.variants if name in variants}
+    drawn = {name: own for name, own in drawn.items() if not fails(own, study.trained_sizes(name))} or drawn
     plot_comparison(drawn, file, sizes, CLASSES if classes else study.xlabel)
 
 
