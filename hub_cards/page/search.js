@@ -76,7 +76,7 @@ export function search(task, network, tell = () => {}) {
     const before = situations.size, all = task.sizes(size);
     for (const sizes of all) {
       const words = task.blank(sizes), paper = task.sheet(words), finder = new Finder(paper, task);
-      for (const [number, machine] of task.machines(words).entries()) listMachine({ task, network, words, paper, finder, machine, number, found, situations });
+      for (const machine of task.machines(words)) listMachine({ task, network, words, paper, finder, machine, found, situations });
     }
     quiet = all.length && situations.size === before ? quiet + 1 : 0;
     tell(size, found.size);
@@ -94,7 +94,7 @@ function listMachine(context) {
 }
 
 // Lists the neighbourhoods of the token that a machine writes into a column of a row; column -1 is the sign before them.
-function listToken({ task, network, words, paper, finder, machine, number, found, situations, row, place, column, into, outOf }) {
+function listToken({ task, network, words, paper, finder, machine, found, situations, row, place, column, into, outOf }) {
   const own = column < 0 ? paper.find(row, SIGN) : placeOf(paper, machine, row, column), last = machine.columns - 1;
   const written = new Map(), inputs = new Map();
   for (let other = 0; other <= last; other++) {
@@ -125,7 +125,7 @@ function listToken({ task, network, words, paper, finder, machine, number, found
   const columns = Array.from({ length: to - from + 1 }, (_, offset) => from + offset);
   const sign = column < 0 ? (paper.text[own] ?? paper.signs.get(own)) : task.encoder && own === paper.query ? paper.text[own] : null;
   const ends = to === last ? [...outOf[to + 1]].map((state) => [state, machine.ends(state)[place]]) : 0;
-  const situation = situationOf(machine, column, columns, seen, into[from], outOf[to + 1], [number && 0, place, sign, column < 0, ends, column === last]);
+  const situation = situationOf(machine, column, columns, seen, into[from], outOf[to + 1], [machine.kind ?? String(machine.step), place, sign, column < 0, ends, column === last]);
   if (situations.has(situation)) return;
   situations.add(situation);
 

@@ -437,7 +437,7 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
     const isThere = (source, column) => column < width || (ones && source >= count && isOnes(source - count) && column < width + passes[source - count].flush);
     const there = (column) => sources.filter((source) => isThere(source, column));
     return {
-      rows: group.map((pass) => count + pass), columns: width + flush,
+      kind: String(group), rows: group.map((pass) => count + pass), columns: width + flush,
       starts: [group.reduceRight((state, pass) => state * passes[pass].write.length + passes[pass].start, 0)],
       inputs: (column) => there(column).map((source) => {
         const straight = ones === (source < count || isOnes(source - count));
