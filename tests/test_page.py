@@ -200,7 +200,7 @@ def test_a_person_sees_it_at_both_widths(open_page, file, picture, width):
         (token.tap if width < 500 else token.hover)()
         page.wait_for_selector("#result .heat tbody tr")
         assert page.locator("#result .answer output").inner_text() == "702" and page.locator("#result .seen").count() == 6
-        page.screenshot(path=PICTURES / picture, full_page=True)
+        page.screenshot(path=PICTURES / picture, full_page=True, animations="disabled")
         for tab in ("Certificate", "Break it", "Task", "Ask"):
             page.get_by_role("tab", name=tab, exact=True).click()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab

@@ -39,7 +39,9 @@ export function drawAnswer(result) {
     parts.push(make("div", { class: "row" }, show, copy, copied), whole);
   }
   const verdict = result.wrong ? make("span", { class: "badge bad" }, `wrong: right is ${fold(right)}`) : make("span", { class: "badge" }, "right, by the task's own rule");
-  const speed = `${count(result.count, "token")} in ${result.seconds < 0.995 ? `${Math.max(1, Math.round(result.seconds * 1000))} ms` : `${result.seconds.toFixed(2)} s`}${result.count > 200 ? `, ${count(Math.round(result.count / result.seconds))} a second` : ""}`;
+  // Short answers take no time that means anything.
+  const timed = result.count > MOST_SHOWN ? ` in ${result.seconds.toFixed(2)} s, ${count(Math.round(result.count / result.seconds))} a second` : "";
+  const speed = `${count(result.count, "token")}${timed}`;
   parts.push(make("p", { class: "row hint" }, verdict, make("span", { id: "speed" }, speed)));
   return parts;
 }
