@@ -1,5 +1,7 @@
-"""Accuracy of each token and of whole responses, under teacher forcing."""
+"""Metrics: what is counted of each response, and the numbers that evaluations, tables and cards show of it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,47 @@ from transformers import EvalPrediction
 from longhand.data.collator import IGNORED
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import LABELS, PAD, STATES, TOKENS
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number between 0 and 1 that an evaluation gives for many responses.
+
+    Attributes:
+        name: its field in rows of results.
+        heading: its column in tables and cards.
+        decimals: how many of them tables show.
+        count: its value, from matches (count, columns), see `response_matches`.
+        columns: how many columns it needs. A metric that needs the fourth is optional: rows of other tasks lack it.
+    """
+
+    name: str
+    heading: str
+    decimals: int
+    count: Callable[[np.ndarray], Any]
+    columns: int = 3
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether rows may lack it."""
+        return self.columns > 3
+
+
+METRICS = (
+    Metric("exact_match", "exact match", 4, lambda matches: matches[:, 0].mean()),
+    Metric("answer_match", "answer alone", 4, lambda matches: matches[:, 3].mean(), columns=4),
+    Metric("token_accuracy", "accuracy per token", 6, lambda matches: matches[:, 1].sum() / matches[:, 2].sum()),
+)
+"""All metrics, in the order of tables. The first is the main one: tables show its interval, and it chooses checkpoints."""
+
+
+def measure(matches: np.ndarray) -> dict[str, float]:
+    """Return the value of each metric, by name.
+
+    Args:
+        matches: (count, 3 or 4) int64, see `response_matches`.
+    """
+    return {metric.name: float(metric.count(matches)) for metric in METRICS if metric.columns <= matches.shape[1]}
 
 
 def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
@@ -100,8 +143,7 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         raise ValueError("predictions must be finite numbers, got NaN or infinity: the model has diverged")
     if (empty := np.flatnonzero(matches[:, 2] == 0)).size:
         raise ValueError(f"labels must have tokens that are supervised (not -100), got none in example {empty[0]}")
-    exact, right, supervised = matches.sum(axis=0, dtype=np.int64).tolist()
-    return {"exact_match": exact / len(matches), "token_accuracy": right / supervised}
+    return measure(matches)
 
 
 def label_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:

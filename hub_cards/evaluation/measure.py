@@ -17,10 +17,9 @@ from longhand.data import EvaluationBatches, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.families.family import to_device
-from longhand.data.metrics import generated_matches, place_accuracy
+from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
-from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.modeling.coupling import CouplingRule
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
@@ -173,19 +172,15 @@ def _measure_accuracy(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str, decode: str
 ) -> dict[str, float]:
     batches = _divided(model, task, operands, num_samples, seed, split)
-    measures: dict[str, Callable[..., torch.Tensor]] = {
+    counts: dict[str, Callable[..., torch.Tensor]] = {
         "teacher_forced": task.family.forward_matches,
         "generate": generated_matches,
         "parallel": partial(generated_matches, custom_generate=parallel_greedy),
     }
-    measure = measures[decode]
     answer_length = task.answer_length(operands)
     with torch.inference_mode():
-        matches = torch.cat([measure(model, batch, answer_length) for batch in batches]).numpy()
-    exact, right, supervised = matches[:, :3].T
-    accuracy = summarize(exact, right, supervised, np.zeros(len(matches)))
-    answer = {} if answer_length is None else {"answer_match": float(matches[:, 3].mean())}
-    return {"exact_match": accuracy["exact_match"], **answer, "token_accuracy": accuracy["token_accuracy"]}
+        matches = torch.cat([counts[decode](model, batch, answer_length) for batch in batches]).numpy()
+    return measure(matches)
 
 
 def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from longhand.data.metrics import METRICS
 from longhand.hub_cards.files import read_text, write_atomically
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 
@@ -30,10 +31,10 @@ LARGEST = 2**53
 TEXTS = ("model", "task", "decode", "hardware", "weights")
 WHOLE_NUMBERS: dict[str, int] = {"length": 0, "length_b": 0, "num_samples": 1, "seed": 0}
 """Fields of whole numbers, and the least that each may be."""
-ACCURACIES = ("exact_match", "token_accuracy", "answer_match")
+ACCURACIES = tuple(metric.name for metric in METRICS)
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
-OPTIONAL = ("hardware", "weights", "answer_match", "run_seconds")
+OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
 """Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads."""
 
 
@@ -102,37 +103,48 @@ def _check_result(row: Row) -> None:
             raise ValueError(f"{name} must be a number from 0 to {NUMBERS[name]}, got {repr(value)[:80]}")
 
 
-def format_table(rows: list[Row]) -> str:
-    """A table of accuracy by size, a line for each row.
-
-    There is a column for the answer alone if a task has a scratchpad.
-    """
-    rows = name_parts(rows)
-    width = max(len("model"), *(len(row["model"]) for row in rows))
-    optional = {"answer_match": "answer"}
-    optional = {name: title for name, title in optional.items() if any(name in row for row in rows)}
-    header = "".join(f"  {title}" for title in optional.values())
-    lines = [f"{'model':<{width}}  size         exact match  95% interval{header}     per token  samples  seconds"]
-    for row in rows:
-        low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
-        more = "".join(f"  {_decimals(row, name, 4):>{len(title)}}" for name, title in optional.items())
-        lines.append(
-            f"{row['model']:<{width}}  {describe_length(row):<11}  {row['exact_match']:11.4f}  [{low:.4f}, {high:.4f}]"
-            f"{more}  {_decimals(row, 'token_accuracy', 6):>8}  {row['num_samples']:7d}  {row['seconds']:7.1f}"
-        )
-    return "\n".join(lines)
+def accuracy_columns(rows: list[Row]) -> dict[str, list[str]]:
+    """Cells of every metric that a row has, by heading. The 95% interval of the first metric stands behind it."""
+    columns = {}
+    for metric in (metric for metric in METRICS if any(metric.name in row for row in rows)):
+        values = [row.get(metric.name) for row in rows]
+        columns[metric.heading] = ["" if value is None else f"{value:.{metric.decimals}f}" for value in values]
+        if metric is METRICS[0]:
+            ends = [wilson_interval(row[metric.name] * row["num_samples"], row["num_samples"]) for row in rows]
+            columns["95% interval"] = [f"{low:.4f} to {high:.4f}" for low, high in ends]
+    return columns
 
 
-def _decimals(row: Row, name: str, places: int) -> str:
-    """A number of a row with this many decimals; nothing if the row has no such number."""
-    return f"{row[name]:.{places}f}" if name in row else ""
+TEXT_COLUMNS = ("model", "size", "rule")
+"""Columns of tables in a terminal whose cells begin below each other. The cells of others end so."""
+
+
+def align(columns: dict[str, list[str]]) -> str:
+    """Return columns under their headings, for a terminal."""
+    widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
+    sides = ["<" if heading in TEXT_COLUMNS else ">" for heading in columns]
+    lines = [columns, *zip(*columns.values(), strict=True)]
+    shown = ([f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in shown)
 
 
 def name_parts(rows: list[Row]) -> list[Row]:
     """Rows with the task behind the model's name, if they are of several tasks."""
-    if len({row["task"] for row in rows}) < 2:
+    if len({row.get("task") for row in rows}) < 2:
         return rows
     return [{**row, "model": f"{row['model']}: {row['task']}"} for row in rows]
+
+
+def _column(rows: list[Row], name: str) -> dict[str, list[str]]:
+    """The column of a field, as it is; for models see `name_parts`."""
+    return {name: [str(row[name]) for row in name_parts(rows)]}
+
+
+def format_table(rows: list[Row]) -> str:
+    """A table of accuracy by size, a line for each row."""
+    columns = {**_column(rows, "model"), "size": list(map(describe_length, rows)), **accuracy_columns(rows)}
+    columns |= {"samples": [str(row["num_samples"]) for row in rows], "seconds": [f"{row['seconds']:.1f}" for row in rows]}
+    return align(columns)
 
 
 def format_medians(rows: list[Row]) -> str:
@@ -142,46 +154,35 @@ def format_medians(rows: list[Row]) -> str:
 
 
 def _format_medians(rows: list[Row]) -> str:
-    lines = ["size         median exact match  95% interval of the median  checkpoints"]
-    for length, own in group_by(rows, describe_length).items():
-        values = [row["exact_match"] for row in own]
-        low, high = median_interval(values)
-        lines.append(f"{length:<11}  {median(values):18.4f}  [{low:.4f}, {high:.4f}]            {len(values):11d}")
-    return "\n".join(lines)
+    runs = {size: [row["exact_match"] for row in own] for size, own in group_by(rows, describe_length).items()}
+    ends = map(median_interval, runs.values())
+    columns = {"size": list(runs), "median exact match": [f"{median(values):.4f}" for values in runs.values()]}
+    columns["95% interval of the median"] = [f"{low:.4f} to {high:.4f}" for low, high in ends]
+    return align({**columns, "checkpoints": [str(len(values)) for values in runs.values()]})
 
 
 def format_places(rows: list[Row]) -> str:
     """A table of the accuracy of every output place, a line for each model and size, the last place of the answer first."""
-    rows = name_parts(rows)
-    width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  size         accuracy of each place of the answer, the last place first"]
-    for (model, size), own in group_by(rows, lambda row: (row["model"], describe_length(row))).items():
-        shares = " ".join(f"{row['accuracy']:.3f}" for row in own)
-        lines.append(f"{model:<{width}}  {size:<11}  {shares}")
-    return "\n".join(lines)
+    groups = list(group_by(rows, lambda row: (row["model"], row["task"], describe_length(row))).values())
+    firsts = [own[0] for own in groups]
+    shares = [" ".join(f"{row['accuracy']:.3f}" for row in own) for own in groups]
+    title = "accuracy of each place of the answer, the last place first"
+    return align({**_column(firsts, "model"), "size": list(map(describe_length, firsts)), title: shares})
 
 
 def format_position_maps(rows: list[Row]) -> str:
     """A table of the relative vectors of each model, layer and rule: the strongest relation, and how dispersed they are."""
-    width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  layer  rule      strongest query id - key id  its share  effective relations"]
-    lines += [
-        f"{row['model']:<{width}}  {row['layer']:5d}  {row['rule']:<8}  {row['strongest']:27d}  {row['share']:9.3f}"
-        f"  {row['effective_relations']:.1f} of {row['relations']}"
-        for row in rows
-    ]
-    return "\n".join(lines)
+    columns = _column(rows, "model") | _column(rows, "layer") | _column(rows, "rule")
+    columns["strongest query id - key id"] = [str(row["strongest"]) for row in rows]
+    columns["its share"] = [f"{row['share']:.3f}" for row in rows]
+    columns["effective relations"] = [f"{row['effective_relations']:.1f} of {row['relations']}" for row in rows]
+    return align(columns)
 
 
 def format_attention(rows: list[Row]) -> str:
     """A table of the attention of every layer and head, by the difference of ids."""
-    rows = name_parts(rows)
-    width = max(len("model"), *(len(row["model"]) for row in rows))
-    lines = [f"{'model':<{width}}  layer  head" + "".join(f"  {kind.replace('_', ' '):>8}" for kind in ATTENTION_KINDS)]
-    for row in rows:
-        shares = "".join(f"  {row[kind]:8.3f}" for kind in ATTENTION_KINDS)
-        lines.append(f"{row['model']:<{width}}  {row['layer']:5d}  {row['head']:4d}{shares}")
-    return "\n".join(lines)
+    columns = _column(rows, "model") | _column(rows, "layer") | _column(rows, "head")
+    return align(columns | {kind.replace("_", " "): [f"{row[kind]:.3f}" for row in rows] for kind in ATTENTION_KINDS})
 
 
 def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:

@@ -19,6 +19,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 
 from longhand import __version__
 from longhand.data import Task
+from longhand.data.metrics import METRICS
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
@@ -28,9 +29,9 @@ from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_grid
 from longhand.hub_cards.evaluation.results import (
     RESULTS_FILE,
     Row,
+    accuracy_columns,
     describe_length,
     read_results,
-    wilson_interval,
     write_results,
 )
 from longhand.hub_cards.files import read_text, write_atomically
@@ -208,8 +209,9 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
             "dataset_split": "test",
             "dataset_args": {name: row[name] for name in ("num_samples", "seed", "decode")} | drawn,
         }
-        for metric, name in (("exact_match", "exact match"), ("token_accuracy", "accuracy per token")):
-            results.append(EvalResult(metric_type=metric, metric_name=name, metric_value=row[metric], **common))
+        for metric in (metric for metric in METRICS if not metric.is_optional):
+            value, name = row[metric.name], metric.heading
+            results.append(EvalResult(metric_type=metric.name, metric_name=name, metric_value=value, **common))
     return results
 
 
@@ -243,18 +245,11 @@ def _size_tables(rows: list[Row], checkpoint: CheckpointFolder) -> list[str]:
 
 
 def size_table(rows: list[Row], size_name: str) -> str:
-    """Markdown table with a line for each size: exact match and its interval, and accuracy per token.
-
-    With a scratchpad, it also has the exact match of the answer alone.
-    """
-    with_answer = any("answer_match" in row for row in rows)
-    header = [size_name, "exact match", "95% interval", *(["answer alone"] if with_answer else []), "per token", "problems"]
-    lines = [header, ["---:"] * len(header)]
-    for row in sorted(rows, key=lambda row: (row["length"], row["length_b"])):
-        low, high = wilson_interval(row["exact_match"] * row["num_samples"], row["num_samples"])
-        answer = [f"{row['answer_match']:.4f}" if "answer_match" in row else ""] if with_answer else []
-        values = [f"{row['exact_match']:.4f}", f"{low:.4f} to {high:.4f}", *answer, f"{row['token_accuracy']:.6f}"]
-        lines.append([describe_length(row), *values, f"{row['num_samples']:,}"])
+    """Markdown table with a line for each size: all metrics that the rows have, and the interval of the first."""
+    rows = sorted(rows, key=lambda row: (row["length"], row["length_b"]))
+    columns = {size_name: list(map(describe_length, rows)), **accuracy_columns(rows)}
+    columns["problems"] = [f"{row['num_samples']:,}" for row in rows]
+    lines = [columns, ["---:"] * len(columns), *zip(*columns.values(), strict=True)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

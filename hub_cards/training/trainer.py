@@ -12,11 +12,10 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, make_generator
+from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.measure import check_lengths
-from longhand.hub_cards.metrics.exact_match_by_length.counting import summarize
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 
@@ -285,7 +284,7 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         train_dataset=batches,
         eval_dataset=validation,
         processing_class=task.family.tokenizer(task),
-        compute_metrics=_mean_matches,
+        compute_metrics=compute_metrics,
         preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
@@ -305,12 +304,6 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         chosen_values = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
         raise ValueError(f"optimizer or schedule cannot be made ({chosen_values}): {one_line(error)}") from error
     return trainer
-
-
-def _mean_matches(prediction) -> dict[str, float]:
-    exact, right, supervised = prediction.predictions.T
-    accuracy = summarize(exact, right, supervised, np.zeros(len(exact)))
-    return {name: accuracy[name] for name in ("exact_match", "token_accuracy")}
 
 
 def resume_certified(trainer: BatchTrainer, run: Run, checkpoint: Path) -> bool:
