@@ -102,7 +102,7 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
     rows = [row(5, 0.5, answer_match=0.75), row(5, 0.625, model="adder/best")]
     write_results(rows, folder / "results.jsonl")
     card = render_model_card(folder)
-    assert "| exact match | 95% interval | answer alone | per token | problems |" in card and "| 0.7500 |" in card
+    assert "| exact match | 95% interval | answer alone | accuracy per token | problems |" in card and "| 0.7500 |" in card
     assert "| 5 | 0.6250 |" in card.partition("best exact match in validation")[2]
     assert {result.metric_value for result in ModelCard(card).data.eval_results} == {0.5, 0.987654}
 
@@ -195,10 +195,10 @@ def test_drawing_of_an_encoder_s_problem_has_its_labels_below():
 @pytest.mark.parametrize("name", [name for name in TASKS if issubclass(TASKS[name], DecoderTask)])
 def test_every_task_can_be_drawn(name):
     task = TASKS[name]()
-    blocks = draw_ids(task, task.coupling).split("\n\n")
+    blocks = draw_ids(task, task.rule).split("\n\n")
     for block in blocks:
         assert len({len(line) for line in block.splitlines()}) == 1
-        assert len(block.splitlines()) == 1 + COUPLING_RULES[task.coupling].levels
+        assert len(block.splitlines()) == 1 + task.rule.levels
 
 
 def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):

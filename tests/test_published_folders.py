@@ -199,7 +199,6 @@ PRIVATE = {
     "output_dir": "/home/me/secret-place",
     "hub_token": "secret-token",
     "hub_model_id": "me/secret",
-    "trackio_space_id": "me/secret",
     "base_model": "/home/secret-user/base",
     "label_names": ["/data/secret-user/names"],
     "description": "see ~/secret-folder/notes and C:\\secret\\x, token hf_secretsecretsecretsecret",
