@@ -6,27 +6,30 @@ from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import PAD
 
 
-def neighbourhoods(rule, examples) -> set:
-    """What every token of responses of one layout sees, by the pair map of the planned ids, with what is right next."""
-    found = set()
+def neighbourhoods(rule, examples, window=None) -> set:
+    """What every token of responses of one layout sees, by the pair map of the planned ids, with what is right next.
+
+    With a window of whole columns, such as (0, 1), two keys may have one relation.
+    """
+    found, relations_of_rule = set(), rule.relations if window is None else window
     tokens = torch.from_numpy(examples.tokens).long()
     ids = rule.plan(tokens[:1], tokens.shape[1]).position_ids
-    relations = coupled_pair_map(ids, ids, rule.relations, windowed=True)[0].tolist()
+    relations = coupled_pair_map(ids, ids, relations_of_rule, windowed=True)[0].tolist()
     for row in examples.tokens.tolist():
         for query in range(int(examples.query_lengths[0]) - 1, len(row) - 1):
             if row[query + 1] == PAD:
                 break
             keys = [(relations[query][key], row[key]) for key in range(1, query + 1) if relations[query][key] >= 0]
-            assert relations[query][0] == len(rule.relations) and len(dict(keys)) == len(keys)
+            assert relations[query][0] == len(relations_of_rule)
             found.add((row[query], tuple(sorted(keys)), row[query + 1]))
     return found
 
 
 def listed_neighbourhoods(covering) -> list:
-    """The neighbourhoods that a task lists, in the form of `neighbourhoods`; none comes twice."""
+    """The neighbourhoods that a task lists, in the form of `neighbourhoods`; none has two right next tokens."""
     listed = []
     for tokens, keys, relations, right, *_ in covering.batches:
         slots = [[pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD] for row in keys.tolist()]
         listed += list(zip(tokens.tolist(), map(tuple, map(sorted, slots)), right.tolist(), strict=True))
-    assert len({row[:2] for row in listed}) == len(listed) == covering.count
+    assert len({row[:2] for row in listed}) == len(set(listed)) and len(listed) == covering.count
     return listed

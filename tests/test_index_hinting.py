@@ -21,15 +21,14 @@ from longhand.data import (
     check_characters,
     make_generator,
 )
-from longhand.data.collator import IGNORED
 from longhand.data.metrics import response_matches
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, UNKNOWN, decode
-from longhand.train import make_trainer
 
 WRITTEN = {
     "response_reversed": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$",
@@ -39,7 +38,6 @@ WRITTEN = {
 TASKS_OF_ALL_ORDERS = [IndexHintedAddition(order=order) for order in WRITTEN]
 ALL_FORMATS = [replace(task, separate_eos=eos) for task in TASKS_OF_ALL_ORDERS for eos in (False, True)]
 COLLATOR = CouplingCollator("sequential", max_position_ids=1300)
-LONGEST = len(HINTS) - 1
 
 
 def texts_of(examples):
@@ -82,19 +80,6 @@ def test_format_is_written_as_in_the_paper(task):
 
 
 @pytest.mark.parametrize("task", ALL_FORMATS)
-@pytest.mark.parametrize("longest", [1, 2, 9, 40, LONGEST])
-def test_every_text_is_the_sum_of_its_operands_under_the_hints_of_their_significance(task, longest):
-    lengths = task.group_lengths(make_generator(longest), np.array([longest, longest]), 100, 1)
-    examples = task.examples(make_generator(longest, 1), lengths, "train")
-    for text, row in zip(texts_of(task.augment(make_generator(2), examples)), lengths.tolist(), strict=True):
-        (first, hints), (second, second_hints), (total, total_hints) = read(task, text)
-        assert int(first) + int(second) == int(total)
-        assert [len(str(int(first))), len(str(int(second)))] == row
-        assert len(first) == len(second) == len(total) == longest + 1
-        assert hints == second_hints == total_hints == list(range(hints[0], hints[0] + longest + 1))
-
-
-@pytest.mark.parametrize("task", ALL_FORMATS)
 def test_without_hints_a_text_is_that_of_addition_with_one_zero_more(task):
     plain = Addition(order=task.order, separate_eos=task.separate_eos)
     lengths = task.group_lengths(make_generator(0), np.array([5, 5]), 200, 1)
@@ -102,27 +87,6 @@ def test_without_hints_a_text_is_that_of_addition_with_one_zero_more(task):
     zero = r"(?<=[0-9])(?=[+=].*=|=)" if task.order == "all_reversed" else r"(?<=[$+])(?=[0-9])"
     found = [re.sub(f"[{HINTS}]", "", text) for text in texts_of(task.examples(make_generator(1), lengths, "test"))]
     assert found == [re.sub(zero, "0", text) for text in expected]
-
-
-@pytest.mark.parametrize("task", ALL_FORMATS)
-def test_query_length_counts_tokens_up_to_the_equals_sign(task):
-    examples = task.examples(make_generator(0), np.full((3, 2), 4), "train")
-    assert examples.same_layout
-    assert examples.query_lengths.tolist() == [text.index("=") + 1 for text in texts_of(examples)]
-
-
-def test_sequences_have_consecutive_position_ids():
-    batch = EvaluationBatches(IndexHintedAddition(), (7, 7), 5, 0, "test", 5, collator=COLLATOR)[0]
-    assert batch["position_ids"].tolist() == [[list(range(batch["input_ids"].shape[1]))]]
-
-
-def test_splits_of_short_problems_are_disjoint():
-    task = IndexHintedAddition()
-    problems = {split: set(texts_of(task.examples(make_generator(split), np.full((3000, 2), 2), split))) for split in SPLITS}
-    assert all(len(texts) > 300 for texts in problems.values())
-    for split in SPLITS:
-        others = set().union(*(problems[other] for other in SPLITS if other != split))
-        assert not problems[split] & others
 
 
 # Where hints start.
@@ -135,12 +99,6 @@ def test_starts_are_uniform_among_those_that_fit(task):
     found = np.bincount(np.where(tokens < FIRST_HINT, 255, tokens).min(1) - FIRST_HINT)
     assert len(found) == starts
     assert ((found - count / starts) ** 2).sum() / (count / starts) < starts - 1 + 5 * np.sqrt(2 * (starts - 1))
-
-
-def test_longest_operands_have_one_start():
-    task = IndexHintedAddition()
-    assert {start_of(task, text) for text in texts_of(augmented(task, LONGEST, 200))} == {0}
-    assert {start_of(task, text) for text in texts_of(augmented(task, LONGEST - 1, 200))} == {0, 1}
 
 
 def test_fewer_hints_give_fewer_starts_and_shorter_operands():
@@ -208,31 +166,7 @@ def test_practised_problems_get_random_starts_too():
     assert len(set(batch_starts(batch))) > 16
 
 
-def test_other_tasks_are_trained_as_they_are_written():
-    task, generator = Addition(), make_generator(0)
-    examples = task.examples(generator, np.full((3, 2), 4), "train")
-    state = generator.bit_generator.state
-    assert task.augment(generator, examples) is examples
-    assert generator.bit_generator.state == state
-
-
 # Which tokens count.
-
-
-@pytest.mark.parametrize("task", ALL_FORMATS)
-@pytest.mark.parametrize("supervise", [True, False])
-def test_labels_are_the_response_with_or_without_its_hints(task, supervise):
-    task = replace(task, supervise_hints=supervise)
-    for batch in (
-        EvaluationBatches(task, (5, 3), 6, 0, "test", 4, collator=COLLATOR)[0],
-        fresh(task=task)[3],
-        FixedBatches(task, 200, 1, 3, 0, collator=COLLATOR, batch_size=8, num_batches=5)[2],
-    ):
-        for tokens, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
-            query = decode(tokens).index("=") + 1
-            response = [token if supervise or token < FIRST_HINT else IGNORED for token in tokens[query:]]
-            assert labels == [IGNORED] * query + response
-            assert labels[-1] == task.end_token
 
 
 @pytest.mark.parametrize("supervise", [True, False])
@@ -273,31 +207,11 @@ def test_loss_does_not_depend_on_what_is_predicted_in_place_of_unsupervised_hint
 # Questions and answers.
 
 
-@pytest.mark.parametrize("task", TASKS_OF_ALL_ORDERS)
-@pytest.mark.parametrize("numbers", [(653, 49), (0, 0), (5, 10**40), (10**200 + 7, 3)])
-def test_a_prompt_is_the_query_of_the_format(task, numbers):
-    first, second = map(str, numbers)
-    width = max(len(first), len(second))
-    digits = np.array([[[int(digit) for digit in number.zfill(width)[::-1]] for number in (first, second)]], dtype=np.uint8)
-    examples = task.format(digits, np.array([[len(first), len(second)]]))
-    tokenizer = build_tokenizer(task.end_token, task.tokens)
-    prompt = tokenizer(task.prompt(f" {first} + {second}=")).input_ids
-    assert prompt == examples.tokens[0, : examples.query_lengths[0]].tolist()
-    response = tokenizer.decode(examples.tokens[0, examples.query_lengths[0] :], skip_special_tokens=True)
-    assert task.reader.read(response) == str(sum(numbers))
-
-
 @pytest.mark.parametrize(
     ("response", "answer"), [("ă2ĂĂ0ā7Ā0", "702"), ("2070", "702"), ("Ā0ā0", "0"), ("Āā", ""), ("", "")]
 )
 def test_answers_are_read_whatever_hints_a_model_writes(response, answer):
     assert IndexHintedAddition().reader.read(response) == answer
-
-
-@pytest.mark.parametrize("question", ["653", "6*5", "Ā0+Ā1", "1+2+3", ""])
-def test_bad_questions_are_refused(question):
-    with pytest.raises(ValueError, match=re.escape(f"{question!r} is not an addition such as '653+49'")):
-        IndexHintedAddition().prompt(question)
 
 
 # What does not fit.
@@ -313,43 +227,6 @@ def test_operands_that_need_more_hints_than_there_are_are_refused():
     assert task.prompt(f"1+{10**200}").startswith("Ā0ā0")
 
 
-def test_problems_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="must have one longest operand, got 2 and 3 digits"):
-        IndexHintedAddition().examples(make_generator(0), np.array([[3, 1], [2, 2]]), "test")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"order": "reversed"}, "order 'reversed' is unknown"),
-        ({"supervise_hints": "yes"}, "supervise_hints must be True or False, got 'yes'"),
-        ({"separate_eos": 1}, "separate_eos must be True or False, got 1"),
-        ({"max_hints": 1}, "max_hints must be 2 to 202, not 1"),
-    ],
-)
-def test_bad_options_are_named(options, named):
-    with pytest.raises(ValueError, match=named):
-        IndexHintedAddition(**options)
-
-
-def test_padding_cannot_be_switched_off():
-    with pytest.raises(TypeError, match="zero_padding"):
-        IndexHintedAddition(zero_padding=False)
-    with pytest.raises(ValueError, match="unknown argument '--zero_padding'"):
-        parse_run(["addition-index-hints", "--zero_padding", "False"])
-
-
-def test_description_makes_the_task_again():
-    for task in (*ALL_FORMATS, IndexHintedAddition(supervise_hints=False)):
-        description = task.describe()
-        assert TASKS[description.pop("task")](**description) == task
-
-
-def test_no_window_can_be_certified():
-    with pytest.raises(ValueError, match="'index_hinted_addition' numbers its tokens one by one"):
-        IndexHintedAddition().covering([0, 1], 1)
-
-
 # Vocabularies and tokenizers.
 
 
@@ -362,7 +239,9 @@ def test_hints_are_letters_of_their_own_after_all_other_tokens():
 
 def test_other_vocabularies_are_as_large_as_ever():
     assert len(TOKENS) == CoupledGPTConfig().vocab_size == len(build_tokenizer()) == 21
-    decoders = {name: task for name, task in TASKS.items() if issubclass(task, DecoderTask)}
+    decoders = {
+        name: task for name, task in TASKS.items() if issubclass(task, DecoderTask) and not issubclass(task, ColumnTask)
+    }
     larger = {name: len(task().tokens) for name, task in decoders.items() if len(task().tokens) != 21}
     assert larger == {"division": 22, "index_hinted_addition": 224}
     assert parse_run(["addition"]).config.vocab_size == 21
@@ -402,16 +281,6 @@ def test_recipes_have_room_for_what_they_test(recipe):
         0
     ]
     assert longest == 200 and int(batch["position_ids"].max()) <= run.config.max_position_ids
-
-
-def test_a_run_saves_the_tokenizer_of_its_vocabulary(tmp_path):
-    run = parse_run(["addition-index-hints", "--hidden_size", "16", "--head_dim", "8", "--output_dir", str(tmp_path)])
-    assert len(make_trainer(run).processing_class) == run.config.vocab_size
-
-
-def test_coupled_rules_do_not_read_hints():
-    with pytest.raises(ValueError, match=r"'addition' does not read this format .*: choose one of sequential, abacus$"):
-        parse_run(["addition-index-hints", "--coupling", "addition"])
 
 
 def tiny_model(task, vocab_size=None):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, FreshBatches, Minesweeper, make_generator
-from longhand.data.collator import IGNORED
+from longhand.data import SPLITS, CouplingCollator, FreshBatches, Minesweeper, make_generator
 from longhand.data.tasks.covering import Problems
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
@@ -65,15 +64,6 @@ def test_text_of_every_example_is_a_board_and_its_solution(width, height, ratios
         assert text == f"${'>'.join(rows)}={solve(rows)}$"
 
 
-def test_rows_that_a_board_does_not_have_are_not_written():
-    task = Minesweeper()
-    lengths = np.array([[3, 3, 0, 0]] * 20)
-    boards = task.draw_operands(make_generator(0), lengths)
-    assert boards.shape == (20, 4, 3) and not boards[:, 2:].any()
-    written, alone = task.format(boards, lengths), task.format(boards[:, :2], lengths[:, :2])
-    assert np.array_equal(written.tokens, alone.tokens)
-
-
 def test_width_and_height_are_uniform_and_independent():
     task = Minesweeper()
     lengths = task.sample_lengths(make_generator(0), 60_000, 3, 5)
@@ -83,16 +73,6 @@ def test_width_and_height_are_uniform_and_independent():
     assert np.array_equal(lengths, np.where(np.arange(5) < heights[:, None], widths[:, None], 0))
     counts = np.bincount((widths - 3) * 3 + heights - 3, minlength=9)
     assert len(counts) == 9 and np.abs(counts - 60_000 / 9).max() <= 4.5 * (60_000 / 9) ** 0.5
-
-
-def test_a_group_holds_the_boards_of_one_size():
-    task = Minesweeper()
-    lengths = task.sample_lengths(make_generator(0), 500, 1, 4)
-    groups = task.group(lengths)
-    sizes = [task.size(tuple(row)) for row in lengths]
-    assert len(set(zip(groups.tolist(), sizes, strict=True))) == len(set(groups.tolist())) == len(set(sizes)) == 16
-    for row in lengths[:20]:
-        assert np.array_equal(task.group_lengths(make_generator(0), row, 3, 1), [row] * 3)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -156,19 +136,6 @@ def test_a_split_without_a_board_of_a_size_is_named():
     with pytest.raises(ValueError, match=re.escape("task 'minesweeper' of the sizes 4 and 4: take longer ones")):
         for split in SPLITS:
             draw(4, 2, 1, split=split, min_mine_ratio=0.0, max_mine_ratio=0.0)
-
-
-def test_boards_of_several_sizes_in_one_batch_are_refused():
-    with pytest.raises(ValueError, match=r"one size \(width of the board x height of the board\), got 2 x 2 and 3 x 1"):
-        Minesweeper().format(np.zeros((2, 2, 3), dtype=np.uint8), np.array([[2, 2], [3, 0]]))
-
-
-@pytest.mark.parametrize("coupling", Minesweeper().couplings)
-def test_batches_supervise_the_response(coupling):
-    task, collator = Minesweeper(), CouplingCollator(coupling, 30)
-    batch = EvaluationBatches(task, task.operand_lengths(5, 7), 5, 0, "test", 5, collator=collator)[0]
-    assert ((batch["labels"] != IGNORED).sum(1) == 36).all() and batch["logits_to_keep"] == 37
-    assert batch["position_ids"].shape == (1, COUPLING_RULES[coupling].levels, 1 + 7 * (5 + 1) + 5 * 7 + 1)
 
 
 def test_training_batches_have_boards_of_one_size_within_the_trained_ones():
@@ -240,14 +207,6 @@ def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, heig
         assert all(covering[seen] == right for seen, right in found.items())
 
 
-def test_covering_needs_the_window_of_the_rule_and_one_layer():
-    task = Minesweeper()
-    assert "4 x 4 cells" in task.covering(list(RULE.relations), 1).argument
-    for window, layers in ((RULE.relations[:-1], 1), (RULE.relations, 2), ((-1, 1), 1), ((-1, 1, -1, 1, 0, 0), 1)):
-        with pytest.raises(ValueError, match=re.escape(f"only, not for {layers} layer(s) and {list(window)}")):
-            task.covering(window, layers)
-
-
 @pytest.mark.parametrize(("width", "height"), [*itertools.product((1, 2, 3, 4), repeat=2)])
 def test_practised_boards_are_trained_ones_that_hold_the_neighbourhoods(width, height):
     task, generator = Minesweeper(), make_generator(0)
@@ -292,46 +251,11 @@ def test_rows_of_a_question_may_be_parted_in_several_ways(question):
     assert task.prompt(question) == write(task, "M__", "__M")[1:8] + "="
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_prompt_and_answer_are_those_of_the_text(width, height):
-    task = Minesweeper()
-    boards = task.draw_operands(make_generator(0), np.array([task.operand_lengths(width, height)]))
-    rows = ["".join("_M"[cell] for cell in row) for row in boards[0]]
-    query, response = write(task, *rows).strip("$").split("=")
-    assert task.prompt(">".join(rows)) == task.prompt("\n".join(rows)) == f"{query}="
-    assert task.reader.read(response) == solve(rows)
-    assert task.prompt(task.example_question)
-
-
-@pytest.mark.parametrize(
-    "question",
-    ["", "=", ">", "M__>", ">M__", "M__>>__M", "M__>__M==", "M__>__M=M2112M", "M**>**M", "m__>__m", "M_0", "M_\u00a0_M"],
-)
-def test_malformed_question_is_refused_by_name(question):
-    with pytest.raises(ValueError, match=f"^the question {re.escape(repr(question))} is not a board such as 'M__>__M'"):
-        Minesweeper().prompt(question)
-
-
 def test_rows_of_a_question_must_have_one_width():
     with pytest.raises(ValueError, match=re.escape("'M__>__' must have one width, got 'M__' (3 cells) and '__' (2)")):
         Minesweeper().prompt("M__>__")
 
 
-@pytest.mark.parametrize("name", ["min_mine_ratio", "max_mine_ratio"])
-@pytest.mark.parametrize("value", [-0.1, 1.1, True, "0.2", None, float("nan")])
-def test_illegal_ratios_of_mines_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1, got {re.escape(repr(value))}"):
-        Minesweeper(**{name: value})
-
-
 def test_fewest_mines_must_not_be_more_than_the_most():
     with pytest.raises(ValueError, match=r"min_mine_ratio must not be above max_mine_ratio, got 0.3 and 0.25"):
         Minesweeper(min_mine_ratio=0.3)
-
-
-def test_format_describes_itself():
-    for task in (Minesweeper(), Minesweeper(separate_eos=True, min_mine_ratio=0.0, max_mine_ratio=1)):
-        description = task.describe()
-        assert TASKS[description.pop("task")](**description) == task
-    with pytest.raises(ValueError, match="separate_eos must be True or False, got 1"):
-        Minesweeper(separate_eos=1)

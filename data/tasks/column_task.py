@@ -207,8 +207,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
 
     def read_question(self, question):
-        words = question.strip().removesuffix("=").strip().split(self.sign) if self.sign else [question.strip("= ")]
-        words = [word.strip() for word in words]
+        text = question.strip().removesuffix("=")
+        words = [word.strip() for word in (text.split(self.sign) if self.sign else [text])]
         if len(words) != self.operands or not all(words) or not set().union(*words) <= set(self.alphabet):
             raise ValueError(
                 f"the question {question!r} is not of the task {self.name!r}: it must have {self.operands} operand(s) over "

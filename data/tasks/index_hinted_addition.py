@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
@@ -42,8 +43,7 @@ class IndexHintedAddition(Addition):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 2 <= self.max_hints <= len(HINTS):
-            raise ValueError(f"max_hints must be 2 to {len(HINTS)}, not {self.max_hints}")
+        check_integer("max_hints", self.max_hints, 2, len(HINTS))
 
     @property
     def reader(self):

@@ -4,17 +4,13 @@ Each task is a step on columns. What it needs besides, its certificate too, is d
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from longhand.data.checks import check_integer
 from longhand.data.tasks.column_task import ColumnPass, ColumnTask
 from longhand.data.tasks.registry import register_task
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be {least} to {most}, got {value}")
 
 
 @register_task
@@ -30,7 +26,8 @@ class BaseAddition(ColumnTask):
     base: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36"})
 
     def __post_init__(self):
-        _check_range("base", self.base, 2, len(DIGITS))
+        super().__post_init__()
+        check_integer("base", self.base, 2, len(DIGITS))
 
     @property
     def alphabet(self):
@@ -65,7 +62,8 @@ class ConstantMultiplication(ColumnTask):
     factor: int = field(default=7, metadata={"help": "what numbers are multiplied with, at least 2"})
 
     def __post_init__(self):
-        _check_range("factor", self.factor, 2, 1000)
+        super().__post_init__()
+        check_integer("factor", self.factor, 2, 1000)
 
     @property
     def flush(self):
@@ -89,7 +87,8 @@ class Remainder(ColumnTask):
     modulus: int = field(default=7, metadata={"help": "what numbers are divided by, 2 to 36"})
 
     def __post_init__(self):
-        _check_range("modulus", self.modulus, 2, len(DIGITS))
+        super().__post_init__()
+        check_integer("modulus", self.modulus, 2, len(DIGITS))
 
     @property
     def writes(self):
@@ -112,7 +111,8 @@ class DigitSum(ColumnTask):
     modulus: int = field(default=9, metadata={"help": "what the sum is divided by, 2 to 36"})
 
     def __post_init__(self):
-        _check_range("modulus", self.modulus, 2, len(DIGITS))
+        super().__post_init__()
+        check_integer("modulus", self.modulus, 2, len(DIGITS))
 
     @property
     def writes(self):
@@ -167,13 +167,9 @@ class Bitwise(ColumnTask):
     alphabet = "01"
     direction = "top_first"
 
-    operation: str = field(default="and", metadata={"help": "and, or, xor"})
+    operation: Literal["and", "or", "xor"] = field(default="and", metadata={"help": "what is done with two bits"})
 
     SIGNS: ClassVar[dict[str, str]] = {"and": "&", "or": "|", "xor": "^"}
-
-    def __post_init__(self):
-        if self.operation not in self.SIGNS:
-            raise ValueError(f"operation must be one of {', '.join(self.SIGNS)}, got {self.operation!r}")
 
     @property
     def sign(self):

@@ -1,0 +1,250 @@
+"""What every task promises, in every format: answers, texts, splits, lengths, questions, refusals and labels."""
+
+import itertools
+import re
+from dataclasses import fields
+from math import log
+
+import numpy as np
+import pytest
+from faults import truth
+from neighbourhood_search import listed_neighbourhoods, neighbourhoods
+from task_subjects import ENCODER_FORMATS, FORMATS, FURTHER_FORMATS, described, draw_group, question_of, text_of
+
+from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiOperandAddition, Parity, make_generator
+from longhand.data.collator import IGNORED
+from longhand.data.columns import example_columns
+from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.decoder_task import DecoderTask
+from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
+from longhand.modeling.inputs import PromptFormats
+from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
+
+ALL = [*FORMATS, *ENCODER_FORMATS, *FURTHER_FORMATS]
+SINGLE = [task for task in ALL if len(task.parts) == 1]
+DECODERS = [task for task in SINGLE if isinstance(task, DecoderTask)]
+every_task = pytest.mark.parametrize("task", SINGLE, ids=described)
+every_decoder = pytest.mark.parametrize("task", DECODERS, ids=described)
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def in_base(number: int, base: int) -> str:
+    return (in_base(number // base, base) if number >= base else "") + DIGITS[number % base]
+
+
+def opposite_of_2(words: str) -> str:
+    """The symbol opposite to the first 2 of two words that has one."""
+    return next((min(pair) for pair in zip(*words.split(","), strict=True) if pair.count("2") == 1), "2")
+
+
+def ring(moves: str) -> str:
+    return str((moves.count("1") - moves.count("2")) % 5)
+
+
+COLUMN_ANSWERS = {
+    "base_addition": lambda task, text: in_base(sum(int(word, task.base) for word in text.split("+")), task.base),
+    "plus_one": lambda task, text: str(int(text) + 1),
+    "constant_multiplication": lambda task, text: str(int(text) * task.factor),
+    "remainder": lambda task, text: DIGITS[int(text) % task.modulus],
+    "digit_sum": lambda task, text: DIGITS[sum(map(int, text)) % task.modulus],
+    "comparison": lambda task, text: "0+-"[(lambda a, b: (a > b) - (a < b))(*map(int, text.split("?")))],
+    "larger_number": lambda task, text: max(text.split(",")),
+    "bitwise": lambda task, text: "".join(
+        str(eval(f"{a}{task.sign}{b}")) for a, b in zip(*text.split(task.sign), strict=True)
+    ),
+    "gray_code": lambda task, text: f"{int(text, 2) ^ int(text, 2) >> 1:b}".zfill(len(text)),
+    "even_pairs": lambda task, text: str(sum(a != b for a, b in itertools.pairwise(text)) % 2),
+    "cycle_navigation": lambda task, text: ring(text),
+    "modular_arithmetic": lambda task, text: str(eval(text) % 5) if re.fullmatch("[0-4]([+*-][0-4])*", text) else None,
+    "duplicate_string": lambda task, text: text,
+    "missing_duplicate": lambda task, text: opposite_of_2(text),
+}
+"""The answers of column tasks; None for a word to which the task alone gives a meaning."""
+
+
+def right_answer(task, question: str) -> str | None:
+    if task.name in COLUMN_ANSWERS:
+        return COLUMN_ANSWERS[task.name](task, question)
+    return truth.answer(task.name, question)
+
+
+def longest(task, length: int) -> int:
+    """This length, or the longest that the task has room for."""
+    length = min(length, getattr(task, "max_hints", 10**6) - 1)
+    room = getattr(task, "field_width", None)
+    return length if room is None else min(length, room - task.needed_field(0))
+
+
+@every_task
+@pytest.mark.parametrize("length", [1, 2, 5, 40])
+def test_answers_are_those_of_python_and_prompts_those_of_their_questions(task, length):
+    digits, lengths = draw_group(task, longest(task, length), 30)
+    columns = example_columns(task, digits, lengths, np.dtype(np.int32), make_generator(0))
+    rows = columns.select(["prompt", "completion", "answer", "operand_lengths"]).to_pylist()
+    for row, own in zip(rows, lengths.tolist(), strict=True):
+        question = question_of(task, row["prompt"])
+        right = right_answer(task, question)
+        assert right is None or row["answer"] == right
+        if isinstance(task, DecoderTask):
+            assert row["prompt"] == task.prompt(question) == task.prompt(f" {question} =")
+            assert row["answer"] == task.reader.read(row["completion"])
+            assert row["operand_lengths"] == [size for size in own if size]
+
+
+@every_decoder
+def test_a_text_is_prompt_response_and_end_and_the_response_is_what_counts(task):
+    hints_count = getattr(task, "supervise_hints", True)
+    lengths = task.operand_lengths(4)
+    collator = CouplingCollator("sequential", 1300)
+    batch = EvaluationBatches(task, lengths, 20, 0, "test", 20, collator=collator)[0]
+    for tokens, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        text = text_of(task, tokens)
+        query = text.index("=") + 1
+        assert task.prompt(question_of(task, text[1:query])) == text[1:query] and text[0] == "$"
+        expected = [token if (hints_count or token < FIRST_HINT) and token != PAD else IGNORED for token in tokens]
+        assert labels == [IGNORED] * query + expected[query:]
+        assert [token for token in tokens if token != PAD][-1] == task.end_token
+    first = (batch["input_ids"] == EQUALS).int().argmax(1).min()
+    assert batch["logits_to_keep"] == batch["input_ids"].shape[1] - first
+
+
+@every_decoder
+def test_prompts_are_of_the_form_that_a_model_checks(task):
+    if task.prompt_format is None:
+        return
+    digits, lengths = draw_group(task, 4, 30)
+    examples = task.format(digits, lengths)
+    for tokens, query in zip(examples.tokens, examples.query_lengths, strict=True):
+        assert task.prompt_format.prompt_fault(text_of(task, tokens[1:query])) is None
+
+
+@every_task
+def test_splits_share_no_short_problem_and_an_unknown_split_is_refused(task):
+    symbols = 2 if task.name == "minesweeper" else len(getattr(task, "alphabet", "")) or getattr(task, "symbols", 10)
+    size = 4 if task.name == "minesweeper" else max(2, round(3 / log(symbols, 10)))
+    drawn = []
+    for split in SPLITS:
+        digits, lengths = draw_group(task.for_evaluation, size, 300, split)
+        assert set(task.split_of(digits, lengths).tolist()) <= {-1, SPLITS.index(split)}
+        width = np.zeros((*digits.shape[:2], 100), dtype=np.uint8)
+        width[..., : digits.shape[2]] = digits
+        own = task.split_of(digits, lengths) >= 0
+        drawn.append({(bytes(row), *own) for row, own in zip(width[own], lengths[own].tolist(), strict=True)})
+    assert not (drawn[0] & drawn[1] or drawn[0] & drawn[2] or drawn[1] & drawn[2])
+    with pytest.raises(ValueError, match=f"'dev'.*{', '.join(SPLITS)}"):
+        task.draw(make_generator(0), lengths, "dev")
+
+
+@every_task
+def test_lengths_of_a_group_are_sampled_lengths_of_that_group(task):
+    if task.name == "addition_scratchpad" or getattr(task, "sampling", "") in CLASS_SAMPLINGS:
+        return  # Their own tests have their distributions.
+    low = 1 if task.family.name == "encoder" else 2
+    sampled = task.sample_lengths(make_generator(0), 40_000, low, low + 2)
+    assert sampled[sampled > 0].min() >= min(low, sampled[0, -1]) and sampled.max() <= low + 2
+    groups = task.group(sampled)
+    group = groups[sampled.max(axis=1).argmax()]
+    given = sampled[groups == group]
+    drawn = task.group_lengths(make_generator(1), given[0], len(given), low)
+    assert (task.group(drawn) == group).all()
+    rows, counts = np.unique(given, axis=0, return_counts=True)
+    again = np.array([(drawn == row).all(axis=1).sum() for row in rows])
+    assert again.sum() == len(drawn) and (np.abs(again - counts) <= 6 * np.sqrt(2 * counts) + 6).all()
+
+
+@every_task
+def test_same_seed_same_problems(task):
+    first, again, other = (draw_group(task, longest(task, 5), 50, seed=seed) for seed in (0, 0, 1))
+    assert all(map(np.array_equal, first, again)) and not all(map(np.array_equal, first, other))
+
+
+@every_decoder
+def test_problems_of_two_groups_share_no_batch_unless_they_are_padded(task):
+    parts = [draw_group(task, length, 1)[1] for length in (3, 2)]
+    width = max(part.shape[1] for part in parts)
+    lengths = np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts])
+    generator = make_generator(0)
+    try:
+        examples = task.examples(generator, lengths, "train")
+    except ValueError as refused:
+        assert {"2", "3"} <= set(re.findall("[0-9]+", str(refused)))
+        return
+    assert not examples.same_layout
+    for row, query in zip(examples.tokens, examples.query_lengths, strict=True):
+        text = text_of(task, row)
+        assert text.index("=") + 1 == query and (row[len(text.replace("<eos>", "$")) :] == PAD).all()
+
+
+WITHOUT_A_LIST = ("index_hinted_addition", "minesweeper", "multiplication")
+"""No window can be right, or its own tests have the problems, or two layers, that its certificates need."""
+
+SUMS_OF_MANY = [MultiOperandAddition(operands=count) for count in (3, 5)]
+"""Their lists are long; `LISTS` in test_column_tasks.py has the hash of one."""
+
+MALFORMED = ["", " ", "=", "+", "3", "3+", "+4", "3+4+5", "-3+4", "3+-4", "3++4", "3+4==", "3+4=7", "3.0+4", "3 4", "1 2+3",
+             "1,000+2", "1_0+2", "0x3+4", "$3+4=", "٣+4", "3\u00a0+4", "3+4;", "1e3+4", "3*4", "3*4*5", "3-4", "6-", "/7",
+             "8/7/1", "M_0", "m__>__m", "M__>>__M", "M__>", "!", "1==", "Ā0+Ā1", "3>4", "(3+4)", "3+4\n5"]  # fmt: skip
+
+
+def is_legal(task, question: str) -> bool:
+    if not isinstance(task, ColumnTask):
+        return truth.is_legal(task.name, question)
+    words = question.strip().removesuffix("=").strip().split(task.sign or None)
+    return len(words) == task.operands and all(set(word.strip()) <= set(task.alphabet) and word.strip() for word in words)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_malformed_questions_are_refused_by_name(name):
+    task = TASKS[name]()
+    for question in MALFORMED:
+        if not is_legal(task, question):
+            with pytest.raises(ValueError, match=re.escape(repr(question))):
+                task.prompt(question)
+    assert task.prompt(task.example_question) == task.prompt(f"  {task.example_question}\t=\n")
+
+
+@pytest.mark.parametrize("task", ALL, ids=described)
+def test_a_description_makes_the_task_again_and_a_field_of_another_type_is_refused_by_name(task):
+    description = task.describe()
+    kind = TASKS[description.pop("task")]
+    assert kind(**description) == task
+    for option in fields(kind):
+        odd = {bool: [1, "yes", None], int: [True, 2.5, "3", None, -1], float: [True, "0.2", None, float("nan"), -0.1]}
+        for value in odd.get(option.type, ["odd"]):
+            with pytest.raises(ValueError, match=f"{option.name}.*{re.escape(repr(value))}"):
+                kind(**{option.name: value})
+
+
+@every_decoder
+def test_every_token_of_a_long_problem_sees_what_the_list_for_certificates_holds(task):
+    rule = task.rule
+    window = (0, 1) if task.name in ("addition", "multi_operand_addition") else rule.relations
+    if (
+        task.name in WITHOUT_A_LIST
+        or task in (Parity(scratchpad=False), *SUMS_OF_MANY)
+        or getattr(task, "order", "") == "plain"
+    ):
+        return
+    if task.name in ("duplicate_string", "larger_number"):
+        pytest.xfail("the last tokens of both passes see the same, and what is right next differs")
+    listed = set(listed_neighbourhoods(task.covering(window, 1)))
+    for length in (1, 3, 12):
+        digits, lengths = draw_group(task, length, 60)
+        examples = task.format(digits, lengths)
+        if examples.same_layout:
+            assert neighbourhoods(rule, examples, window) <= listed
+
+
+@every_decoder
+def test_other_windows_and_more_layers_have_no_list(task):
+    for window, layers in (((0, 0), 1), ((0, 1), 3), (task.rule.relations[:-1] or (-1, 0), 1), (task.rule.relations, 3)):
+        with pytest.raises(ValueError):
+            task.covering(window, layers)
+
+
+def test_a_task_of_several_takes_the_prompts_of_each():
+    for task in ALL:
+        if len(task.parts) > 1:
+            assert isinstance(task.prompt_format, PromptFormats)
+            for part in task.parts:
+                assert task.prompt(part.example_question) == part.prompt(part.example_question)
