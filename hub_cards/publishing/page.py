@@ -5,7 +5,6 @@ from pathlib import Path
 
 from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
 from longhand.hub_cards.evaluation.results import Row
-from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.page.build import build_page
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import Files
@@ -22,16 +21,14 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
         models: what it shows: folders of runs, names of the zoo, or Hub ids; by default all of the zoo.
 
     Raises:
-        ValueError: a name is not legal, or as `build_page`.
+        ValueError: a name is not legal. Making the files raises what `build_page` does.
     """
-    check_repo_id(repo_id)
     sources = [locate(source) for source in models or list_zoo()]
-    page = build_page(sources)
 
     def make_files(place: Path, rows: list[Row]) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
         card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
-        return {PAGE_FILE: page.encode(), CARD_FILE: f"{card}\n".encode()}
+        return {PAGE_FILE: build_page(sources).encode(), CARD_FILE: f"{card}\n".encode()}
 
     return Publication(repo_id, "space", "page", "the page", is_page_file, make_files)
 

@@ -65,6 +65,9 @@ class Publication:
         is_ours: whether pushes of this kind write a path.
         make_files: the files, from an empty folder to write large ones to and from the rows of a model's results on the Hub.
         notes: what is left out of a folder, and why; a line each.
+
+    Raises:
+        ValueError: the repository's name is not legal.
     """
 
     repo_id: str
@@ -74,6 +77,9 @@ class Publication:
     is_ours: Callable[[str], bool]
     make_files: Callable[[Path, list[Row]], Files]
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        check_repo_id(self.repo_id)
 
     def repository(self, **options: Unpack["PushOptions"]) -> Repository:
         """Where the files go, with the options of a push."""
@@ -192,8 +198,8 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
             leaves the folder, Python files are not as this package writes them, a file holds a token or a path of this
             machine, or a name is not legal. Making the files raises it too if the folder has changed since.
     """
-    for name in (repo_id, *([] if dataset is None else [dataset])):
-        check_repo_id(name)
+    if dataset is not None:
+        check_repo_id(dataset)
     checkpoint = read_checkpoint(folder)
     task, spare = checkpoint.task, checkpoint.spare_best
     own = checkpoint.without_best() if spare else checkpoint
@@ -260,7 +266,6 @@ def metric_publication(repo_id: str) -> Publication:
         ValueError: the repository's name is not legal, cannot be the name of a Python file, or is the name of another file
             of the metric.
     """
-    check_repo_id(repo_id)
     name = repo_id.partition("/")[2]
     own, given = f"{METRIC_FOLDER.name}.py", f"{name}.py"
     found = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
@@ -281,12 +286,7 @@ def is_metric_file(path: str) -> bool:
 
 
 def decoding_publication(repo_id: str) -> Publication:
-    """Parallel greedy decoding for a repository that `generate(custom_generate=repo_id)` loads.
-
-    Raises:
-        ValueError: the repository's name is not legal.
-    """
-    check_repo_id(repo_id)
+    """Parallel greedy decoding for a repository that `generate(custom_generate=repo_id)` loads."""
     card = DECODING_CARD.read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
     files: Files = {CARD_FILE: card.encode(), DECODING_FILE: Path(parallel_decoding.__file__)}
     return Publication(
