@@ -101,8 +101,8 @@ class FreshBatches(Batches):
     def practise(self, failing: list[Problems | NeighbourhoodBatch]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        Neighbourhoods are practised as they are. If single tokens of problems are meant, three quarters of every batch are
-        these tokens as they are, of problems of any split: a token is shown little of its problem.
+        Neighbourhoods are practised as they are. For single tokens, three quarters of a batch repeat these tokens unchanged,
+        even from test problems; a token sees too little of its problem to leak it.
 
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.

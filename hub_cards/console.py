@@ -1,4 +1,4 @@
-"""How a command ends that refuses what it was given."""
+"""Exit codes and one-line errors of the commands."""
 
 import _thread
 import argparse

@@ -31,7 +31,7 @@ def check_revision(revision: str | None) -> None:
 def find_file(source: str, name: str, revision: str | None = None) -> Path | None:
     """Return a file of a folder, or of a repository after its download; None if it is not there.
 
-    Whether the repository is there, and the Hub answers, is not said: what loads a checkpoint asks for both.
+    Returns None also if the repository is missing or the Hub is down; the loader reports those.
     """
     if (folder := Path(source)).is_dir():
         return folder / name if (folder / name).is_file() else None

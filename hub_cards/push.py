@@ -148,11 +148,11 @@ def add_page(content) -> None:
 
 
 def add_zoo(content) -> None:
-    """Push all that this package has to publish: models, datasets, metric, decoding, and a collection that joins them.
+    """Push everything that this package publishes: models, datasets, metric, decoding, and a collection that joins them.
 
     The models are the zoo's (`python eval.py --list`); each is certified again before it is pushed. Every task has a dataset
-    of problems of trained sizes, with tests far beyond them. What the Hub refuses is named at the end, with exit status 1.
-    The same command goes on, and sends nothing twice.
+    of problems of trained sizes, with tests far beyond them. If the Hub refuses a repository, the command pushes the others,
+    names the refused one at the end and exits with status 1. The same command continues and sends nothing twice.
 
     examples:
       python -m longhand.hub_cards.push zoo user          lists the repositories
@@ -183,7 +183,7 @@ def add_destination(destination, kind: str) -> None:
         add("user", metavar="USER", help="user or organization on the Hub")
     else:
         add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
-    add("--yes", action="store_true", help="push; without it what would be pushed is only shown")
+    add("--yes", action="store_true", help="push; without --yes the command only shows what it would push")
     add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
     if kind == "zoo":
         return
@@ -208,7 +208,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read_publication(options: argparse.Namespace) -> Publication:
-    """What the options say to push, checked. Nothing is generated, and the Hub is not asked.
+    """The publication that the options describe, checked. Nothing is generated, and the Hub is not asked.
 
     Raises:
         ValueError: the folder, a name or a value is not legal.
@@ -245,7 +245,7 @@ def push_or_show_zoo(options: argparse.Namespace) -> None:
         items = list_items(options.user, Path(place))
         if not options.yes:
             print(describe_items(items))
-            print("nothing was pushed: --yes pushes each repository in one commit, and what is there already not again")
+            print("nothing was pushed: --yes pushes each repository in one commit, and skips files that are there already")
             return
         collection, refused = push_items(items, options.user, options.private)
     print(f"{collection.url}: joins {len(items) - len(refused)} of {len(items)} repositories")
@@ -255,7 +255,7 @@ def push_or_show_zoo(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Push what the options say, or show it without `--yes`. Nobody may write into a checkpoint's folder meanwhile."""
+    """Push the publication of the options; without `--yes` only show it. A checkpoint's folder is locked meanwhile."""
     for file in getattr(options, "plugin", []):
         load_plugin(file)
     if options.kind == "zoo":

@@ -579,7 +579,7 @@ def minesweeper_next_cell(input_ids: Tensor, columns: int) -> Plan:
     """Plan like `minesweeper`, but `=` and a token of the answer have the ids of the next cell, whose neighbours they see.
 
     Level 1 is the cell's column and level 2 its row. Level 3 is 1 for the answer, which tells its tokens from the board's,
-    so that they need not see each other. It is 2 for `>`, which so has an id and relates to no token:
+    so that they need not see each other. Level 3 of `>` is 2, so that `>` has an id but relates to no other token:
 
         $ M _ _ > _ _ M = M 2 1 1 2 M $
         0 1 2 3 0 1 2 3 1 2 3 1 2 3 1 0

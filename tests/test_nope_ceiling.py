@@ -243,7 +243,7 @@ def test_without_runs_the_published_ones_are_trained_first(tmp_path, monkeypatch
         command, "evaluate_run", lambda folder, *_: measured.append(folder.name) or {"length": 1, "model": ""}
     )
     monkeypatch.setattr(command, "ceiling_row", lambda digits: {})
-    monkeypatch.setattr(command, "publish", lambda *_: None)
+    monkeypatch.setattr(command, "write_and_draw", lambda *_: None)
     main(["nope_ceiling", "--jobs", "2"])
     published = [row["model"] for row in read_results(command.RESULTS) if "right" not in row]
     assert [one.name for one in trained] == measured == published

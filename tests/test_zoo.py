@@ -14,7 +14,7 @@ from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.research import zoo as shipping
+from longhand.hub_cards.research import ship as shipping
 
 QUICK = 10_000
 """Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""

@@ -38,10 +38,10 @@ MOST_PROBLEMS = 5_000_000
 FAILURES_SHOWN = 10
 
 CLOSE = 4.0
-"""Single tokens with a lead below it are practised, and with them all others: else what is learned is forgotten again."""
+"""Tokens with a lead below this are trained again, mixed with all other tokens so that the model does not forget those."""
 
 WEAK = 1.0
-"""Neighbourhoods with a lead below it are practised."""
+"""Neighbourhoods with a lead below this are trained again."""
 
 BOUNDED_AT_ONCE = 1000
 """Neighbourhoods between two steps of the progress bar."""

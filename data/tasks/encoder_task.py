@@ -284,7 +284,7 @@ class FieldTask(EncoderTask):
             raise ValueError(f"the cases of the task {self.name!r} are those of relation_range {needed}, not {list(window)}")
 
     def vary(self, generator, digits, max_length):
-        """Half of these problems, and as many drawn anew: after practice of few alone, others are wrong."""
+        """Mix the failing problems with as many new ones; training on the failing ones alone makes others fail."""
         drawn = self.draw_operands(generator, np.full((len(digits), 1), generator.integers(1, max_length + 1)))
         width = max(drawn.shape[2], digits.shape[2])
         kept, drawn = (np.pad(part, ((0, 0), (0, 0), (0, width - part.shape[2]))) for part in (digits, drawn))
@@ -292,7 +292,8 @@ class FieldTask(EncoderTask):
 
     def rewrite(self, generator, digits, lengths):
         """Problems that fit into one field, again and again; if fields vary, its width is random."""
-        # No other number begins with 0, so what stands above a top 0 occurs in problems with 0 alone, some of them held out.
+        # Only the number 0 has a leading 0. Training must see 0 often, also as second operand, since few such problems exist
+        # and some are held out.
         digits[::16, 1] = 0
         needed = self.needed_field(0) + number_lengths(digits[:, self.in_field]).max(axis=1)
         widest = self._field(int(needed.max()))

@@ -196,7 +196,7 @@ class Task(Lengths, ABC):
         return lengths
 
     def vary(self, generator: np.random.Generator, digits: np.ndarray, max_length: int) -> np.ndarray:
-        """Problems of one group that hold the neighbourhoods of these covering problems, each in its place.
+        """Random problems that contain the same neighbourhoods as these covering problems, at the same positions.
 
         Args:
             digits: (count, operands, width), one group.

@@ -70,7 +70,7 @@ def who_answers(question: str) -> list[str]:
 
 
 def is_in_zoo(folder: Path | str) -> bool:
-    """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.zoo`."""
+    """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.ship`."""
     return Path(folder).resolve().parent == ZOO_FOLDER.resolve()
 
 

@@ -35,7 +35,7 @@ ACCURACIES = tuple(metric.name for metric in METRICS)
 NUMBERS: dict[str, float] = {**dict.fromkeys(ACCURACIES, 1), "seconds": LARGEST, "run_seconds": LARGEST}
 """Fields of other numbers, from 0 on, and the most that each may be."""
 OPTIONAL = ("hardware", "weights", "run_seconds", *(metric.name for metric in METRICS if metric.is_optional))
-"""Fields that a row of a `results.jsonl` may lack. It has all others, and may have more that nothing reads."""
+"""Fields that a row of a `results.jsonl` may lack. All other fields are required. Unknown fields are ignored."""
 
 
 def median_interval(values: list[float], resamples: int = 2000) -> tuple[float, float]:

@@ -127,7 +127,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
     if recipe:
         recipe_file = published_recipe_text(folder / RECIPE_FILE).strip()
     checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in recipe.items()})
-    # An absolute path says where it was made, and helps nobody else.
+    # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
@@ -272,7 +272,7 @@ def _describe_sizes(checkpoint: CheckpointFolder) -> str:
 
 
 def _size_name(rows: list[Row], task: Task) -> str:
-    """What the sizes of results are: one name if every row has one size."""
+    """Name of the column of sizes: one name if both sizes of every row agree."""
     if any(row["length"] != row["length_b"] for row in rows):
         return ", ".join(task.size_names)
     return family_card(task).size_name(task.size_names)
@@ -479,10 +479,10 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     """The files that new rows change, by path. The folder itself is not changed.
 
     Args:
-        called: another name that the new rows may have for the checkpoint, besides its name in the folder's results.
+        called: a second name by which the new rows may call the checkpoint; the first is its name in the folder's results.
     """
     own = _own_name(folder, called)
-    # The end of a name does not tell: a repository or a run may have the name of the folder of best checkpoints.
+    # A repository or a run may itself be called `best`, so we compare whole names, not their ends.
     suffixes = {f"{name}{suffix}": suffix for suffix in (f"/{BEST_FOLDER}", "") for name in (own, called)}
     if (given := rows[0]["model"]) not in suffixes:
         raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
@@ -523,10 +523,10 @@ def _read_card(folder: Path, called: str) -> ModelCard:
 
 
 def named_dataset(card: ModelCard) -> str | None:
-    """The first dataset that a card names. The Hub takes a name in the place of a list too.
+    """The first dataset that a card names, in a list or, as the Hub also allows, as a single name.
 
     Raises:
-        ValueError: it is no dataset's name.
+        ValueError: the name is not that of a dataset.
     """
     given = card.data.get("datasets") or [None]
     named = given[0] if isinstance(given, list) else given

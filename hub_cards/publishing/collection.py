@@ -1,7 +1,7 @@
 """Publish all of this package's work in one go: page, models, datasets, metric, decoding, and a collection that joins them.
 
-Each repository gets one commit or none, in turn, and the collection what it lacks. So a push that was cut off goes on where
-it was: the same command again sends nothing twice.
+Each repository gets one commit or none, in turn; then the collection gets the repositories that it lacks. After a push was
+cut off, the same command continues and sends nothing twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 
 TITLE = "longhand: arithmetic that is right at every length"
 DESCRIPTION = "Small transformers that are proved to calculate exactly at every length; their problems, metric and decoding."
-"""Of the collection; the Hub takes up to 150 characters."""
+"""Description of the collection. The Hub allows 150 characters."""
 
 SHORT, LONG = "short", "long"
 """Configurations of every dataset: problems of trained sizes, and test problems far beyond them."""
@@ -66,7 +66,7 @@ class Item:
     Attributes:
         repo_id: `user/name`.
         type: one of `commits.TYPES`.
-        about: what it is, in one line.
+        about: its contents, in one line.
         make: the publication, checked; a model is certified again, which may take a minute.
     """
 
@@ -126,7 +126,7 @@ def configurations(task: str) -> dict[str, dict[str, Any]]:
 
 
 def describe_dataset(task: str) -> str:
-    """What a task's dataset holds, in one line."""
+    """The problems of a task's dataset, in one line."""
     short, long = (TASKS[task]().describe_lengths(*sizes) for sizes in SIZES.get(task, _USUAL))
     return f"Problems of the task {task}: {short}, and tests with {long}"
 
@@ -141,7 +141,7 @@ def describe_items(items: Sequence[Item]) -> str:
 def push_items(
     items: Sequence[Item], user: str, private: bool = False, api: HfApi | None = None
 ) -> tuple[Collection, dict[str, str]]:
-    """Push all items in turn and join them in a collection. An item that is refused keeps no other from being pushed.
+    """Push all items in turn and join them in a collection. If an item is refused, the others are still pushed.
 
     Returns:
         The collection, and why an item was not pushed by its repository.
@@ -164,7 +164,7 @@ def push_items(
 
 
 def join(items: Sequence[Item], user: str, private: bool, api: HfApi) -> Collection:
-    """Put the items into the user's collection of this package, which is made if there is none. Others in it stay."""
+    """Put the items into the user's collection of this package, which is made if there is none. Other items stay."""
     own = (one.slug for one in api.list_collections(owner=user) if one.title == TITLE)
     if (slug := next(own, None)) is None:
         made = api.create_collection(TITLE, namespace=user, description=DESCRIPTION, private=private, exists_ok=True)

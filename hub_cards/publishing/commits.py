@@ -1,8 +1,8 @@
-"""Push files to a repository on the Hub atomically, in one commit, and read what a push left there.
+"""Push files to a repository on the Hub atomically, in one commit, and read the files of a commit.
 
-A push reads what the repository holds and sends only what differs, in one commit on top of exactly that state. The Hub's
-client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository. A push
-that was cut off can always be repeated, even if only the response to its commit was lost: nothing is sent twice.
+A push compares its files with the last commit and sends those that differ, in one commit on top of that last commit. The
+Hub's client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository. If
+a push was cut off, repeat it: nothing is sent twice, even if only the response to the commit was lost.
 """
 
 import tempfile
@@ -32,7 +32,7 @@ TAG = "longhand"
 """Tag on every card of this package."""
 
 CONFLICT = 412
-"""HTTP status of a commit onto another one than the branch's last."""
+"""HTTP status if the parent of a commit is not the last commit of the branch."""
 
 TYPES = ("model", "dataset", "space")
 """The Hub's types of repositories."""
@@ -78,8 +78,8 @@ class Repository:
     Attributes:
         name: `user/name`.
         type: one of `TYPES`.
-        kind: what the push leaves in it, such as "model" or "metric". The card records it by the tag `longhand-KIND`, and no
-            push of another kind changes the repository.
+        kind: kind of its files, such as "model" or "metric". The card records the kind by the tag `longhand-KIND`, and a
+            push of another kind is refused.
         private: make a new repository private, and refuse a public one.
         revision: branch; made if it does not exist.
         api: the Hub and its token.
@@ -108,7 +108,7 @@ class Repository:
         return f"{self.hub.endpoint}/{'' if self.type == 'model' else f'{self.type}s/'}{self.name}"
 
     def info(self, revision: str | None = None, **options: Any) -> Any:
-        """What the Hub says of a branch's last commit; of `main` if none is named."""
+        """The Hub's record of a branch's last commit; by default of `main`."""
         return self.hub.repo_info(self.name, repo_type=self.type, revision=revision, **options)
 
 
@@ -198,7 +198,7 @@ def commit_files(
 
 @contextmanager
 def refusing(name: str) -> Iterator[None]:
-    """Turn what the Hub and its client raise into CannotPush.
+    """Turn errors of the Hub and of its client into CannotPush.
 
     Args:
         name: of the repository, for the message.
@@ -237,9 +237,10 @@ def _diagnose(error: BaseException, name: str) -> str:
 
 
 def _check_ours(repository: Repository, main: Any) -> None:
-    """Raise CannotPush if a push may not change a repository: it is of others, of another kind, or public.
+    """Raise CannotPush if a repository belongs to other people, is of another kind, or is public although `private` is set.
 
-    A repository is of this package if its card has the tag of its kind, and free if it holds the Hub's first commit alone.
+    A repository belongs to this package if its card has the tag of its kind. A repository whose only commit is the one that
+    the Hub makes is free.
     """
     name, tag = repository.name, kind_tag(repository.kind)
     if not _check_kind(repository, main):
@@ -266,7 +267,7 @@ def _check_kind(repository: Repository, head: Any) -> bool:
 
 
 def _open(repository: Repository, files: Files) -> Any:
-    """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist."""
+    """The Hub's record of a branch's last commit. The repository and the branch are made if they do not exist."""
     where: Any = {"repo_type": repository.type, "exist_ok": True}
     try:
         repository.info()
@@ -287,7 +288,7 @@ def _sdk(card: Path | bytes) -> str:
 
 
 def _missing(path: str, content: Path | bytes, file: RepoSibling | None) -> CommitOperationAdd | None:
-    """What sends a file's content; None if the Hub's file has it: a large one by its SHA-256, others by git's blob id."""
+    """The operation that sends a file; None if the Hub has its bytes, by SHA-256 or git's blob id."""
     own = CommitOperationAdd(path, content)
     if file and file.lfs:
         return None if own.upload_info.sha256.hex() == file.lfs.sha256 else own

@@ -1,4 +1,4 @@
-"""What a card says and draws of an example problem, differently for each family of models.
+"""Texts and drawings of an example problem on the cards of each family of models.
 
 A new family adds its object to `FAMILY_CARDS`.
 """
@@ -72,7 +72,7 @@ class FamilyCard(ABC):
 
     @abstractmethod
     def size_name(self, names: tuple[str, str]) -> str:
-        """The name of a result's size if one number says it; `names` are the task's `size_names`."""
+        """The name of a result's size if both sizes are equal; `names` are the task's `size_names`."""
 
     @abstractmethod
     def limits(self, config: PreTrainedConfig) -> list[str]:

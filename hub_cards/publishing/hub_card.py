@@ -22,7 +22,7 @@ from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe, write_recipe
 
 WRITTEN_FOR = ("model_name", "tags")
-"""What Trainer itself says to the card; the card has both."""
+"""Keys that Trainer passes and this card already contains."""
 
 
 class HubCard(TrainerCallback):
@@ -35,7 +35,7 @@ class HubCard(TrainerCallback):
 
     `trainer.push_to_hub()` and `push_to_hub=True` with any `hub_strategy` push the folder `output_dir`. Before that,
     process 0 loads what is pushed, measures it, and writes results.jsonl, accuracy.png, recipe.yaml and README.md beside it.
-    What a recipe.yaml says already, such as a description, stays.
+    Entries that recipe.yaml already has, such as a description, stay.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class HubCard(TrainerCallback):
             trained_lengths: shortest and longest trained problem, for the card.
 
         Raises:
-            ValueError: the model is none of this package's or names no task, it cannot take a length, the id is not legal,
-                or the folder has a certificate of a model before.
+            ValueError: the model is of another package, names no task or cannot take a length; the id is not legal; or the
+                folder has the certificate of another model.
         """
         self.trainer, self.num_samples, self.seed, self.dataset = trainer, num_samples, seed, dataset
         self.trained_lengths, self.folder = trained_lengths, Path(trainer.args.output_dir or "")
@@ -77,7 +77,7 @@ class HubCard(TrainerCallback):
             raise ValueError(f"{self.folder} has the {CERTIFICATE_FILE} of another model: choose another output_dir")
         self.base_model = _find_base(model)
         self.rows: list[Row] = []
-        # Trainer writes its card after every event of a push that a callback could wait for.
+        # Trainer writes its own card last, after all callbacks, so we replace its method.
         vars(trainer)["create_model_card"] = self.create_model_card
 
     def create_model_card(self, **options: Any) -> None:
@@ -99,7 +99,7 @@ class HubCard(TrainerCallback):
             self._write()
 
     def _write(self) -> None:
-        """Evaluate what the folder holds, and write what belongs to it."""
+        """Evaluate the checkpoint in the folder; write its recipe, results and card."""
         if self.trainer.processing_class is None:
             self.task.family.tokenizer(self.task).save_pretrained(self.folder)
         file = self.folder / RECIPE_FILE
@@ -118,7 +118,7 @@ class HubCard(TrainerCallback):
         write_card(self.folder, self.trainer.hub_model_id, self.dataset)
 
     def _recipe(self) -> dict[str, Any]:
-        """Return what is known of the training, by the names of a recipe's arguments."""
+        """The known arguments of the training, by their names in a recipe."""
         arguments, state = self.trainer.args, self.trainer.state
         known: dict[str, Any] = {**self.task.describe(), "trained_by": "transformers.Trainer"}
         known["pushed_at_step"] = state.global_step

@@ -1,4 +1,4 @@
-"""What a card and a push leave out: names and places of the run on its author's machine, and tokens."""
+"""Cards and pushes leave out tokens, and the names and paths of the run on its author's machine."""
 
 import re
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""What is pushed to the Hub: checkpoints, the metric, parallel decoding and, in `dataset.py`, generated datasets.
+"""Publications of checkpoints, of the metric and of parallel decoding; those of datasets are in `dataset.py`.
 
-All take one path: a `Publication` says what is pushed, its files are made, shown and committed by `publish`.
+A `Publication` describes the files of one repository. `publish` makes the files, shows them and commits them.
 """
 
 import re
@@ -44,7 +44,7 @@ MODEL_FILES = (
     *(*ANSWER_FILES, "*.png"),
     *(RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, CERTIFICATES_FILE, CARD_FILE),
 )
-"""The files of a checkpoint's folder, and of `best` in it, that are published. Training states and all others are not."""
+"""Names of the published files of a checkpoint's folder and of `best` in it. Training states and all other files stay."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
 
@@ -62,7 +62,7 @@ class Publication:
         type: one of `commits.TYPES`.
         kind: see `Repository`.
         name: what is pushed, for the commit message.
-        is_ours: whether pushes of this kind write a path.
+        is_ours: tells whether pushes of this kind write a given path.
         make_files: the files, from an empty folder to write large ones to and from the rows of a model's results on the Hub.
         notes: what is left out of a folder, and why; a line each.
 
@@ -88,7 +88,7 @@ class Publication:
 
     @property
     def kept(self) -> str:
-        """What else a push does to a repository that exists already."""
+        """The effect of a push on files of a repository that exists already."""
         removed = "files of an earlier push that are not listed here are removed"
         return f"its results of the same weights are kept, and {removed}" if self.kind == "model" else removed
 
@@ -114,8 +114,8 @@ def push_model(
 ) -> Push:
     """Push a checkpoint's folder, as train.py or transformers' Trainer writes it, with a card for the repository.
 
-    The card is written anew, so changes that were made to it by hand on the Hub are lost. Results that were added on the Hub
-    are kept if the weights are the same, and removed if the weights differ.
+    The push writes the card anew, so changes that people made by hand on the Hub are lost. Results that were added on the
+    Hub are kept if the weights are the same, and removed if the weights differ.
 
     Args:
         repo_id: `user/name`; made if it does not exist.
@@ -203,7 +203,7 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
     checkpoint = read_checkpoint(folder)
     task, spare = checkpoint.task, checkpoint.spare_best
     own = checkpoint.without_best() if spare else checkpoint
-    # The verifier is always published as this package has it, whatever the folder's copy has become.
+    # The push takes the verifier from this package, so a changed copy in the folder is never published.
     python_files = [path for path in published_files(folder) if path.endswith(".py") and Path(path).name != VERIFIER.name]
     if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
         raise ValueError(

@@ -1,8 +1,6 @@
 """The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach.
 
 python -m longhand.hub_cards.research.gallery    writes hub_cards/GALLERY.md
-
-It is in this room because it shows results, which `data/` knows nothing of, and draws problems as cards do.
 """
 
 from collections.abc import Mapping
@@ -30,10 +28,10 @@ SIZES = (2, 3, 4)
 """The sizes of the three problems."""
 
 PAPERS = "paper-"
-"""The names of the recipes of the papers' own sizes begin so. They need a GPU."""
+"""Names of recipes of the papers' own sizes begin with this. Training them needs a GPU."""
 
 TESTING = {"seed", "data_seed", "validation_lengths", "validation_samples", "test_lengths", "test_samples"}
-"""Arguments in which a run may differ from its recipe and still says how far the recipe reaches; also `max_steps`."""
+"""A run that differs from its recipe in these arguments only, and in `max_steps`, says how far the recipe reaches."""
 
 
 def reached() -> dict[str, str]:

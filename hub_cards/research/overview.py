@@ -104,7 +104,9 @@ def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> No
     axes.annotate("", xy=(1, 1), xycoords=("axes fraction", "data"), xytext=(first, 1), textcoords="data", arrowprops=arrow)
 
 
-def publish(rows: list[Row], file: Path, draw: Callable[[list[Row], Path], None], table: Callable[[list[Row]], str]) -> None:
+def write_and_draw(
+    rows: list[Row], file: Path, draw: Callable[[list[Row], Path], None], table: Callable[[list[Row]], str]
+) -> None:
     """Write the rows to a file. From that file draw the picture beside it, and print the table of the pages."""
     write_results(rows, file)
     rows = read_results(file)

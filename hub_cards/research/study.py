@@ -72,7 +72,7 @@ class Evaluation:
         return [str(run_folder), *words, "--output_dir", str(self.folder(run_folder))]
 
     def folder(self, run_folder: Path) -> Path:
-        """Return where the measurement is written. Other options write elsewhere, so that none is taken for another."""
+        """Return the folder of the measurement. Its name contains the options, so results of different options never mix."""
         digest = hashlib.sha256(json.dumps(self.options).encode()).hexdigest()
         return run_folder / "evaluations" / f"{self.name}-{digest[:8]}"
 

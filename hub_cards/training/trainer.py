@@ -40,8 +40,8 @@ class BatchTrainer(Trainer):
     So Accelerate does not shard the dataloaders. Training stops at the first loss or checkpoint that is not finite.
 
     Raises:
-        NotFinite: see above; the checkpoints before stay.
-        CannotSave: see there.
+        NotFinite: a loss or a weight is NaN or infinite; earlier checkpoints are kept.
+        CannotSave: the checkpoint could not be written; earlier checkpoints are kept.
     """
 
     model: Any
@@ -183,7 +183,7 @@ class UntilCertified(TrainerCallback):
             raise CannotCertify(f"{error}; train without one by --until_certified False") from error
 
     def check(self, model: Any) -> Check:
-        """Check a model; what it finds of rounding is whole only if the run may stop."""
+        """Check a model. The rounding bound is complete only when the margins already suffice to stop."""
         return check_thoroughly(model, self.task, enough=self.ratio)
 
     def reached(self, check: Check) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from longhand.hub_cards.evaluation.plots import BLUE, ORANGE, house_style, new_figure, save_figure
 from longhand.hub_cards.evaluation.results import Row
 from longhand.hub_cards.research.complexity.distributions import cascade_distribution, dependency_distribution
-from longhand.hub_cards.research.overview import publish
+from longhand.hub_cards.research.overview import write_and_draw
 from longhand.hub_cards.research.tables import complexity_table
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")
@@ -62,4 +62,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run() -> None:
     """Compute the distributions; write, draw and print them."""
-    publish([distribution_row(*panel) for panel in PANELS], RESULTS, plot_distributions, complexity_table)
+    write_and_draw([distribution_row(*panel) for panel in PANELS], RESULTS, plot_distributions, complexity_table)

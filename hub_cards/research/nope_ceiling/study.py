@@ -25,7 +25,7 @@ from longhand.hub_cards.evaluation.plots import BLACK, BLUE, OPERANDS, house_sty
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_by, read_results, wilson_interval
 from longhand.hub_cards.recipes import RECIPE_FILE
 from longhand.hub_cards.research.nope_ceiling.ceiling import MAX_DIGITS, nope_ceiling
-from longhand.hub_cards.research.overview import publish
+from longhand.hub_cards.research.overview import write_and_draw
 from longhand.hub_cards.research.run import is_finished, train_all
 from longhand.hub_cards.research.study import StudyRun
 from longhand.hub_cards.research.tables import ceiling_table
@@ -168,4 +168,4 @@ def run(runs: list[Path], jobs: int, num_samples: int, seed: int) -> None:
         train_all([one for one in RUNS if not is_finished(one, FOLDER / one.name)], FOLDER, jobs)
         runs = [FOLDER / one.name for one in RUNS]
     rows = sorted((evaluate_run(folder, num_samples, seed) for folder in runs), key=itemgetter("length", "model"))
-    publish([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS, plot_ceiling, ceiling_table)
+    write_and_draw([*map(ceiling_row, range(1, MAX_DIGITS + 1)), *rows], RESULTS, plot_ceiling, ceiling_table)

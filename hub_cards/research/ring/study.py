@@ -22,7 +22,7 @@ from longhand.data import make_generator
 from longhand.data.checks import check_integer
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.results import Row, group_by, hardware
-from longhand.hub_cards.research.overview import publish
+from longhand.hub_cards.research.overview import write_and_draw
 from longhand.hub_cards.research.ring.linear_attention import (
     AbsoluteLinearAttention,
     FactoredLinearAttention,
@@ -260,4 +260,4 @@ def run(seeds: list[int], steps: int, num_samples: int) -> None:
             rows += own
             pictured.setdefault(setting, matrices)
     plot_matrices(pictured, RESULTS.with_name("matrices.png"))
-    publish(rows, RESULTS, plot_losses, ring_table)
+    write_and_draw(rows, RESULTS, plot_losses, ring_table)

@@ -1,14 +1,14 @@
 """Put a finished, certified run into the zoo, the folder of checkpoints that come with this package.
 
-The shipped files are certified, measured and described anew. They hold no code, so that work on the package leaves them as
-they are. If a certificate no longer fits the package, such as after a change of its words, ship the zoo's own folder again.
-The gallery, which names the zoo's checkpoints, is written anew too.
+The command certifies, measures and describes the shipped files anew, and writes the gallery. Shipped checkpoints contain no
+code, so a change of the package does not change them. If a certificate no longer fits the package, for instance after a
+change of the certificate's words, ship the zoo's own folder again.
 
 examples:
-  python -m longhand.hub_cards.research.zoo outputs/addition
-  python -m longhand.hub_cards.research.zoo hub_cards/zoo/addition hub_cards/zoo/copy
-  python -m longhand.hub_cards.research.zoo --check                 certify everything again that the zoo holds
-  python -m longhand.hub_cards.research.zoo --check addition copy
+  python -m longhand.hub_cards.research.ship outputs/addition
+  python -m longhand.hub_cards.research.ship hub_cards/zoo/addition hub_cards/zoo/copy
+  python -m longhand.hub_cards.research.ship --check                 certify every checkpoint of the zoo again
+  python -m longhand.hub_cards.research.ship --check addition copy
 """
 
 import argparse
@@ -163,7 +163,7 @@ def check(name: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input ends with one line and exit status 2."""
     style = argparse.RawDescriptionHelpFormatter
-    parser = OneLineParser("python -m longhand.hub_cards.research.zoo", description=__doc__, formatter_class=style)
+    parser = OneLineParser("python -m longhand.hub_cards.research.ship", description=__doc__, formatter_class=style)
     described = "folders of finished runs; with --check, names of the zoo (default: all)"
     parser.add_argument("runs", nargs="*", metavar="RUN", help=described)
     parser.add_argument("--check", action="store_true", help="certify checkpoints of the zoo again; write nothing")
