@@ -1,8 +1,8 @@
 """Push files to a repository on the Hub atomically, in one commit, and read the files of a commit.
 
 A push compares its files with the last commit and sends those that differ, in one commit on top of that last commit. The
-Hub's client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository. If
-a push was cut off, repeat it: nothing is sent twice, even if only the response to the commit was lost.
+Hub's client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository.
+If a push was cut off, repeat it: nothing is sent twice, even if only the response to the commit was lost.
 """
 
 import tempfile
