@@ -355,7 +355,7 @@ def test_a_step_of_practice_reaches_every_weight(covered):
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_ends_with_a_certificate_and_a_damaged_weight_loses_it(tmp_path, capsys):
     folder = tmp_path / "grid"
     train.main(["encoder-multiplication-grid", "--test_lengths", "5", "--test_samples", "20", "--output_dir", str(folder)])

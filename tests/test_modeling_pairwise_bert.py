@@ -363,7 +363,7 @@ save_file({name: value.detach().clone() for name, value in results.items()}, out
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_saved_model_works_in_a_process_without_this_package(tmp_path):
     models = {name: build(name) for name in ("mixed_own", "loops")}
     for name, model in models.items():

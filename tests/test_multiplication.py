@@ -115,7 +115,7 @@ def listed_neighbourhoods(task):
     return codes
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.thorough)])
 def task_and_listed(request):
     task = Multiplication(multiplier_length=request.param)
     return task, listed_neighbourhoods(task)

@@ -314,6 +314,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.thorough
 def test_the_folder_on_the_hub_decodes_where_longhand_is_not_installed(hub, api, monkeypatch, tmp_path):
     for module in (commits,):
         monkeypatch.setattr(module, "HfApi", lambda: api)

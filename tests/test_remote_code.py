@@ -14,7 +14,7 @@ from longhand.data import Addition
 from longhand.data.families import DECODER
 from longhand.data.tokenization import build_tokenizer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 PROMPTS = ["653+49=", "7+12="]
 CHECKPOINTS = {

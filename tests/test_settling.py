@@ -444,7 +444,7 @@ Path("labels").write_text(str(model(**inputs).logits.argmax(-1).tolist()))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_saved_model_settles_in_a_process_without_this_package(briefly_trained, tmp_path):
     folder = shutil.copytree(briefly_trained, tmp_path / "model")
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -464,7 +464,7 @@ def test_a_model_whose_labels_have_other_names_is_not_certified():
         certify(model, SUMS)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_ends_with_a_certificate_and_a_million_digits_are_added(tmp_path, capsys):
     folder = tmp_path / "sums"
     train.main(
