@@ -1,4 +1,4 @@
-"""Numbers as arrays of decimal digits: drawing and arithmetic.
+"""Numbers as arrays of digits, decimal unless a base is given: drawing and arithmetic.
 
 The ones digit comes first. Numbers may have any length: they never become integers here.
 """
@@ -25,8 +25,8 @@ def count_up(first: int, stop: int, width: int, numbers: int = 1) -> np.ndarray:
     return (np.arange(first, stop)[:, None] // place % 10).astype(np.uint8).reshape(-1, numbers, width)
 
 
-def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-    """Random numbers of given lengths, uniform among the numbers of each length (0 to 9 for one digit).
+def uniform_digits(generator: np.random.Generator, lengths: np.ndarray, base: int = 10) -> np.ndarray:
+    """Random numbers of given lengths, uniform among the numbers of each length (0 to base - 1 for one digit).
 
     Args:
         lengths: (...) digits of each number; 0 stands for a missing number, whose digits are all 0.
@@ -35,8 +35,8 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.nd
         (..., longest) uint8, ones first, 0 beyond a number's length.
     """
     width = int(lengths.max())
-    digits = generator.integers(0, 10, size=(*lengths.shape, width), dtype=np.uint8)
-    leading = generator.integers(1, 10, size=lengths.shape, dtype=np.uint8)
+    digits = generator.integers(0, base, size=(*lengths.shape, width), dtype=np.uint8)
+    leading = generator.integers(1, base, size=lengths.shape, dtype=np.uint8)
     leading = np.where(lengths > 1, leading, digits[..., 0])
     rows = digits.reshape(-1, width)
     rows[np.arange(len(rows)), lengths.reshape(-1) - 1] = leading.reshape(-1)
@@ -45,19 +45,19 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray) -> np.nd
     return digits
 
 
-def add_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def add_digits(first: np.ndarray, second: np.ndarray, base: int = 10) -> np.ndarray:
     """Sums of numbers given as (count, width) digits, ones first; (count, width + 1) uint8.
 
-    The last column below whose sum is not 9 decides a column's carry. One running maximum finds it for all columns.
+    The last column below whose sum is not base - 1 decides a column's carry. One running maximum finds it for all columns.
     """
     count, width = first.shape
     sums = first + second
     decided = np.zeros((count, width + 1), dtype=np.int16 if width < 2**14 else np.int64)
-    np.multiply(sums != 9, np.arange(1, width + 1, dtype=decided.dtype) * 2, out=decided[:, 1:])
-    decided[:, 1:] += sums > 9
+    np.multiply(sums != base - 1, np.arange(1, width + 1, dtype=decided.dtype) * 2, out=decided[:, 1:])
+    decided[:, 1:] += sums >= base
     carries = (np.maximum.accumulate(decided, axis=1) & 1).astype(np.uint8)
     carries[:, :-1] += sums
-    return np.where(carries > 9, carries - 10, carries)
+    return np.where(carries >= base, carries - base, carries)
 
 
 def numbers_below(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -90,24 +90,24 @@ def extend_digits(generator: np.random.Generator, digits: np.ndarray, max_length
     return np.concatenate([digits, uniform_digits(generator, np.full((count, operands), extra))], axis=2)
 
 
-def multiply_digits(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def multiply_digits(first: np.ndarray, second: np.ndarray, base: int = 10) -> np.ndarray:
     """Products of numbers given as (count, width) digits, ones first; (count, both widths together) uint8.
 
-    Cost grows with the product of the widths. The tens of all column sums move one column up, a few times, until each
-    column is a sum of two digits. `add_digits` then resolves all carries at once.
+    Cost grows with the product of the widths. What is to carry of all column sums moves one column up, a few times, until
+    each column is a sum of two digits. `add_digits` then resolves all carries at once.
     """
     width, shorter = first.shape[1], min(first.shape[1], second.shape[1])
-    # A column holds up to `shorter` products of digits, and tens moved into it.
+    # A column holds up to `shorter` products of digits, and what is carried into it.
     columns = np.zeros((len(first), width + second.shape[1]), dtype=np.min_scalar_type(90 * shorter))
     for place in range(second.shape[1]):
         columns[:, place : place + width] += first * second[:, place : place + 1]
-    while columns.max(initial=0) > 18:
-        tens = columns // 10
-        columns -= 10 * tens
-        columns[:, 1:] += tens[:, :-1]
+    while columns.max(initial=0) > 2 * (base - 1):
+        carried = columns // base
+        columns -= base * carried
+        columns[:, 1:] += carried[:, :-1]
     columns = columns.astype(np.uint8)
-    nines = np.minimum(columns, 9)
-    return add_digits(nines, columns - nines)[:, :-1]
+    largest = np.minimum(columns, base - 1)
+    return add_digits(largest, columns - largest, base)[:, :-1]
 
 
 def divide_digits(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -557,16 +557,18 @@ def partial_products(task: "Task") -> Iterator[Columns]:
         0 0 0 1 0 0 0 5 4 3 0 4 3 2 6 5 4 3 2 6 5 4 3 2 0      significance in the product
 
     Numbers have no zeros at the top, but for 0 itself. A partial product sees its digit of B, and the next one if there is
-    one. Running sum j: the one before is below 10^(N + j), whatever its digits; a partial product's top digit is a carry, 0
-    to 8, and its other digits may be any. The sum is below 10^(N + j + 1), so nothing is carried out. `*` is seen from the
-    top column of the product, and `+` that begins the next partial product from everywhere, if there is one.
+    one. Running sum j, in base b: the one before is below b^(N + j), whatever its digits; a partial product's top digit is a
+    carry, 0 to b - 2, and its other digits may be any. The sum is below b^(N + j + 1), so nothing is carried out. `*` is
+    seen from the top column of the product, and `+` that begins the next partial product from everywhere, if there is one.
     """
+
+    base, digits = task.radix, range(task.radix)
 
     def multiply(state, digit):
         ones, next_ones, carry, kind, _ = state
         kind, total = grow(kind, digit) if kind < 4 else None, carry + ones * (digit or 0)
-        tokens = (ABSENT if digit is None else digit, ones, next_ones, total % 10)
-        return None if kind is None else (tokens, (ones, next_ones, total // 10, kind, 0))
+        tokens = (ABSENT if digit is None else digit, ones, next_ones, total % base)
+        return None if kind is None else (tokens, (ones, next_ones, total // base, kind, 0))
 
     def end_product(state):
         return (EQUALS if state[1] == ABSENT else PLUS,) if state[3] == 4 else None
@@ -582,31 +584,31 @@ def partial_products(task: "Task") -> Iterator[Columns]:
         if place is None or (before and (not row or place == "above")) or (last and place == "above"):
             return None
         total = carry + before + added
-        own = ABSENT if what == "none" else added, ABSENT if last else PLUS, ABSENT, total % 10
-        return (before if row else ABSENT, *own), (total // 10, place, row, last)
+        own = ABSENT if what == "none" else added, ABSENT if last else PLUS, ABSENT, total % base
+        return (before if row else ABSENT, *own), (total // base, place, row, last)
 
     def end_sum(state):
         carry, place, _, last = state
         ends = place == ("top" if last else "above") and not carry
         return (task.end if last else NEXT, ABSENT, ABSENT, ABSENT, TIMES, ABSENT) if ends else None
 
-    factors = product(DIGITS, (ABSENT, *DIGITS), (EQUALS, PLUS))
+    factors = product(digits, (ABSENT, *digits), (EQUALS, PLUS))
     starts: Any = {(ones, after, 0, 0, sign): (ABSENT, ones, after, sign) for ones, after, sign in factors}
     part = lambda column: (AMID - column, 2, max(0, column) and AMID - column)  # noqa: E731
     ids: Any = (by_column(-1, 0, 0), alone(0, 2, 0), alone(0, 3, 0), part)
     yield Columns(
-        ids, 1, starts, [None, *DIGITS], multiply, end_product,
-        lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + 10 * after[2],
+        ids, 1, starts, [None, *digits], multiply, end_product,
+        lambda state, digit, tokens, after: state[0] * (digit or 0) + state[2] == tokens[-1] + base * after[2],
     )  # fmt: skip
     starts = {}
     for (row, before), last in product(enumerate((ABSENT, EQUALS, NEXT)), (False, True)):
         signs = (before, ABSENT, ABSENT if last else PLUS, ABSENT, NEXT if row else EQUALS)
         starts[0, "later" if row else "first", row, last] = signs
     ids = tuple(lambda k, row=row: (9 * (row[0] > 0), row[1], AMID - k) for row in ((0, 1), (1, 2), (1, 3), (0, 0), (0, 2)))
-    symbols = [*product(DIGITS, [0], ["none"]), *product(DIGITS, DIGITS, ["digit"]), *product([0], DIGITS[:9], ["top"])]
+    symbols = [*product(digits, [0], ["none"]), *product(digits, digits, ["digit"]), *product([0], digits[:-1], ["top"])]
     yield Columns(
         (*ids[:2], alone(9, 3, 0), *ids[3:]), 1, starts, symbols, add, end_sum,
-        lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + 10 * after[0],
+        lambda state, symbol, tokens, after: symbol[0] + symbol[1] + state[0] == tokens[-1] + base * after[0],
     )  # fmt: skip
 
 
@@ -865,6 +867,7 @@ class Task(NamedTuple):
         same_widths, larger_first: what the software checks of a query besides.
         parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
+        radix: base of the numbers.
         layers: how many layers are known. With several, keys must see `$` alone, as `list_neighbourhoods` checks, and scores
             must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
     """
@@ -885,6 +888,7 @@ class Task(NamedTuple):
     end: int = BEGIN
     operands: int = 2
     layers: tuple[int, ...] = (1,)
+    radix: int = 10
     table: Any = None
 
     @property
@@ -902,9 +906,10 @@ class Task(NamedTuple):
         """What the software refuses: no query of the task, and no beginning of its response."""
         if self.parts:
             return {"formats": [part.prompt_format for part in self.parts]}
-        pattern = self.pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
+        pattern, answer = (text.replace("9", f"{self.radix - 1}") for text in (self.pattern, self.answer))
+        pattern = pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
         checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
-        answer = None if self.encoder else self.answer
+        answer = None if self.encoder else answer
         # The last two are for messages alone.
         return {"pattern": pattern, "response": answer, **checks, "example": lambda text: True, "ones_first": is_flag}
 
@@ -958,6 +963,7 @@ TASKS = {
     ),
     "multiplication_scratchpad": Task(
         partial_products, SCRATCHPAD, rf"{NUMBER}\*{NUMBER}=", "(?:[0-9]+[+=>])*[0-9]*", same_widths=False,
+        options={"radix": between(1, 11, int)},
     ),
     "multiplication": Task(
         products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
@@ -1024,6 +1030,7 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None) ->
         end=end_of(described),
         coupling="addition_all_reversed" if ones_first else task.coupling or name,
         operands=described.get("operands", described.get("multiplier_length", 2)),
+        radix=described.get("radix", 10),
     )
 
 

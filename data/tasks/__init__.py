@@ -11,6 +11,7 @@ from longhand.data.tasks.chomsky import DuplicateString as DuplicateString
 from longhand.data.tasks.chomsky import EvenPairs as EvenPairs
 from longhand.data.tasks.chomsky import MissingDuplicate as MissingDuplicate
 from longhand.data.tasks.chomsky import ModularArithmetic as ModularArithmetic
+from longhand.data.tasks.chomsky import OddsFirst as OddsFirst
 from longhand.data.tasks.column_task import ColumnPass as ColumnPass
 from longhand.data.tasks.column_task import ColumnTask as ColumnTask
 from longhand.data.tasks.copy import Copy as Copy

@@ -7,6 +7,7 @@ from it as each task says. Further tasks of the paper are `parity`, `reverse` an
 import numpy as np
 
 from longhand.data.tasks.column_task import ColumnPass, ColumnTask
+from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
 
 
@@ -101,6 +102,26 @@ class DuplicateString(ColumnTask):
     alphabet = "01"
     passes = (ColumnPass(repeat, direction="top_first"), ColumnPass(repeat, direction="top_first", reads=(0,)))
     example_question = "101"
+    reader = AnswerReader(dropped=">")
+
+
+def every_other(chosen, symbols):
+    """Step that writes every other symbol and a blank, 2, for the rest; the state is whether it writes the next one."""
+    return symbols[0] if chosen else 2, not chosen
+
+
+@register_task
+class OddsFirst(ColumnTask):
+    """The symbols in odd places, then those in even ones: 00110101 -> 0_1_0_0_>_0_1_1_1, so 01000111."""
+
+    name = "odds_first"
+    alphabet = "01"
+    passes = (
+        ColumnPass(every_other, writes="01_", start=True, direction="top_first"),
+        ColumnPass(every_other, writes="01_", start=False, direction="top_first", reads=(0,)),
+    )
+    example_question = "00110101"
+    reader = AnswerReader(dropped="_>")
 
 
 @register_task

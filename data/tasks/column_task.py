@@ -352,13 +352,15 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
     """
     graph = runs_of(table, task.end_token)
     passes: list[Pass] = []
+    unseeing: dict[int, tuple[int, np.ndarray]] = {}
     for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
         found, conflicts = None, []
         for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
             for symmetric in (True, False)[: 1 + (task.operands > 1)]:
                 chosen = replace(own, window=tried, symmetric=symmetric)
                 try:
-                    search_pass(replace(table, passes=(*passes, chosen)), graph, place, symmetric)
+                    listed = search_pass(replace(table, passes=(*passes, chosen)), graph, place, symmetric)
+                    check_unseeing(listed, unseeing)
                 except Conflict as error:
                     conflict = error
                 except TooMany as error:
@@ -372,7 +374,21 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
         if not found or (window and found.window != window):
             raise ValueError(_explain(task, table, graph, place, conflicts[0 if window else -1], found and found.window))
         passes.append(found)
+        unseeing |= unseeing_tokens(listed)
     return replace(table, passes=tuple(passes))
+
+
+def unseeing_tokens(listed: Found) -> dict[int, tuple[int, np.ndarray]]:
+    """From the tokens that see nothing to what is right next and an example; all others see which pass they are in."""
+    rows = np.flatnonzero((listed.keys == ABSENT).all(axis=1))
+    return {int(listed.tokens[row]): (int(listed.right[row]), listed.paths[row]) for row in rows}
+
+
+def check_unseeing(listed: Found, before: Mapping[int, tuple[int, np.ndarray]]) -> None:
+    """Raise `Conflict` if a token that sees nothing needs another next token in an earlier pass."""
+    for token, (right, path) in unseeing_tokens(listed).items():
+        if token in before and before[token][0] != right:
+            raise Conflict([before[token][1], path], np.array([before[token][0], right]))
 
 
 def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conflict: Conflict, least) -> str:

@@ -1,15 +1,15 @@
 """Multiplication of any two numbers with a scratchpad: `$294*68=2532+4671=25320>29991$` (the follow-up of paper 1)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.digits import add_digits, multiply_digits
+from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
-from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
+from longhand.data.tasks.covering import Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.questions import NUMBER
@@ -34,12 +34,31 @@ class MultiplicationScratchpad(DecoderTask):
     sign: ClassVar[str] = "*"
     coupling: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
-    example_question: ClassVar[str] = "294*68"
     most_digits: ClassVar[int] = 2000
     shows_work: ClassVar[bool] = True
     reader = replace(ONES_FIRST, separators=">=")
 
-    prompt_format = PromptFormat(rf"{NUMBER}\*{NUMBER}=", "294*68=", response="(?:[0-9]+[+=>])*[0-9]*")
+    radix: int = field(default=10, metadata={"help": "base of the numbers, 2 to 10"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 2 <= self.radix <= 10:
+            raise ValueError(f"radix must be 2 to 10, got {self.radix}")
+
+    @property
+    def example_question(self):
+        return "294*68" if self.radix == 10 else "101*11"
+
+    @property
+    def prompt_format(self):
+        last = self.radix - 1
+        number = NUMBER.replace("9", str(last))
+        return PromptFormat(
+            rf"{number}\*{number}=", f"{self.example_question}=", response=f"(?:[0-{last}]+[+=>])*[0-{last}]*"
+        )
+
+    def draw_operands(self, generator, lengths):
+        return uniform_digits(generator, lengths, self.radix)
 
     def answer_length(self, lengths):
         return sum(lengths) + 1
@@ -51,7 +70,7 @@ class MultiplicationScratchpad(DecoderTask):
     def format(self, digits, lengths):
         count, (first_length, second_length) = len(digits), self.one_size(lengths)
         first, second = digits[:, 0, :first_length], digits[:, 1, :second_length]
-        partial = multiply_digits(np.repeat(first, second_length, axis=0), second.reshape(-1, 1))
+        partial = multiply_digits(np.repeat(first, second_length, axis=0), second.reshape(-1, 1), self.radix)
         partial = partial.reshape(count, second_length, first_length + 1)
         sums = np.zeros((count, second_length, first_length + second_length), dtype=np.uint8)
         sums[:, 0, : first_length + 1] = partial[:, 0]
@@ -59,7 +78,7 @@ class MultiplicationScratchpad(DecoderTask):
             # Below its own place a partial product adds nothing.
             sums[:, row, :row] = sums[:, row - 1, :row]
             sums[:, row, row : row + first_length + 1] = add_digits(
-                sums[:, row - 1, row : row + first_length + 1], partial[:, row]
+                sums[:, row - 1, row : row + first_length + 1], partial[:, row], self.radix
             )[:, :-1]
         parts = [BOS, first[:, ::-1], TIMES, second[:, ::-1]]
         for row in range(second_length):
@@ -79,30 +98,31 @@ class MultiplicationScratchpad(DecoderTask):
         return write_columns(rows)
 
     def covering(self, window, layers):
-        """All 98,487 neighbourhoods, each once; `_partial_products` and `_running_sums` list them."""
+        """All neighbourhoods, 98,487 in base 10, each once; `_partial_products` and `_running_sums` list them."""
         self.check_window(window, layers)
-        cases = chain(_partial_products(), _running_sums(self.end_token))
+        cases = chain(_partial_products(self.radix), _running_sums(self.radix, self.end_token))
+        listed = list(list_neighbourhoods(cases, np.arange(12)))
         return CoveringNeighbourhoods(
-            count=98_487,
-            batches=(part for batch in list_neighbourhoods(cases, np.arange(12)) for part in batch.batches(_COVERING_BATCH)),
+            count=sum(len(batch.tokens) for batch in listed),
+            batches=(part for batch in listed for part in batch.batches(_COVERING_BATCH)),
             argument=(
-                "Let the operands have N and M digits. Columns count from 0, the ones. Rows count from 0: row j is "
-                "partial product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees "
+                "Let the operands have N and M digits in base B. Columns count from 0, the ones. Rows count from 0: row j "
+                "is partial product j, shifted by j places, and running sum j. Every token sees `$`, which itself sees "
                 "nothing else, and at most one key of each relation. (1) The separator before a partial product sees the "
                 "first operand's ones and b, the second operand's digit of its row. (2) In the column of a digit a of the "
                 "first operand, a partial product's digit d sees a, the first operand's next digit (absent at the top), "
                 "b, and the second operand's next digit (absent in the last row). The carry c into the column is below b, "
-                "or 0 if b is 0, and follows from d = (a * b + c) mod 10. Right next is the next column's digit, or at "
+                "or 0 if b is 0, and follows from d = (a * b + c) mod B. Right next is the next column's digit, or at "
                 "the top the carry out. At the top, a is 0 only in the number 0, and then c is 0. (3) A partial product's "
                 "top digit is that carry; it sees b and the second operand's next digit. Right next is `=` if the latter "
                 "is absent, else `+`. (4) A running sum and its separator, below its ones, see the row above and their "
                 "partial product, each in the token's column and the next as far as they reach. They also see the `+` of "
                 "the row below, absent in the last row. (5) Row 0 copies its partial product from column 0 to N; further "
                 "up it is 0. (6) In row j > 0 the columns below j copy the row above. In columns j to j+N-1 the digit is "
-                "(x + p + c) mod 10, with x of the row above and p of the partial product, and the carry c of 0 or 1 "
-                "follows from it. Running sum j is less than 10**(N+j+1). So in column j+N the row above is 0, the digit "
-                "is p + c with p a last carry of 0 to 8, nothing is carried out, and all digits further up are 0. (7) In "
-                "the top column of the product, N+M-1, a running sum sees `*` and no next column. In the last row this "
+                "(x + p + c) mod B, with x of the row above and p of the partial product, and the carry c of 0 or 1 "
+                "follows from it. Running sum j is less than B**(N+j+1). So in column j+N the row above is 0, the digit "
+                "is p + c with p a last carry of 0 to B - 2, nothing is carried out, and all digits further up are 0. (7) "
+                "In the top column of the product, N+M-1, a running sum sees `*` and no next column. In the last row this "
                 "column is the partial product's top; in other rows it lies above it. Right next is `>` if there is a row "
                 "below, else the end token. All these cases are checked with all digits and carries that they leave open."
             ),
@@ -120,40 +140,41 @@ _COVERING_BATCH = 10_000
  ABOVE, ABOVE_NEXT, PARTIAL, PARTIAL_NEXT, NEXT_ROW, TOP) = range(12)  # fmt: skip
 
 
-def _partial_products() -> Iterator[Case]:
+def _partial_products(base: int) -> Iterator[Case]:
     """Separators, digits in columns of the first operand, and the last carries."""
-    ones, multiplier = combine(DIGITS, DIGITS)
+    digits = np.arange(base)
+    ones, multiplier = combine(digits, digits)
     for separator in (EQUALS, PLUS):
-        yield separator, ones * multiplier % 10, {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
+        yield separator, ones * multiplier % base, {A_OF_SEPARATOR: ones, B_OF_SEPARATOR: multiplier}
 
     # A carry is below the digit of the second operand that all digits of the row are multiplied by.
-    multipliers, carries = np.nonzero(np.maximum(DIGITS, 1)[:, None] > DIGITS)
-    cases, next_multipliers = np.arange(len(carries)), np.array([*DIGITS, PAD])
+    multipliers, carries = np.nonzero(np.maximum(digits, 1)[:, None] > digits)
+    cases, next_multipliers = np.arange(len(carries)), np.array([*digits, PAD])
 
-    case, digit, next_digit, next_multiplier = combine(cases, DIGITS, DIGITS, next_multipliers)
+    case, digit, next_digit, next_multiplier = combine(cases, digits, digits, next_multipliers)
     multiplier = multipliers[case]
     total = digit * multiplier + carries[case]
     keys = {A: digit, B: multiplier, B_NEXT: next_multiplier, A_NEXT: next_digit}
-    yield total % 10, (next_digit * multiplier + total // 10) % 10, keys
+    yield total % base, (next_digit * multiplier + total // base) % base, keys
 
-    case, digit, next_multiplier = combine(cases, DIGITS, next_multipliers)
+    case, digit, next_multiplier = combine(cases, digits, next_multipliers)
     # The top digit is 0 in the number 0 only.
     reachable = (digit > 0) | (carries[case] == 0)
     case, digit, next_multiplier = case[reachable], digit[reachable], next_multiplier[reachable]
     total = digit * multipliers[case] + carries[case]
-    yield total % 10, total // 10, {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
+    yield total % base, total // base, {A: digit, B: multipliers[case], B_NEXT: next_multiplier}
 
     case, next_multiplier = combine(cases, next_multipliers)
     right = np.where(next_multiplier == PAD, EQUALS, PLUS)
     yield carries[case], right, {B: multipliers[case], B_NEXT: next_multiplier}
 
 
-def _running_sums(end_token: int) -> Iterator[Case]:
+def _running_sums(base: int, end_token: int) -> Iterator[Case]:
     """The first row, which copies; then of every other row, from its separator to its top."""
-    last_carries, next_rows = np.arange(9), (PLUS, PAD)
-    digit, next_digit = combine(DIGITS, DIGITS)
+    digits, last_carries, next_rows = np.arange(base), np.arange(base - 1), (PLUS, PAD)
+    digit, next_digit = combine(digits, digits)
     for next_row in next_rows:
-        yield EQUALS, DIGITS, {PARTIAL_NEXT: DIGITS, NEXT_ROW: next_row}
+        yield EQUALS, digits, {PARTIAL_NEXT: digits, NEXT_ROW: next_row}
         yield digit, next_digit, {PARTIAL: digit, PARTIAL_NEXT: next_digit, NEXT_ROW: next_row}
     yield last_carries, end_token, {PARTIAL: last_carries, TOP: TIMES}
     yield last_carries, 0, {PARTIAL: last_carries, NEXT_ROW: PLUS}
@@ -162,17 +183,17 @@ def _running_sums(end_token: int) -> Iterator[Case]:
 
     for next_row in next_rows:
         for separator in (EQUALS, GREATER):
-            yield GREATER, DIGITS, {ABOVE: separator, ABOVE_NEXT: DIGITS, NEXT_ROW: next_row}
+            yield GREATER, digits, {ABOVE: separator, ABOVE_NEXT: digits, NEXT_ROW: next_row}
         # Below the partial product; in the column before its ones; and from its ones on, with a carry.
-        above, above_next = combine(DIGITS, DIGITS)
+        above, above_next = combine(digits, digits)
         yield above, above_next, {ABOVE: above, ABOVE_NEXT: above_next, NEXT_ROW: next_row}
-        above, above_next, partial_next = combine(DIGITS, DIGITS, DIGITS)
+        above, above_next, partial_next = combine(digits, digits, digits)
         keys = {ABOVE: above, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield above, (above_next + partial_next) % 10, keys
-        above, partial, above_next, partial_next, carry = combine(DIGITS, DIGITS, DIGITS, DIGITS, np.arange(2))
+        yield above, (above_next + partial_next) % base, keys
+        above, partial, above_next, partial_next, carry = combine(digits, digits, digits, digits, np.arange(2))
         total = above + partial + carry
         keys = {ABOVE: above, PARTIAL: partial, ABOVE_NEXT: above_next, PARTIAL_NEXT: partial_next, NEXT_ROW: next_row}
-        yield total % 10, (above_next + partial_next + total // 10) % 10, keys
+        yield total % base, (above_next + partial_next + total // base) % base, keys
     # Between the partial product and the top, the row above is all 0 and is copied as it is below the partial product.
     last, carry = combine(last_carries, np.arange(2))
     yield last + carry, end_token, {ABOVE: 0, PARTIAL: last, TOP: TIMES}

@@ -23,19 +23,19 @@ class BaseAddition(ColumnTask):
     sign = "+"
     flush = 1
 
-    base: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36"})
+    radix: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36"})
 
     def __post_init__(self):
         super().__post_init__()
-        check_integer("base", self.base, 2, len(DIGITS))
+        check_integer("radix", self.radix, 2, len(DIGITS))
 
     @property
     def alphabet(self):
-        return DIGITS[: self.base]
+        return DIGITS[: self.radix]
 
     def step(self, carry, symbols):
         total = sum(symbols) + carry
-        return total % self.base, total // self.base
+        return total % self.radix, total // self.radix
 
 
 @register_task

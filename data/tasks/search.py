@@ -33,10 +33,11 @@ class Conflict(ValueError):
     """Two neighbourhoods look the same and need different next tokens.
 
     Attributes:
-        paths: (2, w) edges of two runs.
+        paths: (w,) edges each of two runs.
+        tokens: (2,) the next tokens.
     """
 
-    def __init__(self, paths: np.ndarray, tokens: np.ndarray):
+    def __init__(self, paths: Sequence[np.ndarray], tokens: np.ndarray):
         super().__init__("one neighbourhood needs two different next tokens")
         self.paths, self.tokens = paths, tokens
 
