@@ -152,7 +152,7 @@ class LargerNumber(ColumnTask):
     operands = 2
     sign = ","
     passes = (
-        ColumnPass(compare, writes="0+-", direction="top_first"),
+        ColumnPass(compare, writes="_+-", direction="top_first"),
         ColumnPass(lambda state, read: (read[1 if read[2] == 2 else 0], 0), direction="top_first", reads=(0, 1, 2)),
     )
 

@@ -25,6 +25,7 @@ RESULTS = HUB_CARDS / "RESULTS.md"
 COMPARISONS = HUB_CARDS / "COMPARISONS.md"
 ENCODERS = HUB_CARDS / "ENCODERS.md"
 CLAIMS = HUB_CARDS / "CLAIMS.md"
+CHOMSKY = HUB_CARDS / "CHOMSKY.md"
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
@@ -138,7 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
-    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS)}
+    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS, CHOMSKY)}
     pages = "\n".join(before.values())
     blocks = all_blocks(pages)
     after = {file: render(text, blocks) for file, text in before.items()}
