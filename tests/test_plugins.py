@@ -23,7 +23,7 @@ from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.publications import push_command
 from longhand.modeling.coupling import any_text_rules
 
-MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
+MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",

@@ -9,7 +9,14 @@ from longhand.hub_cards.research import tables
 
 PAGES = {
     page.name: page.read_text(encoding="utf-8")
-    for page in (documents.README, documents.RESULTS, documents.COMPARISONS, documents.ENCODERS, documents.CLAIMS, documents.CHOMSKY)
+    for page in (
+        documents.README,
+        documents.RESULTS,
+        documents.COMPARISONS,
+        documents.ENCODERS,
+        documents.CLAIMS,
+        documents.CHOMSKY,
+    )
 }
 TEXT = PAGES["README.md"]
 EVERYTHING = "\n".join(PAGES.values())
