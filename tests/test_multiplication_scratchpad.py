@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from longhand.data import MultiplicationScratchpad, make_generator
+from longhand.data.certificates import verify_certificate
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import PAD, decode
 
@@ -115,6 +116,17 @@ def test_rows_of_different_layouts_are_planned_as_each_alone():
     plan = RULE.plan(batch, columns)
     assert torch.equal(plan.position_ids, torch.cat([RULE.plan(tokens, columns).position_ids for tokens in alone]))
     assert plan.response_length == max(RULE.plan(tokens, columns).response_length for tokens in alone)
+
+
+def test_in_base_two_answers_are_those_of_python_integers_and_both_searches_find_the_same_number_of_neighbourhoods():
+    task, lengths = MultiplicationScratchpad(radix=2), np.tile([5, 3], (99, 1))
+    digits = task.draw_operands(make_generator(0), lengths)
+    for operands, response in zip(digits, task.format(digits, lengths).tokens, strict=True):
+        first, second = (int("".join(map(str, bits[::-1])), 2) for bits in operands)
+        assert task.reader.read(decode(response[:-1]).partition("=")[2]) == f"{first * second:b}"
+    described = {"task": task.name, "separate_eos": False, "radix": 2}
+    found = verify_certificate.list_neighbourhoods(verify_certificate.find_task(described))
+    assert task.covering(RULE.relations, 1).count == len(found) == 167
 
 
 def test_zero_keeps_its_digit():
