@@ -9,7 +9,6 @@ from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
 from longhand.data import (
-    SPLITS,
     TASKS,
     Addition,
     CouplingCollator,
@@ -79,16 +78,6 @@ def test_format_is_written_as_in_the_paper(task):
     assert texts_of(task.format(digits, np.array([[3, 2]]))) == [text]
 
 
-@pytest.mark.parametrize("task", ALL_FORMATS)
-def test_without_hints_a_text_is_that_of_addition_with_one_zero_more(task):
-    plain = Addition(order=task.order, separate_eos=task.separate_eos)
-    lengths = task.group_lengths(make_generator(0), np.array([5, 5]), 200, 1)
-    expected = texts_of(plain.examples(make_generator(1), lengths, "test"))
-    zero = r"(?<=[0-9])(?=[+=].*=|=)" if task.order == "all_reversed" else r"(?<=[$+])(?=[0-9])"
-    found = [re.sub(f"[{HINTS}]", "", text) for text in texts_of(task.examples(make_generator(1), lengths, "test"))]
-    assert found == [re.sub(zero, "0", text) for text in expected]
-
-
 # Where hints start.
 
 
@@ -122,12 +111,6 @@ def test_a_start_changes_the_hints_alone():
 def batch_starts(batch):
     """The hint after each row's `$`, which is a number's first where operands are not reversed."""
     return (batch["input_ids"][:, 1] - FIRST_HINT).tolist()
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_evaluation_starts_at_the_first_hint(split):
-    batch = EvaluationBatches(IndexHintedAddition(), (4, 4), 60, 0, split, 60, collator=COLLATOR)[0]
-    assert batch_starts(batch) == [0] * 60
 
 
 def fresh(seed=0, task=None):
@@ -270,17 +253,6 @@ def test_hints_are_characters_of_the_larger_vocabulary_alone():
 
 
 # Runs and checkpoints.
-
-
-@pytest.mark.parametrize("recipe", ["addition-index-hints", "paper-index-hints"])
-def test_recipes_have_room_for_what_they_test(recipe):
-    run = parse_run([recipe, "--bf16", "False"])
-    assert run.config.vocab_size == len(ALL_TOKENS) and run.config.coupling == "sequential"
-    longest = max(run.data.test_lengths)
-    batch = EvaluationBatches(run.task, (longest, longest), 1, 0, "test", 1, collator=run.task.family.collator(run.config))[
-        0
-    ]
-    assert longest == 200 and int(batch["position_ids"].max()) <= run.config.max_position_ids
 
 
 def tiny_model(task, vocab_size=None):
