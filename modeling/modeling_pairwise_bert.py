@@ -21,12 +21,8 @@ from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
     FAVOUR,
     NOT_RELATED,
-    Neighbourhoods,
     Neighbours,
     attend_to_columns,
-    attend_to_rows,
-    distinct_neighbourhoods,
-    expand_rows,
 )
 from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from .vocabulary import FIRST_TEXT, STATES
@@ -109,10 +105,9 @@ class PairwiseBertAttention(nn.Module):
         attention_mask: Tensor | None = None,
         neighbours: Neighbours | None = None,
         seen_states: Tensor | None = None,
-        neighbourhoods: Neighbourhoods | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from every token to all keys, only to its `neighbours`, or in `neighbourhoods` of rows.
+        """Attend from every token to all keys, or only to its `neighbours`.
 
         Args:
             hidden_states: (batch, tokens, hidden).
@@ -121,14 +116,10 @@ class PairwiseBertAttention(nn.Module):
             attention_mask: (batch or 1, 1, 1 or tokens, keys), added to scores: `hiding_bias` for hidden keys.
             neighbours: the keys that each query sees; they replace both arguments above.
             seen_states: (batch, other tokens, hidden), if keys are made of other tokens than these.
-            neighbourhoods: the distinct neighbourhoods of rows (rows, hidden), which `hidden_states` then are; the sink is
-                the row after the last.
 
         Returns:
-            Outputs (batch, tokens, hidden) or (distinct, hidden), and weights if the attention interface returns them.
+            Outputs (batch, tokens, hidden), and weights if the attention interface returns them.
         """
-        if neighbourhoods is not None:
-            return self.o_proj(self._attend_to_rows(hidden_states, neighbourhoods).flatten(1)), None
         seen = hidden_states if seen_states is None else seen_states
         query, key, value = (
             projection(states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -152,17 +143,6 @@ class PairwiseBertAttention(nn.Module):
         )
         return self.o_proj(output.flatten(2)), weights
 
-    def _attend_to_rows(self, rows: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
-        """Attend in each distinct neighbourhood of rows (rows, hidden): (distinct, heads, head_dim)."""
-        query, key, value = (
-            projection(rows).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        if self.config.sink:
-            key, value = (nn.functional.pad(states, (0, 0, 0, 0, 0, 1)) for states in (key, value))
-        own = expand_rows(query * self.scaling, neighbourhoods.queries).transpose(0, 1).unsqueeze(0)
-        bias = self._window_bias(own, neighbourhoods.relations.unsqueeze(0)).squeeze(0)
-        return attend_to_rows(query, key, value, neighbourhoods, bias, self.scaling)
-
     def _window_bias(self, query: Tensor, relations: Tensor) -> Tensor:
         """Return what is added to the scores of neighbours, (batch, queries, neighbours, heads), as `RelationVectors`."""
         (vectors,) = self.relations
@@ -184,7 +164,7 @@ class PairwiseBertAttention(nn.Module):
 
 
 class PairwiseBertLayer(GradientCheckpointingLayer):
-    """Attention and MLP, each followed by the norm of the residual sum; for forms see `PairwiseBertAttention.forward`."""
+    """Attention and MLP, each followed by the norm of the residual sum."""
 
     def __init__(self, config: PairwiseBertConfig):
         super().__init__()
@@ -196,10 +176,8 @@ class PairwiseBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: Tensor, neighbourhoods: Neighbourhoods | None = None, **kwargs: Any) -> Tensor:
-        attention_output, _ = self.self_attn(hidden_states, neighbourhoods=neighbourhoods, **kwargs)
-        if neighbourhoods is not None:
-            hidden_states = expand_rows(hidden_states, neighbourhoods.queries)
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+        attention_output, _ = self.self_attn(hidden_states, **kwargs)
         hidden_states = self.attention_norm(hidden_states + self.dropout(attention_output))
         output = self.down_proj(self.activation(self.up_proj(hidden_states)))
         return self.mlp_norm(hidden_states + self.dropout(output))
@@ -296,62 +274,24 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
         hidden = padding_of(attention_mask)
         pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
-        every_token, every_pair = (
-            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
-        )
-        neighbours = None if every_pair else self._neighbours(pair_maps)
-        if input_ids is None or neighbours is None or every_token or not self._shares_rows():
-            embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
-            embeddings, first = self.dropout(self.embedding_norm(embeddings)), 0
-        else:
-            embeddings, first = self._apply_to_distinct(input_ids, neighbours)
-        attention = self._attention_arguments(pair_maps, hidden_keys, neighbours, embeddings.dtype)
-        return self._loop(embeddings, hidden, first, **attention, **kwargs)
+        embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
+        embeddings = self.dropout(self.embedding_norm(embeddings))
+        every_pair = kwargs.get("output_attentions", self.config.output_attentions)
+        attention = self._attention_arguments(pair_maps, hidden_keys, every_pair, embeddings.dtype)
+        return self._loop(embeddings, hidden, **attention, **kwargs)
 
-    def _neighbours(self, pair_maps: dict[str, Tensor]) -> Neighbours | None:
-        """Return the keys that each query sees under a window, from maps with the sink; None without a window."""
-        if not self.config.windowed:
-            return None
-        (related,) = pair_maps.values()
-        return neighbours_of(related)
-
-    def _shares_rows(self) -> bool:
-        """Whether tokens with equal neighbourhoods have equal states, in one pass under a window."""
-        config = self.config
-        drops = self.training and (config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        alike = config.absolute_positions == "none" and not config.label_states and config.num_loops == 1 and not drops
-        # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        return alike and not self.embed_tokens._forward_hooks and not torch.compiler.is_compiling()
-
-    def _apply_to_distinct(self, input_ids: Tensor, neighbours: Neighbours) -> tuple[Tensor, int]:
-        """Apply layers to distinct neighbourhoods, as long as these are at most half of the tokens.
-
-        Returns:
-            States (batch, tokens, hidden) and the number of layers that were applied.
-        """
-        tokens, row_index = input_ids.unique(return_inverse=True)
-        state = self.embedding_norm(self.embed_tokens(tokens))
-        for applied, layer in enumerate(self.layers):
-            seen = nn.functional.pad(row_index, (0, 1), value=len(state)) if self.config.sink else row_index
-            neighbourhoods = distinct_neighbourhoods(seen, slice(input_ids.shape[1]), neighbours)
-            if 2 * len(neighbourhoods.queries) > input_ids.numel():
-                return expand_rows(state, row_index), applied
-            state, row_index = layer(state, neighbourhoods=neighbourhoods), neighbourhoods.index
-        return expand_rows(state, row_index), len(self.layers)
-
-    def _loop(self, embeddings: Tensor, hidden: Tensor | None, first: int, **kwargs) -> PairwiseBertModelOutput:
+    def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
 
         Args:
             hidden: (batch, tokens), True for padding, whose change does not count.
-            first: the first layer that is applied; the layers before are only left out in a model of one loop.
         """
         state = torch.zeros_like(embeddings)
         most = self._num_loops(embeddings.shape[1])
         tolerance = None if self.training else self.config.settle_tolerance
         for loop in range(1, most + 1):
             before, state = state, state + embeddings
-            for layer in self.layers[first:]:
+            for layer in self.layers:
                 state = layer(state, **kwargs)
             change = state - before if hidden is None else (state - before).masked_fill(hidden.unsqueeze(-1), 0.0)
             if loop == most or (tolerance is not None and (change.abs() <= tolerance).all()):
@@ -429,22 +369,21 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
             raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
 
-    def _attention_arguments(self, pair_maps, hidden, neighbours, dtype) -> dict[str, Any]:
+    def _attention_arguments(self, pair_maps, hidden, every_pair: bool, dtype) -> dict[str, Any]:
         """Return the arguments of every layer that say which keys a query sees, and in which relation.
 
         Args:
             pair_maps, hidden: of `_with_sink`.
-            neighbours: under a window, unless attention maps are recorded, which need the scores of all pairs.
+            every_pair: whether attention maps are recorded, which need the scores of all pairs.
         """
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
             (related,) = pair_maps.values()
+            neighbours = neighbours_of(related)
             # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered. A traced
             # graph cannot choose by values.
-            gathers = neighbours is not None and (
-                torch.compiler.is_compiling() or neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]
-            )
-            if gathers:
+            few = torch.compiler.is_compiling() or neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]
+            if few and not every_pair:
                 return {"neighbours": neighbours}
             mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
@@ -539,7 +478,6 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
-        A hook of a layer may there see one row for all tokens with equal neighbourhoods, unless hidden states are requested.
         Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
         the first row of any batch is, and with `label_states` every row.
 

@@ -7,16 +7,13 @@ is the response of greedy decoding (Jacobi iteration: Song et al., 2021; Santill
     model.generate(**inputs, custom_generate=longhand.modeling.parallel_greedy)
     model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)  # from the Hub
 
-Under longhand's window a token depends on few others. Later passes compute only the tokens that see a changed one, and a
-sum takes about as many passes as its longest carry. Any other causal model is right as well: it keeps its cache, and
-guesses ahead of the tokens that are settled.
+It is for models of longhand under a window, where a token depends on few others. Later passes compute only the tokens that
+see a changed one, and a sum takes about as many passes as its longest carry.
 
 The stretch grows while guesses come right and shrinks while they do not, because predictions are limited in proportion to
-the settled tokens: to `WINDOWED_COST` for each under a window, and to `CACHED_COST` for others. Each pass settles a token at
-least, so that there are never more passes than the ordinary loop has steps. Under a window, a chain in which every token
-depends on the one before (parity) takes as many passes, of a few tokens each, and about 1.5 times as long. Without a window,
-decoding goes over to token by token, for good, as soon as `TRIAL` passes or more have settled fewer than two tokens each on
-average; so does a model whose cache cannot go back, from the beginning.
+the settled tokens: to `WINDOWED_COST` for each. Each pass settles a token at least, so that there are never more passes than
+the ordinary loop has steps. A chain in which every token depends on the one before (parity) takes as many passes, of a few
+tokens each, and about 1.5 times as long.
 
 Predictions are those of a forward pass over several tokens. Where rounding decides between two nearly equal logits, a pass
 over one token may decide otherwise.
@@ -30,19 +27,13 @@ import torch
 from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 
-WINDOWED_COST, CACHED_COST = 16, 4
+WINDOWED_COST = 16
 """Most predictions for each settled token, with `FIRST_TOKENS` counted as settled before the first pass."""
 
 FIRST_TOKENS = 16
 
-TRIAL = 16
-"""Passes without a window before their progress decides."""
-
 MOST_PREDICTIONS = 2**18
-"""Predictions of one pass under a window, for the whole batch; it bounds the memory."""
-
-MOST_GUESSES = 512
-"""Guesses of one pass without a window: attention then takes memory for guesses times all tokens."""
+"""Predictions of one pass, for the whole batch; it bounds the memory."""
 
 OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
@@ -72,9 +63,8 @@ def parallel_greedy(
 ):
     """Return what greedy decoding returns; for `custom_generate=parallel_greedy` of `generate()`, see the module.
 
-    Transformers gives a function no streamer. For models of others, pass
-    `custom_generate=partial(parallel_greedy, streamer=streamer)`. A streamer gets the tokens as they settle: every column
-    (batch,) of a batch, as from `generate()`, but several tokens (tokens,) of a single response at a time.
+    A streamer gets the tokens as they settle: every column (batch,) of a batch, as from `generate()`, but several tokens
+    (tokens,) of a single response at a time.
 
     Args:
         input_ids: (batch, tokens), padded on the left or not at all.
@@ -86,18 +76,17 @@ def parallel_greedy(
 
     Raises:
         ValueError: decoding is not greedy (sampling, beams, assistants), a logits processor or a stopping criterion other
-            than end token and length is set, or outputs of every step are asked for; the message names it.
+            than end token and length is set, or outputs of every step are asked for, and the message names it; or the model
+            has no window.
     """
-    check_greedy(model, logits_processor, stopping_criteria, generation_config, synced_gpus)
+    check_greedy(logits_processor, stopping_criteria, generation_config, synced_gpus)
+    plan = model_kwargs.get("plan")
+    if getattr(plan, "neighbours", None) is None:
+        raise ValueError("parallel decoding is for CoupledGPT with a window (position_encoding pairwise, windowed True)")
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
     length = stopping_criteria.max_length - input_ids.shape[1]
     response = Response(input_ids, length, ends, generation_config._pad_token_tensor, streamer)
-    neighbours = getattr(model_kwargs.get("plan"), "neighbours", None)
-    if neighbours is None:
-        passes = passes_with_cache(model, response, generation_config, model_kwargs)
-    else:
-        passes = WindowedPasses(model, response, model_kwargs["plan"].position_ids, neighbours).run()
-    for settled in passes:
+    for settled in WindowedPasses(model, response, plan.position_ids, plan.neighbours).run():
         response.settle(settled)
         if response.is_finished:
             break
@@ -106,9 +95,7 @@ def parallel_greedy(
     return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
 
 
-def check_greedy(
-    model: Any, logits_processor: Any, stopping_criteria: Any, generation_config: Any, synced_gpus: bool = False
-) -> None:
+def check_greedy(logits_processor: Any, stopping_criteria: Any, generation_config: Any, synced_gpus: bool = False) -> None:
     """Raise ValueError that names what is asked for besides greedy decoding."""
     mode = generation_config.get_generation_mode()
     refused = [] if mode == GenerationMode.GREEDY_SEARCH else [f"{mode.value.replace('_', ' ')}"]
@@ -116,10 +103,10 @@ def check_greedy(
     known = (EosTokenCriteria, MaxLengthCriteria)
     refused += [type(criterion).__name__ for criterion in stopping_criteria if not isinstance(criterion, known)]
     refused += [name for name in OUTPUTS if getattr(generation_config, name)]
-    refused += ["synced_gpus"] * bool(synced_gpus) + ["an encoder-decoder"] * bool(model.config.is_encoder_decoder)
+    refused += ["synced_gpus"] * bool(synced_gpus)
     if refused:
         raise ValueError(
-            "parallel decoding is greedy decoding of a causal model, with end tokens and a maximum length: "
+            "parallel decoding is greedy decoding, with end tokens and a maximum length: "
             f"it does not take {', '.join(refused)}"
         )
 
@@ -177,46 +164,8 @@ class Response:
             self.streamer.end()
 
 
-def passes_with_cache(model: Any, response: Response, generation_config: Any, model_kwargs: dict) -> Iterator[int]:
-    """Decode by passes over the tokens after the settled ones; yield after each how many tokens are settled."""
-    tokens, prompt = response.tokens, response.prompt
-    outputs = model._prefill(tokens[:, :prompt], generation_config, model_kwargs)
-    tokens[:, prompt] = outputs.logits[:, -1].argmax(-1)
-    settled = predicted = passes = 1
-    yield settled
-    model_kwargs = model._update_model_kwargs_for_generation(outputs, model_kwargs)
-    cache = model_kwargs.get("past_key_values")
-    goes_back = getattr(cache, "is_croppable", False) if model_kwargs["use_cache"] else True
-    if goes_back and cache is not None:
-        cache.activate_past_recording()
-    while settled < response.length:
-        goes_back = goes_back and (passes < TRIAL or settled >= 2 * passes)
-        allowed = min(CACHED_COST * (FIRST_TOKENS + settled) - predicted, MOST_GUESSES) if goes_back else 1
-        guesses = max(0, min(allowed - 1, response.length - settled - 1))
-        ahead = dict(model_kwargs)
-        if guesses:
-            ahead = model._update_model_kwargs_for_generation(outputs, ahead, num_new_tokens=guesses)
-        begin, stop = prompt + settled, prompt + settled + guesses
-        inputs = model.prepare_inputs_for_generation(
-            tokens[:, :stop], next_sequence_length=1 + guesses if model_kwargs["use_cache"] else None, **ahead
-        )
-        if "logits_to_keep" in inputs:
-            inputs["logits_to_keep"] = 1 + guesses
-        outputs = model(**inputs, return_dict=True)
-        predictions = outputs.logits[:, -1 - guesses :].argmax(-1)
-        right = (predictions[:, :-1] == tokens[:, begin:stop]) | response.finished.unsqueeze(1)
-        new = 1 + int(right.all(0).long().cumprod(0).sum())
-        tokens[:, begin : stop + 1] = predictions
-        if guesses and cache is not None:
-            cache.crop(new - 1 - guesses)
-        predicted, passes = predicted + 1 + guesses, passes + 1
-        model_kwargs = model._update_model_kwargs_for_generation(outputs, model_kwargs, num_new_tokens=new)
-        settled += new
-        yield settled
-
-
 class WindowedPasses:
-    """Passes for a model of longhand under a window: a pass computes only tokens that see a changed token.
+    """Passes under a window: a pass computes only tokens that see a changed token.
 
     Tokens are numbered row by row, (batch * columns). Places of the response are numbered column by column, so that the
     first places are settled first.

@@ -10,8 +10,8 @@ from small_language_models import save_random_model
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
 from longhand.hub_cards import export
+from longhand.hub_cards.export import ExportableCoupledGPT, ExportablePairwiseBert
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.modeling.exportable import ExportableCoupledGPT, ExportablePairwiseBert
 
 ADDITION = TASKS["addition"]()
 DECODERS = {

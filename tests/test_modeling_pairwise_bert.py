@@ -145,27 +145,6 @@ def test_gathered_window_equals_the_mask_of_all_pairs(name, texts):
     assert len(model(**inputs).attentions) == 2 * model.config.num_loops
 
 
-@pytest.mark.parametrize("texts", [["____12+____95"] * 5, ["_12+_95", "1+5", "34+_17", "_12+_95"], ["2468+1357"]])
-@pytest.mark.parametrize("options", [{}, {"sink": True}])
-def test_tokens_of_one_neighbourhood_share_a_row_and_its_gradient(texts, options):
-    model, inputs = build("windowed", **options).train(), encode(*texts)
-    rows = []
-    for layer in model.model.layers:
-        layer.register_forward_hook(lambda layer, given, output: rows.append(output.shape[:-1].numel()))
-    results = []
-    for _ in range(2):
-        logits = model(**inputs).logits[is_numeric(inputs.input_ids)]
-        logits.square().sum().backward()
-        results.append([logits.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
-        model.zero_grad()
-        # With a hook, every token has an embedding of its own.
-        model.model.embed_tokens.register_forward_hook(lambda layer, given, output: None)
-    for shared, alone in zip(*results, strict=True):
-        assert_close(shared, alone)
-    assert all(2 * count <= inputs.input_ids.numel() for count in rows[:2]) == (len(set(texts)) < len(texts) - 1)
-    assert rows[2:] == [inputs.input_ids.numel()] * 2
-
-
 @every_encoder
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_of_rows_with_padding_is_close_to_float32(name, dtype):

@@ -27,10 +27,10 @@ from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicatio
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.export import ExportablePairwiseBert
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
-from longhand.modeling.exportable import ExportablePairwiseBert
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, draw_states, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import FIELD_PAD, NOT_KNOWN, PAD_LABEL, PLUS, STATES, TIMES
 

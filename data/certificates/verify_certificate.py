@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "8894048de2cc5097cac164f337a54024b6d72aec011d63c0c7067a8b67da1010",
-    "pairwise_bert": "c8679c807bc8abb12d562f05c4b7e2e026cb1beeeabf0f3bf817143348bd9c5f",
+    "coupled_gpt": "fd26577f3588623b80d250d1a51341c5984db61471a564c3d0b57e67523af683",
+    "pairwise_bert": "197a25b96e07db6d18dedc9830a4199b261d4533dcf35a7d6d93f47b3ba5999a",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

@@ -217,7 +217,7 @@ class Decoder(Family):
         if tokens > MOST_ANSWERED:
             raise ValueError(f"the question and its response have {tokens:,} tokens, {MOST_ANSWERED:,} are answered at most")
         options = {"do_sample": False, "streamer": streamer}
-        if inputs["input_ids"].shape[1] > LONG_PROMPT:
+        if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
             output = model.generate(**inputs, **options)
