@@ -27,7 +27,6 @@ import yaml
 from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
-from longhand.data.checks import check_integer
 from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
@@ -235,8 +234,6 @@ def read_dataset(options: argparse.Namespace) -> GeneratedDataset:
         given["min_length"] = options.min_length
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
-    if options.num_proc is not None:
-        check_integer("num_proc", options.num_proc, 1)
     return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
 
 

@@ -256,19 +256,6 @@ def test_command_refuses_bad_arguments(arguments, reason, capsys):
     [
         (lambda: ring_target(4, 1.0, [0.5, 0.2]), "num_positions must be at least 5 for 2 betas, got 4"),
         (lambda: ring_target(0, 1.0, []), "num_positions must be at least 1 for 0 betas, got 0"),
-        (lambda: window_pairs(5, 0), "window must be 1 to 5 positions, got 0"),
-        (lambda: window_pairs(5, 6, augmented=True), "window must be 1 to 5 positions, got 6"),
-        (lambda: AbsoluteLinearAttention(0, unit_vector()), "num_positions must be at least 1, got 0"),
-        (lambda: RelativeLinearAttention(5, 0), "hidden_size must be at least 1, got 0"),
-        (
-            lambda: small_model(relative=True)(torch.zeros(2, N, 3)),
-            r"tokens must have shape \(batch, 9, 6\), got \(2, 9, 3\)",
-        ),
-        (lambda: small_model(relative=False)(torch.zeros(N, D)), r"tokens must have shape \(batch, 9, 6\), got \(9, 6\)"),
-        (
-            lambda: population_losses(torch.eye(2), torch.ones(2), torch.eye(2), 2 * torch.eye(2)[0]),
-            "theta must have length 1, got 2",
-        ),
     ],
 )
 def test_bad_input_is_named(call, reason):

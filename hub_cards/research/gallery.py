@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import rows_of_part
@@ -19,7 +20,7 @@ from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_ca
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, FITS, NOT_FITTED, fitted_reach
-from longhand.hub_cards.research.tables import render_table
+from longhand.hub_cards.research.tables import fill_table, render_table
 from longhand.hub_cards.training.arguments import Run, parse_run
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
@@ -73,31 +74,23 @@ def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:
     return render_table(lines)
 
 
-def problems(task: Task) -> str:
-    """A table of three problems of every part of a task, as a dataset has them."""
-    lines = []
-    for part, size in product(task.parts, SIZES):
-        lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
-        digits = part.draw_operands(generator, lengths)
-        row = rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator)
-        texts = {name: row[name][0].as_py() for name in ("prompt", "completion", "answer")}
-        headings = ("a model is given", "it writes", "the answer")
-        lines.append({heading: f"`{text}`" for heading, text in zip(headings, texts.values(), strict=True)})
-    return render_table(lines)
-
-
-def dataset_columns(task: Task) -> list[str]:
-    """The names of a dataset's columns."""
-    part, generator = task.parts[0], make_generator("gallery", task.name)
-    lengths = np.array([part.operand_lengths(SIZES[0])])
+def problem(task: Task, part: Task, size: int) -> pa.Table:
+    """One problem of a part of a task, as the row of a dataset."""
+    lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
     digits = part.draw_operands(generator, lengths)
-    return rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator).column_names
+    return rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator)
+
+
+def problems(task: Task) -> str:
+    """A table of three problems of every part of a task."""
+    columns = {"a model is given": "`{prompt}`", "it writes": "`{completion}`", "the answer": "`{answer}`"}
+    return fill_table([problem(task, part, size).to_pylist()[0] for part, size in product(task.parts, SIZES)], columns)
 
 
 def render() -> str:
     """The whole page."""
     runs = {name: parse_run([name, "--use_cpu", "True"]) for name in list_recipes()}
-    columns = {name: dataset_columns(TASKS[name]()) for name in TASKS}
+    columns = {name: problem(task := TASKS[name](), task.parts[0], SIZES[0]).column_names for name in TASKS}
     common = [column for column in next(iter(columns.values())) if all(column in own for own in columns.values())]
     reach, tasks = reached(), []
     for name in TASKS:
@@ -113,7 +106,7 @@ def render() -> str:
                 "recipe": recipe,
                 "drawing": drawing or family_card(task).draw(task),
                 "columns": [column for column in columns[name] if column not in common],
-                "table": recipes_table(local, reach),
+                "table": recipes_table(local, reach) if local else "",
                 "shipped": [shipped for shipped in list_zoo() if shipped in own],
                 "papers": [recipe for recipe in own if recipe not in local],
             }

@@ -138,10 +138,8 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
 def _check_size(made: Path) -> None:
     """Raise ValueError if the zoo would be too large with the files in a folder."""
     others = [ZOO_FOLDER / name for name in list_zoo() if name != made.name]
-    sizes = {folder.name: folder_bytes(folder) for folder in (*others, made)}
-    if (total := sum(sizes.values())) > LARGEST_ZOO:
-        listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
-        raise ValueError(f"the zoo may have {LARGEST_ZOO:,} bytes, with {made.name} it would have {total:,}: {listed}")
+    if (total := sum(map(folder_bytes, (*others, made)))) > LARGEST_ZOO:
+        raise ValueError(f"the zoo may have {LARGEST_ZOO:,} bytes, with {made.name} it would have {total:,}")
 
 
 def check(name: str) -> None:
@@ -152,12 +150,12 @@ def check(name: str) -> None:
     """
     folder = Path(zoo(name))
     read = read_checkpoint(folder)
-    if read.certificate is None or not read.certificate["certified"] or not read.rows or not read.has_plot:
-        raise ValueError(f"{folder} lacks a certificate, results or a picture: ship it again")
-    if not (folder / CARD_FILE).is_file() or list(folder.glob("*.py")):
-        raise ValueError(f"{folder} must hold {CARD_FILE} and no code: ship it again")
-    if read.name != name:
-        raise ValueError(f"{folder} holds results of {read.name}: ship it again")
+    certified = read.certificate is not None and read.certificate["certified"]
+    complete = certified and read.rows and read.has_plot and (folder / CARD_FILE).is_file()
+    if not complete or read.name != name or list(folder.glob("*.py")):
+        raise ValueError(
+            f"{folder} must hold a certificate, a picture, {CARD_FILE}, results of {name} and no code: ship it again"
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
