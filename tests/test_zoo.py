@@ -175,7 +175,7 @@ def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, capsys, monkeypat
     [
         ("config.json", b'"norm_eps": 1e-06', b'"norm_eps": 1e-05', "had other weights or another configuration"),
         ("certificate.json", b'"certified": true', b'"certified": false', "field certified"),
-        ("results.jsonl", b'"model": "copy"', b'"model": "other"', "holds results of other"),
+        ("results.jsonl", b'"model": "copy"', b'"model": "other"', "results of copy"),
         ("tokenizer.json", b'"1": 1', b'"1": 1 ', "tokenizer.json differs"),
     ],
     ids=lambda value: str(value)[:20],

@@ -6,7 +6,7 @@ If a push was cut off, repeat it: nothing is sent twice, even if only the respon
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from json import JSONDecodeError
@@ -161,7 +161,7 @@ def check_owner(owner: str, api: HfApi) -> None:
 
 
 def commit_files(
-    files: Files,
+    files: Mapping[str, Path | bytes],
     repository: Repository,
     commit_message: str,
     is_ours: Callable[[str], bool] = lambda path: False,
@@ -266,7 +266,7 @@ def _check_kind(repository: Repository, head: Any) -> bool:
     return bool(kinds)
 
 
-def _open(repository: Repository, files: Files) -> Any:
+def _open(repository: Repository, files: Mapping[str, Path | bytes]) -> Any:
     """The Hub's record of a branch's last commit. The repository and the branch are made if they do not exist."""
     where: Any = {"repo_type": repository.type, "exist_ok": True}
     try:
