@@ -318,8 +318,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     rows: list[Row] = []
     how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in tested:
-        model, task = checkpoint.model, checkpoint.task
-        measured = evaluate_lengths(model, task, lengths[task], name=checkpoint.name, decode=options.decode, **how)
+        measured = evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, **how)
         known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
         rows += [row | known for row in measured]
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
@@ -336,8 +335,8 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         write_attention(tested, lengths, folder=folder, **how)
 
 
-def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, list[tuple[int, ...]]]:
-    """Return the digits of every operand for each size to evaluate, by the task, or the part of it, that is tested.
+def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, dict[tuple[int, ...], int]]:
+    """Return what `check_lengths` says of the sizes to evaluate, by the task, or the part of it, that is tested.
 
     Raises:
         ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so.
@@ -351,8 +350,7 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     lengths = {}
     for checkpoint in chain.from_iterable(checkpoint.by_part() for checkpoint in checkpoints):
         model, task = checkpoint.model, checkpoint.task
-        lengths[task] = own = [task.operand_lengths(*size) for size in parse_sizes(options)]
-        check_lengths(model, task, own)
+        lengths[task] = check_lengths(model, task, [task.operand_lengths(*size) for size in parse_sizes(options)])
         if options.decode != "teacher_forced":
             task.family.check_generation(task)
     return lengths

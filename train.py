@@ -18,7 +18,7 @@ from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.console import interruptible, one_line, refusing_in_one_line
-from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
@@ -160,12 +160,11 @@ def evaluate(run: Run, began: float) -> None:
     measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for folder in (run.folder, run.folder / BEST_FOLDER):
         for checkpoint in load_checkpoint(str(folder)).by_part() if folder.is_dir() else ():
-            model, task, name = checkpoint.model, checkpoint.task, checkpoint.name
-            what = checkpoint.weights, task.name
+            task, what = checkpoint.task, (checkpoint.weights, checkpoint.task.name)
             if what not in measured:
-                lengths = [task.operand_lengths(length) for length in run.data.test_lengths]
-                measured[what] = evaluate_lengths(model, task, lengths, name=name, num_samples=run.data.test_samples)
-            rows += [{**row, "model": name} for row in measured[what]]
+                lengths = check_lengths(checkpoint.model, task, map(task.operand_lengths, run.data.test_lengths))
+                measured[what] = evaluate_lengths(checkpoint, lengths, num_samples=run.data.test_samples)
+            rows += [{**row, "model": checkpoint.name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
 

@@ -210,8 +210,10 @@ def test_what_was_pushed_is_loaded_from_its_space(hub, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("fault", ["lost", "cut"])
-def test_a_space_whose_creation_was_cut_off_is_filled_all_the_same(hub, fault):
+def test_a_space_whose_creation_was_cut_off_is_filled_by_the_next_push(hub, fault):
     hub.fail("POST", "/repos/create", kind=fault)
+    with pytest.raises(ValueError):
+        push.push_metric("user/exact_match_by_length")
     assert push.push_metric("user/exact_match_by_length").changed
     assert len(hub.repositories["space", "user/exact_match_by_length"].commits) == 2
 

@@ -291,7 +291,7 @@ def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):
         assert not output.exists()
     checkpoint = evaluation.load_checkpoint(str(folder))
     with pytest.raises(ValueError, match="cannot write a response with tokens that are not supervised"):
-        evaluation.evaluate_lengths(checkpoint.model, checkpoint.task, [(2, 2)], name="x", decode="generate")
+        evaluation.evaluate_lengths(checkpoint, {}, decode="generate")
     evaluation.main(list(map(str, common)))
     assert (output / "results.jsonl").exists()
 
@@ -299,9 +299,8 @@ def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):
 def test_a_model_that_learns_hints_generates(tmp_path, capsys):
     folder = save_checkpoint(tmp_path / "model", IndexHintedAddition())
     checkpoint = evaluation.load_checkpoint(str(folder))
-    rows = evaluation.evaluate_lengths(
-        checkpoint.model, checkpoint.task, [(2, 2)], name="x", num_samples=3, decode="generate"
-    )
+    lengths = evaluation.check_lengths(checkpoint.model, checkpoint.task, [(2, 2)])
+    rows = evaluation.evaluate_lengths(checkpoint, lengths, num_samples=3, decode="generate")
     assert rows[0]["decode"] == "generate"
     evaluation.main([str(folder), "--ask", "1+2"])
 

@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand import eval as evaluation
-from longhand.data import TASKS, Addition
+from longhand.data import TASKS
 from longhand.data.collator import IGNORED
 from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards import push as command
@@ -197,13 +197,15 @@ def test_sequences_alone_are_returned_in_a_dictionary():
 
 
 def test_evaluation_in_parallel_counts_the_same_event(main_job):
-    model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
+    checkpoint = evaluation.load_checkpoint(str(main_job))
+    model = checkpoint.model
     with torch.no_grad():
         # Some responses become wrong.
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     ways = ("teacher_forced", "generate", "parallel")
-    rows = [measuring.evaluate_lengths(model, Addition(), [(9, 9)], name="x", num_samples=60, decode=way)[0] for way in ways]
+    lengths = measuring.check_lengths(model, checkpoint.task, [(9, 9)])
+    rows = [measuring.evaluate_lengths(checkpoint, lengths, num_samples=60, decode=way)[0] for way in ways]
     assert len({row["exact_match"] for row in rows}) == 1
     assert [row["decode"] for row in rows] == list(ways)
 

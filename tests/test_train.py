@@ -301,7 +301,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
         (["addition", "--until_certified", "--order", "plain"], "which no window can hold"),
-        (["addition", "--until_certified", "--relation_range", "-2", "2"], "problems to cover"),
+        (["addition", "--until_certified", "--relation_range", "-2", "2"], "neighbourhoods"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
         (["addition", "--certified_ratio", "21"], "certified_ratio must be at most 20, got 21"),
         (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
@@ -486,8 +486,10 @@ def tokens_of(batches, indices=range(40)):
 
 
 def covering():
-    """All covering problems of one to three digits."""
-    return list(Addition().covering((0, 1), 1).batches)
+    """Sums of one to three digits, among them those of held-out splits."""
+    generator = np.random.default_rng(0)
+    digits = [generator.integers(10, size=(300, 2, width), dtype=np.uint8) for width in (1, 2, 3)]
+    return [(own, np.full(own.shape[:2], own.shape[2])) for own in digits]
 
 
 def test_one_batch_in_so_many_is_practice_and_the_others_are_as_before():
@@ -518,23 +520,6 @@ def test_practised_problems_have_trained_lengths(low, high):
     drawn = [tokens for tokens, other in zip(tokens_of(practised), usual, strict=True) if not np.array_equal(tokens, other)]
     widths = {(tokens.shape[1] - 5) // 3 for tokens in drawn}
     assert widths <= set(range(low, high + 1)) and max(widths) == high
-
-
-def test_variations_hold_what_the_problem_holds_in_the_same_columns():
-    generator, task = np.random.default_rng(0), Addition()
-    widths = set()
-    for digits, lengths in covering() * 5:
-        chosen = generator.integers(len(digits), size=64)
-        varied = task.vary(generator, digits[chosen], 8)
-        width, longer = digits.shape[2], varied.shape[2]
-        assert np.array_equal(varied[:, :, :width], digits[chosen])
-        varied_lengths = np.full(varied.shape[:2], longer)
-        text, long_text = (
-            task.format(*pair).tokens for pair in ((digits[chosen], lengths[chosen]), (varied, varied_lengths))
-        )
-        assert np.array_equal(text[:, -width - 2 : -2], long_text[:, -longer - 2 : width - longer - 2])
-        widths.add(longer)
-    assert {1, 2, 3} <= widths <= set(range(1, 9)) and len(widths) > 4
 
 
 def test_practised_sums_are_none_of_the_held_out_splits():

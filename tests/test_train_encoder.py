@@ -1,6 +1,7 @@
 """Encoders from the recipe to the evaluated checkpoint."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,7 +106,7 @@ def test_command_evaluates_the_checkpoint_as_the_run_did(finished, tmp_path, cap
 def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
     options = {"relation_range": [-3, 6], "pair_maps": [rule], "num_hidden_layers": 1, "hidden_size": 8}
     model = PairwiseBertForTokenClassification(PairwiseBertConfig(**options, intermediate_size=8))
-    checkpoint = evaluation.Checkpoint("name", model, None, EncoderAddition(), None, None)
+    checkpoint = evaluation.Checkpoint("name", Path(), "folder", model, None, EncoderAddition(), None, {}, "")
     weight = model.model.layers[0].self_attn.relations[0].weight
     generator = torch.Generator().manual_seed(0)
     for present in ([-1], [0, 6], range(-3, 7)):

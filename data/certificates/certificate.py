@@ -158,7 +158,8 @@ def find_difference(
     for name, found in expected.items():
         if name == "files" or (name == "failures" and _is_close(stated.get(name), found, MEASURED["margin"])):
             continue
-        if type(stated.get(name)) is not type(found) or stated.get(name) != found:
+        is_missing = name not in stated and name not in LATER
+        if is_missing or type(stated.get(name)) is not type(found) or stated.get(name) != found:
             shown = reprlib.repr(stated[name]) if name in stated else "missing"
             return f"field {name}: it is {shown}, but a new check finds {reprlib.repr(found)}"
     return None

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from longhand.data import EvaluationBatches, Task
-from longhand.data.certificates import hash_weights
 from longhand.data.collator import IGNORED
 from longhand.data.families.family import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
@@ -31,20 +30,20 @@ SECONDS_BEFORE_ESTIMATE = 10
 """After this time, where no progress bar is shown, an evaluation says how long the rest takes."""
 
 
-def check_lengths(model: PreTrainedModel, task: Task, lengths: list[tuple[int, ...]]) -> list[int]:
+def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
     """Check operands before any time is spent.
 
     Returns:
-        Tokens that the model predicts for one problem of each size.
+        Tokens that the model predicts for one problem of each size; `evaluate_lengths` takes sizes that were checked.
 
     Raises:
         ValueError: the model cannot take the operands.
     """
-    predicted = []
-    for operands in tqdm(lengths, desc="checking lengths", disable=None, leave=False, delay=1):
+    predicted = {}
+    for operands in tqdm(list(lengths), desc="checking lengths", disable=None, leave=False, delay=1):
         batch = draw_batch(model, task, operands)
         task.family.check_inputs(task, model, batch)
-        predicted.append(batch.get("logits_to_keep", batch["input_ids"].shape[1]))
+        predicted[operands] = batch.get("logits_to_keep", batch["input_ids"].shape[1])
     return predicted
 
 
@@ -111,21 +110,19 @@ def draw_batch(
 
 
 def evaluate_lengths(
-    model: PreTrainedModel,
-    task: Task,
-    lengths: list[tuple[int, ...]],
+    checkpoint: Checkpoint,
+    lengths: Mapping[tuple[int, ...], int],
     *,
-    name: str,
     num_samples: int = 200,
     seed: int = 0,
     split: str = "test",
     decode: str = "teacher_forced",
 ) -> list[Row]:
-    """Measure exact match and per-token accuracy by operand lengths; for a task with a scratchpad, the answer's alone too.
+    """Measure every metric by operand lengths.
 
     Args:
-        lengths: digits of every operand.
-        name: the model's name in the results.
+        checkpoint: of one task, see `Checkpoint.by_part`.
+        lengths: digits of every operand, as `check_lengths` returns them.
         decode: `"teacher_forced"` (one forward pass; the same event), `"generate"` (greedy decoding, token by token) or
             `"parallel"` (greedy decoding in few passes).
 
@@ -133,17 +130,18 @@ def evaluate_lengths(
         One row of results.jsonl for each of `lengths`.
 
     Raises:
-        ValueError: operands that the model cannot take, or responses that it cannot generate.
+        ValueError: the model cannot generate responses.
     """
+    model, task, name = checkpoint.model, checkpoint.task, checkpoint.name
     if decode != "teacher_forced":
         task.family.check_generation(task)
-    ends = np.cumsum(check_lengths(model, task, lengths)) * num_samples
-    rows, weights = [], hash_weights(model)
-    with token_bar(model, f"evaluating {name}", int(ends[-1])) as bar:
-        for operands, end in zip(lengths, ends.tolist(), strict=True):
-            began = time.perf_counter()
+    rows, end = [], 0
+    with token_bar(model, f"evaluating {name}", sum(lengths.values()) * num_samples) as bar:
+        for operands, predicted in lengths.items():
+            began, end = time.perf_counter(), end + predicted * num_samples
             accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
-            took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device), "weights": weights}
+            took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device)}
+            took["weights"] = checkpoint.weights
             rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
             # Responses that are generated may end early.
             bar.count(end - bar.predicted)
@@ -183,7 +181,7 @@ def _measure_accuracy(
     return measure(matches)
 
 
-def measure_places(checkpoint: Checkpoint, lengths: list[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
+def measure_places(checkpoint: Checkpoint, lengths: Iterable[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
     """Measure the accuracy of every place of the answer, the last place being 1 (paper 2, Table 1).
 
     Returns:

@@ -64,7 +64,7 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
 
 
 def write_places(
-    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], num_samples: int, seed: int, folder: Path
+    checkpoints: list[Checkpoint], lengths: dict[Task, dict[tuple[int, ...], int]], num_samples: int, seed: int, folder: Path
 ) -> None:
     """Measure and write the accuracy of every digit of the answer."""
     rows = []
@@ -75,12 +75,12 @@ def write_places(
 
 
 def write_attention(
-    checkpoints: list[Checkpoint], lengths: dict[Task, list[tuple[int, ...]]], num_samples: int, seed: int, folder: Path
+    checkpoints: list[Checkpoint], lengths: dict[Task, dict[tuple[int, ...], int]], num_samples: int, seed: int, folder: Path
 ) -> None:
     """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
     count, rows = min(num_samples, MOST_MAPS), []
     for checkpoint in checkpoints:
-        operands, part = lengths[checkpoint.task][0], f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
+        operands, part = next(iter(lengths[checkpoint.task])), f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
         file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
         draw_attention(checkpoint, operands, count, seed, file)
         print(f"wrote {file}")

@@ -70,7 +70,7 @@ class HubCard(TrainerCallback):
         if not self.lengths or num_samples < 1:
             raise ValueError(f"lengths and num_samples must not be empty, got {lengths!r} and {num_samples!r}")
         for part in self.task.for_evaluation.parts:
-            check_lengths(model, part, list(map(part.operand_lengths, lengths)))
+            check_lengths(model, part, map(part.operand_lengths, lengths))
         if dataset is not None:
             check_repo_id(dataset)
         if (self.folder / CERTIFICATE_FILE).exists():
@@ -111,9 +111,9 @@ class HubCard(TrainerCallback):
         if not self.rows or self.rows[0]["weights"] != checkpoint.weights:
             how: dict[str, Any] = {"num_samples": self.num_samples, "seed": self.seed}
             self.rows = []
-            for part in checkpoint.task.parts:
-                lengths = list(map(part.operand_lengths, self.lengths))
-                self.rows += evaluate_lengths(checkpoint.model, part, lengths, name=checkpoint.name, **how)
+            for part in checkpoint.by_part():
+                lengths = check_lengths(part.model, part.task, map(part.task.operand_lengths, self.lengths))
+                self.rows += evaluate_lengths(part, lengths, **how)
         report(self.rows, self.folder, trained_lengths(recipe))
         write_card(self.folder, self.trainer.hub_model_id, self.dataset)
 

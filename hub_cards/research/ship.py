@@ -27,7 +27,7 @@ from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.locks import holding
@@ -128,9 +128,9 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = []
-    for part in shipped.task.parts:
-        lengths = [part.operand_lengths(length) for length in recipe["test_lengths"]]
-        rows += evaluate_lengths(shipped.model, part, lengths, name=made.name, num_samples=recipe["test_samples"])
+    for part in shipped.by_part():
+        lengths = check_lengths(part.model, part.task, map(part.task.operand_lengths, recipe["test_lengths"]))
+        rows += evaluate_lengths(part, lengths, num_samples=recipe["test_samples"])
     known = {} if run.run_seconds is None else {"run_seconds": run.run_seconds}
     report([row | known for row in rows], made, shipped.trained_lengths)
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from longhand.data import task_from_recipe
 from longhand.data.checks import check_integer
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import evaluate_lengths
+from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.research.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
@@ -76,8 +76,8 @@ def measure_all(max_length: int) -> None:
         with TemporaryDirectory() as scratch:
             run(name, max_length, Path(scratch, f"constructed-{name}"))
             built = load_checkpoint(str(Path(scratch, f"constructed-{name}")))
-            lengths = [built.task.operand_lengths(max_length)]
-            rows += evaluate_lengths(built.model, built.task, lengths, name=built.name, num_samples=NUM_SAMPLES)
+            lengths = check_lengths(built.model, built.task, [built.task.operand_lengths(max_length)])
+            rows += evaluate_lengths(built, lengths, num_samples=NUM_SAMPLES)
     write_results(rows, RESULTS)
     print(f"{long_table(rows)}\nwrote {RESULTS}")
 
