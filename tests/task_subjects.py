@@ -55,7 +55,7 @@ FURTHER_FORMATS = [
     Multiplication(multiplier_length=3),
     AdditionScratchpad(max_operands=20, length_sampling="uniform"),
     Minesweeper(min_mine_ratio=0.0, max_mine_ratio=1),
-    BaseAddition(base=2),
+    BaseAddition(radix=2),
     Bitwise(operation="xor"),
     EncoderMultiplication(field_width=60, multiplier_length=2, spill=True),
 ]

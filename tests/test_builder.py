@@ -310,7 +310,7 @@ HASHES = {
     "index_hinted_addition,False,response_reversed,True,202": "e7e7281c1decd3ef",
     "minesweeper,False,0.1,0.25": "a68ffea29dfdb50e",
     "multi_operand_addition,3,False": "04785d8000c74569",
-    "multiplication_scratchpad,False": "a4636772db80bff1",
+    "multiplication_scratchpad,False,10": "a4636772db80bff1",
     "copy,False": "d481a33b9a8e5225",
     "reverse,False": "fcc928479318c3ba",
     "parity,False,True": "ee3c0f3e6eb095c4",

@@ -42,7 +42,7 @@ def ring(moves: str) -> str:
 
 
 COLUMN_ANSWERS = {
-    "base_addition": lambda task, text: in_base(sum(int(word, task.base) for word in text.split("+")), task.base),
+    "base_addition": lambda task, text: in_base(sum(int(word, task.radix) for word in text.split("+")), task.radix),
     "plus_one": lambda task, text: str(int(text) + 1),
     "constant_multiplication": lambda task, text: str(int(text) * task.factor),
     "remainder": lambda task, text: DIGITS[int(text) % task.modulus],
@@ -56,7 +56,8 @@ COLUMN_ANSWERS = {
     "even_pairs": lambda task, text: str(sum(a != b for a, b in itertools.pairwise(text)) % 2),
     "cycle_navigation": lambda task, text: ring(text),
     "modular_arithmetic": lambda task, text: str(eval(text) % 5) if re.fullmatch("[0-4]([+*-][0-4])*", text) else None,
-    "duplicate_string": lambda task, text: text,
+    "duplicate_string": lambda task, text: text * 2,
+    "odds_first": lambda task, text: text[::2] + text[1::2],
     "missing_duplicate": lambda task, text: opposite_of_2(text),
 }
 """The answers of column tasks; None for a word to which the task alone gives a meaning."""
@@ -225,8 +226,6 @@ def test_every_token_of_a_long_problem_sees_what_the_list_for_certificates_holds
         or getattr(task, "order", "") == "plain"
     ):
         return
-    if task.name in ("duplicate_string", "larger_number"):
-        pytest.xfail("the last tokens of both passes see the same, and what is right next differs")
     listed = set(listed_neighbourhoods(task.covering(window, 1)))
     for length in (1, 3, 12):
         digits, lengths = draw_group(task, length, 60)

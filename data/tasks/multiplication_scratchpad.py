@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.covering import Case, CoveringNeighbourhoods, combine, list_neighbourhoods
@@ -42,8 +43,7 @@ class MultiplicationScratchpad(DecoderTask):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 2 <= self.radix <= 10:
-            raise ValueError(f"radix must be 2 to 10, got {self.radix}")
+        check_integer("radix", self.radix, 2, 10)
 
     @property
     def example_question(self):
