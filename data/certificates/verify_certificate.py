@@ -908,10 +908,10 @@ class Task(NamedTuple):
             return {"formats": [part.prompt_format for part in self.parts]}
         pattern, answer = (text.replace("9", f"{self.radix - 1}") for text in (self.pattern, self.answer))
         pattern = pattern.replace("COUNT", f"{self.operands}").replace("MORE", f"{self.operands - 1}")
-        checks = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
-        answer = None if self.encoder else answer
+        checks: dict[str, Any] = {"equal_widths": self.same_widths, "larger_first": self.larger_first, "hint_step": 0}
+        checks |= {"response": None if self.encoder else answer}
         # The last two are for messages alone.
-        return {"pattern": pattern, "response": answer, **checks, "example": lambda text: True, "ones_first": is_flag}
+        return {"pattern": pattern, **checks, "example": lambda text: True, "ones_first": is_flag}
 
     @property
     def limits(self) -> dict[str, int]:

@@ -231,7 +231,7 @@ def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]]
     distinct, where, count = np.unique(own, return_inverse=True, return_counts=True)
     if len(distinct) < len(own):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
-        raise Conflict(paths[chosen], right[chosen])
+        raise Conflict([*paths[chosen]], right[chosen])
     return Found(tokens, keys, right, paths)
 
 
