@@ -1,8 +1,8 @@
 """Plugins: Python files of a user's own that register tasks, coupling rules or position encodings.
 
 A plugin is one file that imports `longhand`. Importing it runs its code, so a plugin is loaded only if the user names it.
-Recipes record the plugins of a run by name and hash, and copies lie beside its checkpoints. In `modeling/plugins.py`, rules
-and encodings travel as a checkpoint's own code.
+Recipes record the plugins of a run by name and hash, and copies lie beside its checkpoints. Rules and encodings also
+travel as a checkpoint's own code, see `modeling/configuration_coupled_gpt.py`.
 """
 
 import argparse

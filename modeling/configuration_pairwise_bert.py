@@ -5,9 +5,9 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 
-from .configuration_checks import TaskConfig, check_at_least_one, check_heads
 from .encoder_maps import GRID, NO_MAP, PAIR_MAP_RULES, num_relations
-from .registry import check_known
+from .inputs import TaskConfig
+from .registry import check_at_least_one, check_heads, check_known
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
 

@@ -10,7 +10,9 @@ from functools import wraps
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import Tensor
+from transformers.configuration_utils import PreTrainedConfig
 
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, EQUALS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN, decode
@@ -296,6 +298,27 @@ def read_format(values: dict) -> PromptFormat | PromptFormats:
         return PromptFormats(**values) if "formats" in values else PromptFormat(**values)
     except TypeError as error:
         raise ValueError(f"prompt_format must hold the fields of a PromptFormat, got {values}") from error
+
+
+@strict
+class TaskConfig(PreTrainedConfig):
+    """A configuration that may say what its model is for. Neither field changes what the model computes.
+
+    Args:
+        task: name and format of the task as `Task.describe` gives them, such as `{"task": "addition", "order": "plain"}`.
+        prompt_format: fields of the `PromptFormat` that prompts are checked against; None means no check.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassError: `prompt_format` is not legal.
+    """
+
+    task: dict[str, Any] | None = None
+    prompt_format: dict[str, Any] | None = None
+
+    def validate_prompt_format(self):
+        """Check `prompt_format`; `@strict` calls this method."""
+        if self.prompt_format is not None:
+            read_format(self.prompt_format)
 
 
 def _type_name(kind) -> str:

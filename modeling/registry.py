@@ -1,4 +1,4 @@
-"""Tables that users extend by decorators, and whose keys configurations name."""
+"""Tables that users extend by decorators, whose keys configurations name, and checks of the fields of configurations."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -43,3 +43,17 @@ def check_known(field: str, value: str, table: Iterable[str], plugins: Iterable[
             files = " ".join(plugins) or "FILE"
             hint = f"; a model made with a plugin needs it: --plugin {files}, or trust_remote_code=True"
         raise ValueError(f"{field} {value!r} is unknown: choose one of {', '.join(table)}{hint}")
+
+
+def check_at_least_one(config: Any, names: Iterable[str]) -> None:
+    """Raise ValueError if one of these fields is below 1; None is legal."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def check_heads(config: Any, hint: str = "") -> None:
+    """Raise ValueError, with a hint, if the heads do not divide `hidden_size`."""
+    size, heads = config.hidden_size, config.num_attention_heads
+    if heads < 1 or size % heads:
+        raise ValueError(f"hidden_size {size} is not a multiple of num_attention_heads {heads}{hint}")

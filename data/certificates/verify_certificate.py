@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "fd26577f3588623b80d250d1a51341c5984db61471a564c3d0b57e67523af683",
-    "pairwise_bert": "197a25b96e07db6d18dedc9830a4199b261d4533dcf35a7d6d93f47b3ba5999a",
+    "coupled_gpt": "137ed561de756439f6a29a4a0a6d49e79a58e05c49353d91a79e1f2e5742bef0",
+    "pairwise_bert": "cd497c8a690f37f437879063af9fbae3f8095e76e10359981d3717903164a945",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

@@ -40,7 +40,7 @@ from longhand.hub_cards.checkpoints.zoo import is_in_zoo, list_zoo
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.files import read_object
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
-from longhand.modeling.configuration_checks import TaskConfig
+from longhand.modeling.inputs import TaskConfig
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 WEIGHTS = "*.safetensors"
