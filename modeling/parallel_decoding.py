@@ -80,7 +80,7 @@ def parallel_greedy(
             has no window.
     """
     check_greedy(logits_processor, stopping_criteria, generation_config, synced_gpus)
-    plan = model_kwargs.get("plan")
+    plan: Any = model_kwargs.get("plan")
     if getattr(plan, "neighbours", None) is None:
         raise ValueError("parallel decoding is for CoupledGPT with a window (position_encoding pairwise, windowed True)")
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
