@@ -142,7 +142,7 @@ def add_page(content) -> None:
       python -m longhand.hub_cards.push page user/longhand --yes    pushes them
       python -m longhand.hub_cards.push page user/mine --models outputs/addition outputs/subtraction --yes
     """
-    described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: all of the zoo)"
+    described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: most of the zoo)"
     content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
 
 

@@ -12,9 +12,9 @@ import torch
 from longhand.data.plugins import load_plugin
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
+from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page import __main__ as command
-from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page
+from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in C
 
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
 QUESTIONS, MOST_JAVASCRIPT = 1000, 1500
-SHOWN = [name for name in list_zoo() if "grid" not in name]
+SHOWN = shown_by_default()
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
-from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.files import write_atomically
-from longhand.hub_cards.page.build import build_page
+from longhand.hub_cards.page.build import build_page, shown_by_default
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,7 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.page", description=__doc__, formatter_class=style)
     described = (
-        "folders or Hub ids of checkpoints, or names of the zoo, the first one to be shown first (default: all of the zoo)"
+        "folders or Hub ids of checkpoints, or names of the zoo, the first one to be shown first (default: most of the zoo)"
     )
     parser.add_argument("checkpoints", nargs="*", metavar="MODEL", help=described)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page there instead of opening it")
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input ends with one line and exit status 2."""
     with interruptible("no page is written"), refusing_in_one_line(OSError):
         options = make_parser().parse_args(arguments)
-        page = build_page([locate(source) for source in options.checkpoints or list_zoo()])
+        page = build_page([locate(source) for source in options.checkpoints or shown_by_default()])
         file = options.output or Path(tempfile.mkdtemp(prefix="longhand-")) / "longhand.html"
         write_atomically(file, page)
         print(f"{file}: {len(page.encode()):,} bytes")

@@ -27,6 +27,18 @@ MOST_CODE = 30
 """Lines of a task's code that are shown."""
 
 
+LEFT_OUT = (
+    *("addition-scratchpad", "addition-short", "encoder-multiplication-1-settling", "encoder-multiplication-grid"),
+    *("larger-number", "subtraction", "three-summands"),
+)
+"""Checkpoints of the zoo that a page shows only if they are named: with all of them the file would be too large."""
+
+
+def shown_by_default() -> list[str]:
+    """The names of the checkpoints of the zoo that a page shows if none is named."""
+    return [name for name in list_zoo() if name not in LEFT_OUT]
+
+
 def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
     """The page as HTML, with the checkpoints of some folders or Hub ids.
 

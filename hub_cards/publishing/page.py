@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longhand.hub_cards.checkpoints.zoo import list_zoo, locate
+from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.evaluation.results import Row
-from longhand.hub_cards.page.build import build_page
+from longhand.hub_cards.page.build import build_page, shown_by_default
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.publishing.commits import Files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
@@ -18,12 +18,12 @@ def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
     """The page for a static Space on the Hub.
 
     Args:
-        models: what it shows: folders of runs, names of the zoo, or Hub ids; by default all of the zoo.
+        models: what it shows: folders of runs, names of the zoo, or Hub ids; by default most of the zoo.
 
     Raises:
         ValueError: a name is not legal. Making the files raises what `build_page` does.
     """
-    sources = [locate(source) for source in models or list_zoo()]
+    sources = [locate(source) for source in models or shown_by_default()]
 
     def make_files(place: Path, rows: list[Row]) -> Files:
         on_the_hub = [source for source in sources if not Path(source).is_dir()]
