@@ -35,7 +35,16 @@ from longhand.hub_cards.hub import check_revision
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
-from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, push_dataset
+from longhand.hub_cards.publishing.dataset import (
+    GeneratedDataset,
+    dataset_publication,
+    join_shards,
+    push_dataset,
+    push_shard,
+    shard_branch,
+    shard_files,
+    shard_publication,
+)
 from longhand.hub_cards.publishing.page import page_publication
 from longhand.hub_cards.publishing.publications import (
     Publication,
@@ -100,6 +109,13 @@ def add_dataset(content) -> None:
       python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
       python -m longhand.hub_cards.push dataset addition user/sums --fields zero_padding=false order=plain
       python -m longhand.hub_cards.push dataset parity user/bits --min_length 20 --max_length 40
+
+    Several machines share the work: each makes one shard, --shard 0, 1, ... of --num_shards, and pushes it to a branch where
+    shards wait. The same command without --shard publishes them all in one commit, or names the shards that are missing.
+
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --shard 0 --yes
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --shard 1 --yes
+      python -m longhand.hub_cards.push dataset addition user/sums --num_samples 100000000 --num_shards 2 --yes
     """
     add, counted = content.add_argument, {"type": int, "metavar": "COUNT"}
     sized = {"type": int, "metavar": "LENGTH"}
@@ -112,6 +128,8 @@ def add_dataset(content) -> None:
     described = "fields of the task's format, such as zero_padding=false (default: the task's own)"
     add("--fields", nargs="+", default=[], metavar="NAME=VALUE", help=described)
     add("--num_proc", **counted, help="processes that make rows (default: 1)")
+    add("--num_shards", **counted, help="shards that the files are divided into; without --shard, publish what was pushed")
+    add("--shard", type=int, metavar="INDEX", help="make and push this shard alone, from 0 to num_shards - 1")
 
 
 def add_metric(content) -> None:
@@ -237,6 +255,35 @@ def read_dataset(options: argparse.Namespace) -> GeneratedDataset:
     return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
 
 
+def push_or_show_shards(options: argparse.Namespace) -> None:
+    """Push or show one shard of a dataset, or publish them all.
+
+    Raises:
+        ValueError: an option is not legal, or cannot be given with the others.
+    """
+    if options.num_shards is None:
+        raise ValueError("shard is for num_shards, which is not set")
+    if options.shard is not None and options.revision is not None:
+        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
+    dataset, place = read_dataset(options), {name: getattr(options, name) for name in ("private", "commit_message")}
+    if options.shard is None:
+        shard_files(dataset.files(), 0, options.num_shards)
+        if options.yes:
+            print(join_shards(dataset, options.repo_id, options.num_shards, revision=options.revision, **place))
+        else:
+            print(
+                f"nothing was published: --yes publishes {len(dataset.files())} files and the card in one commit, ", end=""
+            )
+            print("once every shard is there; the Hub was not asked")
+        return
+    which = (dataset, options.repo_id, options.shard, options.num_shards, options.num_proc)
+    if options.yes:
+        print(push_shard(*which, lambda files: print(describe_files(files)), **place))
+    else:
+        print(preview(shard_publication(*which)))
+        print(f"nothing was pushed: --yes pushes these files to the branch {shard_branch(dataset)} of {options.repo_id}")
+
+
 def push_or_show_zoo(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as place:
         items = list_items(options.user, Path(place))
@@ -261,6 +308,8 @@ def run(options: argparse.Namespace) -> None:
         with holding(options.folder, reading=True):
             return print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
     check_revision(options.revision)
+    if options.kind == "dataset" and (options.shard, options.num_shards) != (None, None):
+        return push_or_show_shards(options)
     with ExitStack() as held:
         if options.kind == "model":
             if is_in_zoo(folder := Path(locate(str(options.folder)))):

@@ -8,7 +8,7 @@ from datasets import DatasetInfo, Features, Value
 
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.evaluation.results import write_results
-from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
+from longhand.hub_cards.publishing.dataset import render_dataset_card
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -56,4 +56,4 @@ def info_of(**columns) -> DatasetInfo:
 
 def dataset_card(task, configurations, num_samples, columns=None) -> str:
     infos = {name: info_of(**(columns or {}).get(name, {"input_ids": "uint8"})) for name in configurations}
-    return render_dataset_card(GeneratedDataset(task, configurations, num_samples), "user/sums", infos)
+    return render_dataset_card(task, "user/sums", configurations, num_samples, infos, 0)

@@ -3,18 +3,21 @@
 import re
 
 import pytest
-from card_subjects import dataset_card, save_model
+from card_subjects import dataset_card, info_of, save_model
 
 from longhand.data import TASKS, load_task_dataset
 from longhand.data.families import DECODER
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.hub_cards.publishing.cards import render_model_card
+from longhand.hub_cards.publishing.dataset import render_dataset_card
 from longhand.hub_cards.recipes import write_recipe
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_card_of_every_dataset_has_no_holes(name):
-    card = dataset_card(name, {"short": {"max_length": 4}}, {"train": 5})
+    card = render_dataset_card(
+        name, "user/sums", {"short": {"max_length": 4}}, {"train": 5}, {"short": info_of(input_ids="uint8")}, 0
+    )
     text = card.partition("## Citation")[0]
     assert not re.search(r"\{\{|\}\}|\{%|\bNone\b(?!,? )|\n\n\n", text)
     assert ("-100 for a\ntoken without a label" in text) == issubclass(TASKS[name], EncoderTask)
@@ -67,7 +70,7 @@ def test_lengths_are_those_of_what_the_task_is_about(tmp_path, task, lengths, pa
 
 @pytest.mark.parametrize(
     ("count", "category"),
-    [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**10, "10B<n<100B")],
+    [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**10, "10B<n<100B"), (10**12, "n>1T")],
 )
 def test_size_of_a_dataset(count, category):
     card = dataset_card("addition", {"short": {"max_length": 4}}, {"train": count})

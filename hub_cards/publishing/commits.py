@@ -13,7 +13,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, RepoCard
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -42,6 +42,23 @@ INITIAL_FILES = (".gitattributes", REPOCARD_NAME, "index.html", "style.css")
 
 Files = dict[str, Path | bytes]
 """Files of a repository by path: a local file, or the content itself."""
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A large file that the repository holds already, at the same path.
+
+    Attributes:
+        sha: commit that it is taken from.
+        sha256: of its content.
+    """
+
+    sha: str
+    sha256: str
+
+
+Content = Path | bytes | HeldFile
+"""What a commit writes at a path."""
 
 
 class CannotPush(ValueError):
@@ -161,7 +178,7 @@ def check_owner(owner: str, api: HfApi) -> None:
 
 
 def commit_files(
-    files: Mapping[str, Path | bytes],
+    files: Mapping[str, Content],
     repository: Repository,
     commit_message: str,
     is_ours: Callable[[str], bool] = lambda path: False,
@@ -266,8 +283,8 @@ def _check_kind(repository: Repository, head: Any) -> bool:
     return bool(kinds)
 
 
-def _open(repository: Repository, files: Mapping[str, Path | bytes]) -> Any:
-    """The Hub's record of a branch's last commit. The repository and the branch are made if they do not exist."""
+def _open(repository: Repository, files: Mapping[str, Content]) -> Any:
+    """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist."""
     where: Any = {"repo_type": repository.type, "exist_ok": True}
     try:
         repository.info()
@@ -281,14 +298,19 @@ def _open(repository: Repository, files: Mapping[str, Path | bytes]) -> Any:
         return repository.info(repository.revision, files_metadata=True)
 
 
-def _sdk(card: Path | bytes) -> str:
+def _sdk(card: Content) -> str:
     """The SDK that a Space's card names. In a static Space users load the files and run them; the Hub does not."""
+    # Only files of datasets are taken from elsewhere in the repository.
+    assert not isinstance(card, HeldFile)
     text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
     return RepoCard(text, ignore_metadata_errors=True).data.to_dict().get("sdk", "static")
 
 
-def _missing(path: str, content: Path | bytes, file: RepoSibling | None) -> CommitOperationAdd | None:
-    """The operation that sends a file; None if the Hub has its bytes, by SHA-256 or git's blob id."""
+def _missing(path: str, content: Content, file: RepoSibling | None) -> CommitOperationAdd | CommitOperationCopy | None:
+    """What sends a file's content; None if the Hub's file has it: a large one by its SHA-256, others by git's blob id."""
+    if isinstance(content, HeldFile):
+        same = file and file.lfs and file.lfs.sha256 == content.sha256
+        return None if same else CommitOperationCopy(path, path, src_revision=content.sha)
     own = CommitOperationAdd(path, content)
     if file and file.lfs:
         return None if own.upload_info.sha256.hex() == file.lfs.sha256 else own
