@@ -25,7 +25,7 @@ from longhand.hub_cards.publishing.dataset import (
 )
 from longhand.hub_cards.publishing.publications import publish
 
-MAXIMUM = Path(__file__).parent / "plugins" / "maximum.py"
+MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 SUMS = GeneratedDataset("addition", CONFIGURATIONS, NUM_SAMPLES, 3)
 
 

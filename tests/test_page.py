@@ -79,11 +79,60 @@ def number(generator, length):
     return generator.choice(["9" * length, "1" + "0" * (length - 1), "4" + "5" * (length - 1), "9" + "0" * (length - 1)])
 
 
+def padded(operation):
+    """An operation on two numbers in base 2 that keeps their width."""
+    return lambda first, second: f"{operation(int(first, 2), int(second, 2)):0{max(len(first), len(second))}b}"
+
+
+COLUMN_TASKS = {
+    "binary-addition": ("01", "+", lambda first, second: f"{int(first, 2) + int(second, 2):b}"),
+    "binary-multiplication": ("01", "*", lambda first, second: f"{int(first, 2) * int(second, 2):b}"),
+    "hex-addition": ("0123456789abcdef", "+", lambda first, second: f"{int(first, 16) + int(second, 16):x}"),
+    "bitwise-and": ("01", "&", padded(lambda first, second: first & second)),
+    "bitwise-or": ("01", "|", padded(lambda first, second: first | second)),
+    "bitwise-xor": ("01", "^", padded(lambda first, second: first ^ second)),
+    "comparison": ("0123456789", "?", lambda one, two: "0+-"[(int(one) > int(two)) - (int(one) < int(two))]),
+    "cycle-navigation": ("012", "", lambda word: str((word.count("1") - word.count("2")) % 5)),
+    "digit-sum": ("0123456789", "", lambda word: str(sum(map(int, word)) % 9)),
+    "duplicate-string": ("01", "", lambda word: 2 * word),
+    "even-pairs": ("01", "", lambda word: str((word.count("01") + word.count("10")) % 2)),
+    "gray-code": ("01", "", lambda word: f"{int(word, 2) ^ int(word, 2) >> 1:0{len(word)}b}"),
+    "modular-arithmetic": ("01234", "expression", lambda word: str(eval(word) % 5)),
+    "missing-duplicate": ("01", "hidden", lambda word: word),
+    "odds-first": ("01", "", lambda word: word[::2] + word[1::2]),
+    "plus-one": ("0123456789", "", lambda word: str(int(word) + 1)),
+    "remainder": ("0123456789", "", lambda word: str(int(word) % 7)),
+    "times-seven": ("0123456789", "", lambda word: str(7 * int(word))),
+}
+"""Of column tasks: symbols, sign between two operands, and the answer by Python."""
+
+
+def draw_columns(generator, symbols, sign, answer, length):
+    """A question for a model of a column task, and its answer."""
+
+    def word(length):
+        return "".join(generator.choice(symbols) for _ in range(length))
+
+    if sign == "expression":
+        text = word(1) + "".join(generator.choice("+-*") + word(1) for _ in range(length - 1))
+        return text, answer(text)
+    if sign == "hidden":
+        whole, place = word(length), generator.randrange(length)
+        halves = [whole, f"{whole[:place]}2{whole[place + 1 :]}"]
+        generator.shuffle(halves)
+        return ",".join(halves), answer(whole[place])
+    words = [word(length) for _ in range(2 if sign else 1)]
+    return sign.join(words), answer(*words)
+
+
 def draw(generator, name, longest=24):
     """A question for a model of the zoo, and its answer by Python's integers."""
     length = generator.choice([1, 2, 3, generator.randint(1, longest)])
     if name == "minesweeper":
         return draw_board(generator)
+    if name in COLUMN_TASKS:
+        even = 2 * length if name == "odds-first" else min(length, 6) if name == "binary-multiplication" else length
+        return draw_columns(generator, *COLUMN_TASKS[name], even)
     if name in ("copy", "reverse", "parity"):
         text = "".join(generator.choice("01" if name == "parity" else "0123456789") for _ in range(length))
         return text, {"copy": text, "reverse": text[::-1], "parity": str(text.count("1") % 2)}[name]
