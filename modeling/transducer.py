@@ -62,7 +62,8 @@ class Transducer:
         alphabet: the symbols of the operands, one character each.
         operands: how many operands a problem has.
         sign: stands between operands; empty if there is one.
-        answer: `"all"` if what the last pass writes is the answer, `"last"` if its last symbol is.
+        answer: `"all"` if what the last pass writes is the answer, `"last"` if its last symbol is, `"joined"` if the answer
+            is what all passes write, one after the other, without blanks `_`.
         passes: in the order in which they are written.
     """
 
@@ -260,8 +261,8 @@ def check_characters_of(transducer: Any) -> None:
                 raise ValueError(f"{name} has the character {symbol!r}, which is reserved: choose another")
     if transducer.operands > 1 and (len(transducer.sign) != 1 or transducer.sign in RESERVED):
         raise ValueError(f"sign must be one character between operands and none of {RESERVED!r}, got {transducer.sign!r}")
-    if transducer.answer not in ("all", "last"):
-        raise ValueError(f"answer must be 'all' or 'last', got {transducer.answer!r}")
+    if transducer.answer not in ("all", "last", "joined"):
+        raise ValueError(f"answer must be 'all', 'last' or 'joined', got {transducer.answer!r}")
 
 
 def _check_pass(own: Pass, place: int, operands: int) -> None:

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "137ed561de756439f6a29a4a0a6d49e79a58e05c49353d91a79e1f2e5742bef0",
-    "pairwise_bert": "cd497c8a690f37f437879063af9fbae3f8095e76e10359981d3717903164a945",
+    "coupled_gpt": "c693831a6116b587be1f993733a1ed939181141fea616ca1f0ab15c7217f5414",
+    "pairwise_bert": "c3f93752f2c088c0009911d9b115e0040433f61106ec5d781380a064f1f97444",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

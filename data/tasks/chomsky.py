@@ -7,7 +7,6 @@ from it as each task says. Further tasks of the paper are `parity`, `reverse` an
 import numpy as np
 
 from longhand.data.tasks.column_task import ColumnPass, ColumnTask
-from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
 
 
@@ -101,8 +100,8 @@ class DuplicateString(ColumnTask):
     name = "duplicate_string"
     alphabet = "01"
     passes = (ColumnPass(repeat, direction="top_first"), ColumnPass(repeat, direction="top_first", reads=(0,)))
+    answer = "joined"
     example_question = "101"
-    reader = AnswerReader(dropped=">")
 
 
 def every_other(chosen, symbols):
@@ -120,8 +119,8 @@ class OddsFirst(ColumnTask):
         ColumnPass(every_other, writes="01_", start=True, direction="top_first"),
         ColumnPass(every_other, writes="01_", start=False, direction="top_first", reads=(0,)),
     )
+    answer = "joined"
     example_question = "00110101"
-    reader = AnswerReader(dropped="_>")
 
 
 @register_task

@@ -92,7 +92,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         start: the first state, hashable.
         flush: columns beyond the operands, in which every operand reads symbol 0.
         direction: `"ones_first"` or `"top_first"`, the order in which columns are read and written.
-        answer: `"all"` of what is written, or the `"last"` symbol.
+        answer: `"all"` of what the last pass writes, its `"last"` symbol, or what all passes write, `"joined"` without `_`.
         window: first and last column that a token sees, counted from its own in the task's direction; None for the least.
         passes: for a task of several passes, in place of `step`, `writes`, `start`, `flush`, `direction` and `window`.
     """
@@ -147,6 +147,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     @property
     def reader(self) -> AnswerReader:
+        if self.answer == "joined":
+            return AnswerReader(dropped="_>")
         last = self.transducer.passes[-1]
         is_number = last.direction == "ones_first" and last.writes[0] == self.alphabet[0]
         return AnswerReader(

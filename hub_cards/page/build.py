@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.hub_cards.checkpoints.files import checkpoint_name
 from longhand.hub_cards.checkpoints.zoo import list_zoo
@@ -29,7 +30,7 @@ MOST_CODE = 30
 
 
 LEFT_OUT = (
-    *("addition-scratchpad", "addition-short", "encoder-multiplication-1-settling", "encoder-multiplication-grid"),
+    *("addition-scratchpad", "addition-short", "encoder-multiplication-1-settling"),
     *("larger-number", "subtraction", "three-summands"),
 )
 """Checkpoints of the zoo that a page shows only if they are named: with all of them the file would be too large."""
@@ -86,10 +87,12 @@ def describe(name: str, source: str) -> dict[str, Any]:
     if described.get("task") not in TASKS:
         return model | {"about": "", "examples": [""], "code": ""}
     task = task_from_recipe(described)
-    grid = "its answer is read along a grid of cells, which this page does not draw" if "grid" in task.name else ""
+    unfit = "its answer is read along a grid of cells, which this page does not draw" if "grid" in task.name else ""
+    if getattr(task, "radix", 10) != 10 and not isinstance(task, ColumnTask):
+        unfit = "its work is written in another base than ten, which this page does not draw"
     examples = [part.example_question for part in task.parts]
     about = (type(task).__doc__ or "").split("\n")[0].replace("`", "")
-    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0])), "unfit": grid}
+    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0])), "unfit": unfit}
 
 
 def show_code(task: type) -> str:

@@ -478,7 +478,7 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
     sizes: (size) => [Array(count).fill(size)],
     blank: (sizes) => sizes.map((size) => alphabet[0].repeat(size)),
     answer: (written) => {
-      const row = written[passes.length - 1] ?? "", value = answer === "last" ? [...row].at(-1) ?? "" : onesLast ? reversed(row) : row;
+      const row = answer === "joined" ? written.join("").replaceAll("_", "") : written[passes.length - 1] ?? "", value = answer === "last" ? [...row].at(-1) ?? "" : onesLast ? reversed(row) : row;
       const zero = answer === "all" && onesLast && last.writes[0] === alphabet[0] ? last.writes[0] : "";
       let from = 0;
       while (zero && value[from] === zero && from < value.length - 1) from++;

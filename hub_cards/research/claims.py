@@ -284,7 +284,8 @@ def settings_table(paper: Paper) -> str:
         except NotRunError:
             continue
         for variant, (ours, papers) in find_settings(claim, paper, evidence).items():
-            of_method, others = [], []
+            of_method: list[str] = []
+            others: list[str] = []
             for name, (own, other) in compare_arguments(ours, papers, paper.silent).items():
                 (of_method if changes_method(name, own, other) else others).append(f"`{name}` {own} ({other})")
             runs = alike.setdefault((claim.study, ", ".join(of_method), ", ".join(others)), [])

@@ -5,7 +5,7 @@ says that the numbers do not decide it: a difference is within the noise of the 
 Accuracies are medians over seeds. A method counts only if it fits the sizes that it was trained on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from operator import itemgetter
@@ -165,13 +165,13 @@ def all_of(parts: list[bool | None]) -> bool | None:
     return False if False in parts else None if None in parts else True
 
 
-def is_higher(own: list[float], other: list[float]) -> bool | None:
+def is_higher(own: Sequence[float], other: Sequence[float]) -> bool | None:
     """Whether the values of some seeds are higher than those of others, by the exact rank test at 5%; None if neither is.
 
     Three seeds of each decide if all of one are above all of the other.
     """
 
-    def significant(more: list[float], less: list[float]) -> bool:
+    def significant(more: Sequence[float], less: Sequence[float]) -> bool:
         pooled = sorted([*more, *less])
         ranks = [pooled.index(value) + pooled.count(value) / 2 for value in [*more, *less]]
         sums = [sum(chosen) for chosen in combinations(ranks, len(more))]
