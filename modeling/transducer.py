@@ -53,6 +53,10 @@ class Pass:
     next: Sequence[Sequence[int]]
     reads: tuple[int, ...]
 
+    def sees_operands_alike(self, operands: int) -> bool:
+        """Whether the pass reads all of so many operands or none, so that they may share their ids."""
+        return len(set(range(operands)) & set(self.reads)) in (0, operands)
+
 
 @dataclass(frozen=True)
 class Transducer:
@@ -272,6 +276,11 @@ def _check_pass(own: Pass, place: int, operands: int) -> None:
         raise ValueError(f"{name} must have a direction of {' or '.join(DIRECTIONS)}, got {own.direction!r}")
     if not own.reads or min(own.reads) < 0 or max(own.reads) >= operands + place:
         raise ValueError(f"{name} must read operands or earlier passes, 0 to {operands + place - 1}, got {own.reads}")
+    if len(set(own.reads)) < len(own.reads) or (own.symmetric and not own.sees_operands_alike(operands)):
+        raise ValueError(
+            f"{name} must read a word once, and all operands or none if it is symmetric, got symmetric {own.symmetric} and "
+            f"reads {own.reads}"
+        )
     if own.flush < 0 or not 0 <= own.start < len(own.write) or len(own.window) != 2 or own.window[0] > own.window[1]:
         raise ValueError(f"{name} has flush {own.flush}, start {own.start} and window {own.window}, which are not legal")
 

@@ -50,12 +50,21 @@ class Halves(ColumnTask):
     )
 
 
+class Alternating(ColumnTask):
+    """Zeros and ones in turn: the second operand is not read, so no token may see it in the place of the first one."""
+
+    name, operands, sign, alphabet = "alternating", 2, "+", "01"
+    passes = (ColumnPass(lambda state, symbols: (state, 1 - state), reads=(0,)),)
+
+
 REGISTERED = [
     build_task(name, **({"radix": 3} if name == "base_addition" else {}))
     for name, kind in TASKS.items()
     if issubclass(kind, ColumnTask)
 ]
-every_task = pytest.mark.parametrize("task", [Sums(), TimesThree(), Halves(), *REGISTERED], ids=lambda task: task.name)
+every_task = pytest.mark.parametrize(
+    "task", [Sums(), TimesThree(), Halves(), Alternating(), *REGISTERED], ids=lambda task: task.name
+)
 
 WRITTEN = {
     "base_addition": lambda first, second: np.base_repr(int(first, 3) + int(second, 3), 3),

@@ -30,6 +30,7 @@ from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
 from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods, is_listed
+from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN, decode
 
 MOST_PROBLEMS = 5_000_000
@@ -161,6 +162,8 @@ def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
     Raises:
         CannotCertify: as `covering`; or the model accepts other prompts than the task writes, about which nothing is proved.
     """
+    if table_of(getattr(task, "transducer", None)) != getattr(model.config, "transducer", None):
+        raise CannotCertify(f"no certificate: transducer of the model's config is not the table of the task {task.name!r}")
     stated = model.config.prompt_format and read_format(model.config.prompt_format)
     # A part of a task may be certified by itself.
     if stated is not None and task.prompt_format not in (stated, *getattr(stated, "formats", ())):

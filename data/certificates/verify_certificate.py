@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "c693831a6116b587be1f993733a1ed939181141fea616ca1f0ab15c7217f5414",
-    "pairwise_bert": "c3f93752f2c088c0009911d9b115e0040433f61106ec5d781380a064f1f97444",
+    "coupled_gpt": "e19a1182dc39cb293516658d1bbc5a6d8f072b838abff4ad043af8591eb17858",
+    "pairwise_bert": "c56e493dbfedf26e417acc9272b8bb6167ac576b7c64389f806ac029d4a78f30",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
@@ -1051,6 +1051,11 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
         require(own.keys() - {"reads"} == PASS, "transducer: a field of a pass is missing or not known")
         require(own["direction"] == table["passes"][0]["direction"], "transducer: passes have different directions")
         require({*reads} <= {*range(place)} and 0 <= own["start"] < shape[0], "transducer: a pass reads what is not there")
+        alike = len({*range(table["operands"])} & {*reads}) in (0, table["operands"]) or not own["symmetric"]
+        require(
+            alike and len({*reads}) == len(reads),
+            "transducer: a pass reads a word twice, or operands that are not told apart",
+        )
         for name, count in {"write": len(own["writes"]), "next": shape[0]}.items():
             entries = np.array(own[name])
             legal = entries.shape == shape and entries.dtype == int and 0 <= entries.min() <= entries.max() < count
@@ -1688,6 +1693,8 @@ def verify(folder: Path) -> None:
     stated = {"statement": statement, "neighbourhoods": len(rows), "wrong": 0, "limits": task.limits}
     compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
     code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
+    if task.table:
+        print("The task is the table `transducer` of config.json, whatever its name and options promise.")
     print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}.")
 
 

@@ -358,7 +358,8 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
     for place, (own, window) in enumerate(zip(table.passes, wanted, strict=True)):
         found, conflicts = None, []
         for tried in ([window] if window else []) + [(low, 1) for low in range(1, 1 - WIDEST_WINDOW, -1)]:
-            for symmetric in (True, False)[: 1 + (task.operands > 1)]:
+            # A token of a pass that reads some operands alone would see the others too if all of them had one id.
+            for symmetric in (True, False)[not own.sees_operands_alike(table.operands) : 1 + (task.operands > 1)]:
                 chosen = replace(own, window=tried, symmetric=symmetric)
                 try:
                     listed = search_pass(replace(table, passes=(*passes, chosen)), graph, place, symmetric)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.data.tasks.registry import TASKS, task_from_recipe
 from longhand.hub_cards.checkpoints.files import checkpoint_name
 from longhand.hub_cards.checkpoints.zoo import list_zoo
@@ -98,6 +98,8 @@ def describe(name: str, source: str) -> dict[str, Any]:
 def show_code(task: type) -> str:
     """A few lines that say what a task writes: its step on a column if it has one, else how it formats problems."""
     method = next((own for name in ("step", "respond", "format", "write") if (own := getattr(task, name, None))), None)
+    if issubclass(task, ColumnTask) and (task.passes or task.__module__ == TABLES):
+        method = task.passes[0].step if task.__module__ != TABLES else None
     if method is None:
         return ""
     lines = textwrap.dedent(inspect.getsource(method)).splitlines()
