@@ -93,14 +93,16 @@ def test_an_adapter_is_merged_into_its_base(name, tmp_path, capsys):
     assert "adapter" in capsys.readouterr().out
 
 
-def test_the_merged_weights_are_certified(adapter, tmp_path, capsys):
+def test_the_merged_model_is_certified_in_a_folder_of_its_own(adapter, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         evaluation.main([str(adapter), "--certify", "--output_dir", str(tmp_path / "out")])
-    assert ended.value.code == 1 and "adapter: NOT CERTIFIED" in capsys.readouterr().out
-    files = json.loads((adapter / "certificate.json").read_text())["files"]
-    assert files.keys() >= {"adapter_config.json", "adapter_model.safetensors"}
-    evaluation.main([str(adapter), "--ask", "12+34"])
-    assert "warning" not in capsys.readouterr().err
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith("error: no certificate covers ")
+    assert not (adapter / "certificate.json").exists()
+    merged = shutil.copytree(tmp_path / "base", tmp_path / "merged")
+    load_checkpoint(str(adapter)).model.save_pretrained(merged)
+    with pytest.raises(SystemExit) as ended:
+        evaluation.main([str(merged), "--certify", "--output_dir", str(tmp_path / "out")])
+    assert ended.value.code == 1 and "merged: NOT CERTIFIED" in capsys.readouterr().out
 
 
 def test_an_adapter_with_the_recipe_of_its_base_is_of_its_task(adapter):
@@ -222,7 +224,7 @@ DAMAGES = {
     add_a_weight: "it does not fit its base: weights differ (strange",
     break_a_weight: "NaN",
     name_no_base: "base_model_name_or_path must be a folder or USER/NAME, got None",
-    stack_adapters: "that is an adapter of",
+    stack_adapters: "is an adapter itself",
     change_tied_embeddings: "it changes embeddings that are tied to the output matrix",
     cut_the_configuration: "adapter_config.json",
     take_another_task: "names the task {'task': 'copy', 'separate_eos': False}, its base {'task': 'addition'",

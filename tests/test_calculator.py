@@ -101,9 +101,9 @@ def test_a_token_sees_what_it_sees_by_its_own_rule_and_that_is_listed(name):
     """Every neighbourhood of random problems under the calculator's window is in the covering set of the operation."""
     part, own, model = PARTS[name], COUPLING_RULES[name], untrained(TASK)
     listed = set()
-    for tokens, keys, relations, right, _ in covering(model, part).batches:
-        for token, row, following in zip(tokens.tolist(), keys.tolist(), right.tolist(), strict=True):
-            seen = sorted(pair for pair in zip(relations.tolist(), row, strict=True) if pair[1] != PAD)
+    for batch in covering(model, part).batches:
+        for token, row, following in zip(batch.tokens.tolist(), batch.keys.tolist(), batch.right.tolist(), strict=True):
+            seen = sorted(pair for pair in zip(batch.relations.tolist(), row, strict=True) if pair[1] != PAD)
             listed.add((token, tuple(seen), following))
     first = sum(len(COUPLING_RULES[other].relations) for other in RULE.members[: RULE.members.index(name)])
     for size in SIZES[name]:
@@ -237,7 +237,7 @@ def test_a_check_covers_every_part_and_practises_those_of_problems():
     assert {problems.task for problems in joined.failing} == set(task.parts)
     assert joined.predictions == sum(check.predictions for check in checks.values())
     assert joined.wrong == sum(check.wrong for check in checks.values()) > 0
-    assert joined.problems == sum(part.count for part in coverings(model, task)) and joined.ratio is None
+    assert joined.predictions == sum(part.count for part in coverings(model, task)) and joined.ratio is None
     assert joined.margin == min(check.margin for check in checks.values())
     # Each part is checked as it is by itself, with the ids of the joined rule.
     for part, check in zip(task.parts, checks.values(), strict=True):

@@ -146,7 +146,8 @@ def test_evaluation_ids_are_the_ids_that_the_model_derives_and_generates_with(en
 def test_training_with_randomized_positions_is_evaluated_with_spread_ones():
     run = parse_run(["addition-randomized"])
     assert run.config.randomized_positions and run.training_collator.position_sampling == "randomized"
-    assert run.task.family.collator(run.config) == CouplingCollator("sequential", 1000, "spread")
+    assert run.config.rule.name == "sequential"
+    assert run.task.family.collator(run.config) == CouplingCollator(run.config.rule, 1000, "spread")
     assert not parse_run(["addition-ape"]).config.randomized_positions
 
 
