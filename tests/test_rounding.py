@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,8 +58,8 @@ def leads_and_bounds(model) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, l
 
     Also returns the batch, sums of one digit, and the neighbourhood of each of its predictions.
     """
-    digits, lengths = next(iter(Addition().covering((0, 1), 1).batches))
-    batch = next(_predictions(model, Addition(), [(digits, lengths)]))
+    digits = np.indices((10, 10), dtype=np.uint8).reshape(2, 100).T[..., None]
+    batch = next(_predictions(model, Addition(), [(digits, np.ones((100, 2), dtype=int))]))
     layers = _Rounding(model)._neighbourhoods(batch)
     network, tokens = DecoderRounding(model), torch.arange(model.config.vocab_size)
     some = torch.zeros(len(layers[-1].queries), dtype=torch.long)
@@ -217,7 +218,7 @@ def test_weights_beyond_the_range_of_the_lemmas_have_no_bound(size):
 
 @dataclass(frozen=True)
 class FewSums(Addition):
-    """Addition with a part of the covering problems."""
+    """Addition with a part of the neighbourhoods."""
 
     def covering(self, relation_range, layers):
         covering = super().covering(relation_range, layers)
