@@ -170,18 +170,19 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         return torch.cat([attention_mask, planned.long().expand(len(input_ids), -1)], dim=1)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
-        """Prepare a `WindowedCache` under a window, unless the caller asks for another cache."""
+        """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""
         given = model_kwargs.get("past_key_values")
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         plan, cache = model_kwargs.get("plan"), model_kwargs.get("past_key_values")
         own = given is None and type(cache) is DynamicCache and not cache.offloading
         # Attention maps need the keys of all pairs.
-        if plan is not None and own and self.model.position_encoding.windowed and not generation_config.output_attentions:
+        if plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions:
             beyond = (0, max(0, max_cache_length + 1 - plan.position_ids.shape[-1]))
             position_ids, present = (nn.functional.pad(part, beyond) for part in (plan.position_ids, plan.present))
             columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
             plan.neighbours = self.model.neighbours(position_ids, columns, present)
-            model_kwargs["past_key_values"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
+            if own:
+                model_kwargs["past_key_values"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, plan=None, **kwargs):
         """Slice the plan of ids for the next tokens.
@@ -201,7 +202,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             inputs["position_ids"] = position_ids = planned[..., past_length:length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
-            if isinstance(past_key_values, WindowedCache):
+            if plan.neighbours is not None:
                 inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
             else:
                 inputs["pair_map"] = self.model.position_encoding.pair_map(position_ids, planned[..., :length])

@@ -61,7 +61,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "e19a1182dc39cb293516658d1bbc5a6d8f072b838abff4ad043af8591eb17858",
+    "coupled_gpt": "58b63074ddf2c57a3834b204eb170111204a221bd1abc2499fc2a8684472a11f",
     "pairwise_bert": "c56e493dbfedf26e417acc9272b8bb6167ac576b7c64389f806ac029d4a78f30",
 }
 

@@ -36,7 +36,7 @@ from longhand.data import Addition
 from longhand.data.collator import IGNORED
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
-from longhand.modeling import CoupledGPTForCausalLM, parallel_greedy
+from longhand.modeling import CoupledGPTForCausalLM
 
 EXPECTED = [f"src/{name}/__init__.py" for name in ("data", "evaluate", "model", "tokenization", "training")]
 EXPECTED.append("configs/config.yaml")
@@ -164,7 +164,6 @@ def works(size: int) -> dict[str, Work]:
     def decoding(count: int) -> Work:
         own = {
             "": partial(decode, model, count),
-            ", parallel": partial(decode, model, count, custom_generate=parallel_greedy),
         }
         return Work(own, ["decoding"], count, 50, multiply_adds(config, DECODED))
 
