@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -81,7 +82,11 @@ class TaskDatasetConfig(datasets.BuilderConfig):
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
             check_integer("num_samples", count, 1)
             for part in task.parts:
-                _check_split(part, split, self.min_length, self.max_length)
+                if (shortest := shortest_length(part, split, self.min_length, self.max_length)) > self.min_length:
+                    raise ValueError(
+                        f"min_length {self.min_length} is too short: the {split} split holds none of the few such problems "
+                        f"of {part.name!r} of some size, take min_length {shortest}"
+                    )
         if self.rows is not None:
             self._check_rows(self.rows)
 
@@ -110,19 +115,16 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
 
 
-def _check_split(task: Task, split: str, min_length: int, max_length: int) -> None:
-    """Raise ValueError if a split holds none of the shortest problems, of which there are few; say which it holds."""
+def shortest_length(task: Task, split: str, min_length: int, max_length: int) -> int:
+    """The least `min_length`, from a given one on, that a split can have. Of few short problems it may hold none.
+
+    Raises:
+        ValueError: the split holds no such problem of at most `max_length`.
+    """
     for length, lengths in task.shortest_lengths(min_length, max_length):
-        try:
+        with suppress(ValueError):
             task.draw(make_generator("shortest", length), lengths, split)
-        except ValueError:
-            continue
-        if length == min_length:
-            return
-        raise ValueError(
-            f"min_length {min_length} is too short: the {split} split holds none of the few such problems of {task.name!r} "
-            f"of some size, take min_length {length}"
-        )
+            return length
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 

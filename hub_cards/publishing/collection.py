@@ -6,13 +6,14 @@ cut off, the same command continues and sends nothing twice.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub import Collection, HfApi
 
-from longhand.data import TASKS
+from longhand.data import SPLITS, TASKS
+from longhand.data.builder import shortest_length
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import list_zoo, zoo
 from longhand.hub_cards.console import one_line
@@ -40,12 +41,13 @@ SHORT, LONG = "short", "long"
 NUM_SAMPLES = {SHORT: {"train": 200_000, "validation": 2000, "test": 10_000}, LONG: {"test": 2000}}
 """Rows of the splits of each configuration."""
 
-_USUAL = ((1, 30), (31, 300))
-_STRINGS, _ENCODERS = ((2, 30), (31, 300)), ((1, 10), (1, 100))
+LONGEST, LONGEST_TESTED = 30, 300
+"""Longest problems of both configurations of a task that has no sizes of its own."""
+
+_ENCODERS = ((1, 10), (1, 100))
 SIZES = {
     "addition_scratchpad": ((1, 10), (11, 50)),
     "calculator": ((1, 10), (11, 30)),
-    "copy": _STRINGS,
     "encoder_addition": _ENCODERS,
     "encoder_multiplication": _ENCODERS,
     "encoder_multiplication_grid": ((1, 10), (11, 30)),
@@ -53,10 +55,9 @@ SIZES = {
     "minesweeper": ((5, 9), (10, 40)),
     "multiplication_scratchpad": ((1, 10), (11, 30)),
     "parity": ((10, 40), (41, 300)),
-    "reverse": _STRINGS,
 }
-"""Shortest and longest size of both configurations, where they are not the usual ones. There are too few shorter strings
-for three splits; encoders' numbers are uniform below 10 to the power of the longest."""
+"""Shortest and longest size of both configurations, where they are not the usual ones of `sizes`. Encoders' numbers are
+uniform below 10 to the power of the longest."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +117,26 @@ def dataset_name(user: str, task: str) -> str:
     return f"{user}/longhand-{task.replace('_', '-')}-problems"
 
 
+@cache
+def sizes(task: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Shortest and longest size of both configurations. The shortest is the least of which every split holds problems."""
+    if task in SIZES:
+        return SIZES[task]
+    shortest = max(shortest_length(TASKS[task](), split, 1, LONGEST) for split in SPLITS)
+    return (shortest, LONGEST), (LONGEST + 1, LONGEST_TESTED)
+
+
 def configurations(task: str) -> dict[str, dict[str, Any]]:
     """The configurations of a task's dataset, as arguments of `load_task_dataset`."""
-    sizes = zip(NUM_SAMPLES.items(), SIZES.get(task, _USUAL), strict=True)
     return {
         name: {"min_length": shortest, "max_length": longest, "num_samples": counts}
-        for (name, counts), (shortest, longest) in sizes
+        for (name, counts), (shortest, longest) in zip(NUM_SAMPLES.items(), sizes(task), strict=True)
     }
 
 
 def describe_dataset(task: str) -> str:
     """The problems of a task's dataset, in one line."""
-    short, long = (TASKS[task]().describe_lengths(*sizes) for sizes in SIZES.get(task, _USUAL))
+    short, long = (TASKS[task]().describe_lengths(*own) for own in sizes(task))
     return f"Problems of the task {task}: {short}, and tests with {long}"
 
 

@@ -266,7 +266,7 @@ def metric_publication(repo_id: str) -> Publication:
         ValueError: the repository's name is not legal, cannot be the name of a Python file, or is the name of another file
             of the metric.
     """
-    name = repo_id.partition("/")[2]
+    name = repo_id.rpartition("/")[2]
     own, given = f"{METRIC_FOLDER.name}.py", f"{name}.py"
     found = {file.name: file for file in sorted(METRIC_FOLDER.iterdir()) if is_metric_file(file.name)}
     if not re.fullmatch(r"[\w-]+", name) or (given in found and given != own):
