@@ -24,6 +24,7 @@ from longhand.hub_cards.publishing.publications import push_command
 from longhand.modeling.coupling import any_text_rules
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
+SHOWN = Path(__file__).parent / "plugins"
 SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "False", "--hidden_size", "16",
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
@@ -269,7 +270,7 @@ def test_recipes_name_plugins_with_or_without_hash():
 
 @pytest.mark.slow
 def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package(tmp_path):
-    plugin, folder = MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent"
+    plugin, folder = SHOWN / "recurrent_family.py", tmp_path / "recurrent"
     command = [sys.executable, "-c", FAMILY, plugin, folder]
     done = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
     assert done.stdout.splitlines()[-1].isdecimal()
@@ -279,9 +280,9 @@ def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package
 
 
 def test_a_family_without_a_card_is_trained_and_the_run_says_that_it_has_none(tmp_path, capsys):
-    plugin = shutil.copy(MAXIMUM.with_name("recurrent_family.py"), tmp_path / "recurrent_family.py")
+    plugin = shutil.copy(SHOWN / "recurrent_family.py", tmp_path / "recurrent_family.py")
     plugin.write_text(plugin.read_text().replace('FAMILY_CARDS["recurrent"] = RecurrentCard()\n', ""))
-    train.main([str(MAXIMUM.with_name("recurrent.yaml")), "--plugin", str(plugin), "--output_dir", str(tmp_path / "run")])
+    train.main([str(SHOWN / "recurrent.yaml"), "--plugin", str(plugin), "--output_dir", str(tmp_path / "run")])
     assert "'recurrent'" in capsys.readouterr().err
     assert (tmp_path / "run" / "results.jsonl").exists() and not (tmp_path / "run" / "README.md").exists()
 
@@ -289,7 +290,7 @@ def test_a_family_without_a_card_is_trained_and_the_run_says_that_it_has_none(tm
 def test_a_plugin_that_fails_leaves_no_rule_for_any_text(tmp_path):
     before = any_text_rules()
     plugin = tmp_path / "failing.py"
-    plugin.write_text(MAXIMUM.with_name("distance_rule.py").read_text() + "\nraise KeyError('late')\n")
+    plugin.write_text((SHOWN / "distance_rule.py").read_text() + "\nraise KeyError('late')\n")
     with pytest.raises(ValueError, match="KeyError"):
         load_plugin(plugin)
     assert any_text_rules() == before and "failing.py" not in PLUGINS
