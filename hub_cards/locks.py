@@ -29,11 +29,13 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
 
     Raises:
         InUseError: another process holds the folder.
-        ValueError: it is a file, or it cannot be written.
+        ValueError: it is a file, cannot be written, or has a name that no folder can have.
     """
     if reading and not folder.exists():
         yield
         return
+    if "\0" in str(folder):
+        raise ValueError(f"{str(folder)!r} cannot be a folder: its name holds a null character")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose a folder")
     made = [] if reading else [path for path in (folder, *folder.parents) if not path.exists()]

@@ -1,6 +1,7 @@
 """Recipes: the arguments of a training run, one YAML file for each published model."""
 
 import difflib
+import json
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,10 @@ def read_recipe(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not a recipe: it has {len(text):,} characters, the most are {LONGEST_RECIPE:,}")
     try:
         recipe = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{file} is not YAML: {one_line(error)}") from error
+        # An alias may make a value part of itself, which JSON refuses.
+        json.dumps(recipe, default=str, skipkeys=True)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"{file} is not a recipe in YAML: {one_line(error)}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} is not a recipe: it must map argument names to values")
     return recipe

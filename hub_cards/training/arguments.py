@@ -360,7 +360,7 @@ def read_arguments(arguments: list[str]) -> Given:
 
 def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
     """Return the one column task that plugins define, which takes the place of a recipe's column task; None if none does."""
-    if not issubclass(TASKS.get(recipe.get("task", ""), Task), ColumnTask):
+    if not issubclass(TASKS.get(str(recipe.get("task")), Task), ColumnTask):
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
     own = [name for name, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
@@ -371,9 +371,9 @@ def _words(recipe: dict[str, Any]) -> list[str]:
     """Return the command line that says what a recipe says."""
     words = []
     for name, value in recipe.items():
-        if not isinstance(name, str) or value == []:
-            raise ValueError(f"{name} must have a value, got {value!r}")
         values = value if isinstance(value, list) else [value]
+        if not isinstance(name, str) or not values or None in values:
+            raise ValueError(f"{name} must have a value, got {value!r}")
         words += [f"--{name}", *(json.dumps(one) if isinstance(one, dict) else str(one) for one in values)]
     return words
 

@@ -178,8 +178,9 @@ def _refusal_of_command(stop: SystemExit, errors: str) -> str:
 
 def check_named(outcome: Outcome, *names: str) -> None:
     """Raise Finding unless a refusal names one of these."""
-    # An empty word is shown in quotes.
-    if outcome.refusal is not None and not any((name or "''") in outcome.refusal for name in names):
+    # An empty word is shown in quotes, and commas part the digits of a large number.
+    refusal = outcome.refusal and f"{outcome.refusal} {outcome.refusal.replace(',', '')}"
+    if refusal is not None and not any((name or "''") in refusal for name in names):
         raise Finding(f"a refusal that does not name what it refuses, {outcome.place}")
 
 
