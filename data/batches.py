@@ -200,7 +200,7 @@ class FixedBatches(Batches):
         self.batches_per_epoch = sum(len(group) // self.batch_size for group in self.groups)
         if self.batches_per_epoch == 0:
             raise ValueError(
-                f"{num_samples} training samples in {len(self.groups)} groups of lengths fill no batch of "
+                f"num_train_samples {num_samples} in {len(self.groups)} groups of lengths fill no batch of "
                 f"{self.batch_size}: take more samples or a smaller batch"
             )
         self._epoch = -1

@@ -244,7 +244,7 @@ def test_indivisible_batch_is_refused(make, processes, accumulation):
 
 
 def test_too_few_samples_for_a_batch_are_refused():
-    with pytest.raises(ValueError, match=r"15 training samples .* fill no batch of 16"):
+    with pytest.raises(ValueError, match=r"num_train_samples 15 .* fill no batch of 16"):
         fixed(samples=15)
 
 
