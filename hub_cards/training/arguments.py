@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from huggingface_hub.errors import StrictDataclassError
+from torch._inductor import list_mode_options
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 from transformers.utils import is_torch_bf16_gpu_available
@@ -454,6 +455,9 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
+    # torch would refuse the mode at the first step only.
+    if training.torch_compile_mode is not None and training.torch_compile_mode not in (modes := list_mode_options()):
+        raise ValueError(f"torch_compile_mode must be one of {', '.join(modes)}, got {training.torch_compile_mode!r}")
     if training.decay_steps and training.decay_steps < training.max_steps:
         warmup = training.get_warmup_steps(training.decay_steps)
         if training.decay_steps <= warmup:
