@@ -20,6 +20,7 @@ from longhand.data.columns import example_columns
 from longhand.data.plugins import load_plugin
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
+from longhand.data.tasks.numbers_by_columns import compare
 from longhand.data.tasks.registry import TASKS
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.modeling.transducer import read_transducer, table_of
@@ -50,6 +51,46 @@ class Halves(ColumnTask):
     )
 
 
+def absolute_difference(state, symbols):
+    """Step from the ones: the sign in the ones column is that of the whole. Letters stand for digits below 0."""
+    first, second, sign = symbols
+    sign, borrow = (sign, 0) if state is None else state
+    digit = (first - second if sign < 2 else second - first) - borrow
+    return digit % 2 + 2 * (sign == 2), (sign, digit < 0)
+
+
+class Differences(ColumnTask):
+    """Two directions: a comparison from the top, and what is left of the larger number from the ones."""
+
+    name, operands, sign, alphabet = "differences", 2, "~", "01"
+    passes = (
+        ColumnPass(compare, writes="_+-", direction="top_first"),
+        ColumnPass(absolute_difference, writes="01ab", start=None, reads=(0, 1, 2), flush=1),
+    )
+
+
+class RunningSums(ColumnTask):
+    """A pass for each operand but the first, which adds it to what the pass before wrote."""
+
+    name, operands, sign, alphabet = "running_sums", 3, "+", "01"
+    passes = tuple(
+        ColumnPass(
+            lambda carry, symbols: ((sum(symbols) + carry) % 2, (sum(symbols) + carry) // 2), flush=place + 1, reads=own
+        )
+        for place, own in enumerate([(0, 1), (2, 3)])
+    )
+
+
+class Backwards(ColumnTask):
+    """Two directions, the ones first: what is left from the ones, and from the top whether a one was written."""
+
+    name, alphabet = "backwards", "01"
+    passes = (
+        ColumnPass(lambda state, symbols: (state ^ symbols[0],) * 2, flush=2),
+        ColumnPass(lambda state, symbols: (state | symbols[1],) * 2, writes="01", direction="top_first", reads=(0, 1)),
+    )
+
+
 class Alternating(ColumnTask):
     """Zeros and ones in turn: the second operand is not read, so no token may see it in the place of the first one."""
 
@@ -63,7 +104,9 @@ REGISTERED = [
     if issubclass(kind, ColumnTask)
 ]
 every_task = pytest.mark.parametrize(
-    "task", [Sums(), TimesThree(), Halves(), Alternating(), *REGISTERED], ids=lambda task: task.name
+    "task",
+    [Sums(), TimesThree(), Halves(), Differences(), RunningSums(), Backwards(), Alternating(), *REGISTERED],
+    ids=lambda task: task.name,
 )
 
 WRITTEN = {
@@ -92,18 +135,18 @@ def widths(task, most: int = 5, problems: int = 1000) -> range:
 
 def run(task, words: list[list[int]]) -> str:
     """The response to words of one width, the top symbol first, step by step."""
-    width, rows, parts = len(words[0]), list(words), []
+    width, rows, parts = len(words[0]), [list(word[::-1]) for word in words], []
     passes = task.passes or [ColumnPass(task.step, task.writes, task.start, task.flush, task.direction)]
     for own in passes:
         state, written = own.start, []
         reads = range(task.operands) if own.reads is None else own.reads
         for column in range(width + own.flush):
-            place = width - 1 - column if own.direction == "ones_first" else column
-            symbols = tuple(rows[source][place] if column < width else 0 for source in reads)
+            place = column if own.direction == "ones_first" else width - 1 - column
+            symbols = tuple(rows[source][place] if 0 <= place < len(rows[source]) else 0 for source in reads)
             symbol, state = own.step(state, symbols)
             written.append(symbol)
         parts.append("".join((own.writes or task.alphabet)[symbol] for symbol in written))
-        rows.append(written if own.direction == "top_first" else written[width - 1 :: -1])
+        rows.append(written if own.direction == "ones_first" else written[:width][::-1])
     return ">".join(parts)
 
 
@@ -202,7 +245,7 @@ def test_the_search_finds_what_short_problems_show_and_nothing_else(task):
             pairs = [(relation, key) for relation, key in zip(batch.relations.tolist(), keys, strict=True) if key != PAD]
             listed.add((token, tuple(sorted(pairs)), right))
     assert len({(token, keys) for token, keys, _ in listed}) == len(listed), "one neighbourhood has two right next tokens"
-    occurring = seen(task, widths(task))
+    occurring = seen(task, widths(task, problems=5000))
     assert occurring <= listed
     if len(task.alphabet) ** task.operands < 10 and all(len(own.write) < 10 for own in task.transducer.passes):
         assert occurring == listed

@@ -63,6 +63,9 @@ FEW_STATES = 64
 class ColumnPass:
     """One pass of a task that makes several; see `ColumnTask` for what the fields mean.
 
+    Passes may have different directions; then those from the top have no `flush`. A task makes all its passes in every
+    problem. A pass for each operand is a pass that reads one operand, and the pass before it: `reads=(place, ...)`.
+
     Attributes:
         step: `(state, symbols) -> (symbol to write, next state)`; symbols come in the order of `reads`.
         reads: what is read: 0.. are the operands, and after them come the earlier passes; None for all operands.
@@ -238,13 +241,13 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
 
     @property
     def ones_come_first(self) -> bool:  # type: ignore[override]
-        """Whether columns are read from the ones on."""
-        return self.transducer.passes[0].direction == "ones_first"
+        """Whether runs are walked from the ones on, see `guessed_passes`."""
+        return any(own.direction == "ones_first" for own in self.transducer.passes)
 
     def vary(self, generator, digits, max_length):
-        """Extend half of the problems by random columns behind those that are read."""
+        """Extend half of the problems by random columns behind those that are read, if all passes read in one direction."""
         width = max(max_length, digits.shape[2])
-        if generator.random() < 0.5:
+        if generator.random() < 0.5 or guessed_passes(self.transducer):
             return digits
         count, operands, own = digits.shape
         drawn = generator.integers(0, len(self.alphabet), size=(count, operands, width - own), dtype=np.uint8)
@@ -362,7 +365,8 @@ def _with_windows(table: Transducer, task: ColumnTask, wanted: list[tuple[int, i
             for symmetric in (True, False)[not own.sees_operands_alike(table.operands) : 1 + (task.operands > 1)]:
                 chosen = replace(own, window=tried, symmetric=symmetric)
                 try:
-                    listed = search_pass(replace(table, passes=(*passes, chosen)), graph, place, symmetric)
+                    tabled = replace(table, passes=(*passes, chosen, *table.passes[place + 1 :]))
+                    listed = search_pass(tabled, graph, place, symmetric)
                     check_unseeing(listed, unseeing)
                 except Conflict as error:
                     conflict = error
@@ -398,7 +402,7 @@ def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conf
     """The two problems of a conflict, and what would do."""
     problems = []
     for path, right in zip(conflict.paths, conflict.tokens, strict=True):
-        digits, _ = graph.problems(path[None], task.operands, table.passes[0].direction == "ones_first")[0]
+        digits, _ = graph.problems(path[None], task.operands, any(own.direction == "ones_first" for own in table.passes))[0]
         problems.append(f"{task.sign.join(task.words(digits)[0])}= before {table.tokens[right]!r}")
     advice = (
         f"the smallest window that would do has the columns {least[0]} to {least[1]}"
@@ -412,6 +416,23 @@ def _explain(task: ColumnTask, table: Transducer, graph: Graph, place: int, conf
     return f"{window}{task.name!r} is not local: {' and '.join(problems)} look the same to a token; {advice}"
 
 
+def guessed_passes(table: Transducer) -> list[int]:
+    """The passes that read from the top, if others read from the ones.
+
+    All runs are walked from the ones then. The state of such a pass is guessed, column by column, and it must fit: the state
+    before a column, what the column holds and the state behind it are an entry of the table, and above the top is the start.
+
+    Raises:
+        ValueError: one of them writes more symbols than there are columns.
+    """
+    if len({own.direction for own in table.passes}) < 2:
+        return []
+    guessed = [place for place, own in enumerate(table.passes) if own.direction == "top_first"]
+    if flushing := [place + 1 for place in guessed if table.passes[place].flush]:
+        raise ValueError(f"pass {flushing[0]} reads from the top and others from the ones: its flush must be 0")
+    return guessed
+
+
 def runs_of(table: Transducer, end_token: int) -> Graph:
     """The runs of a table. Words are the operands, then for each pass what is seen of it, then what each pass writes next.
 
@@ -419,12 +440,10 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
     the one that begins the next pass, stands in the second kind of word alone: it is not in the row of the pass.
 
     Raises:
-        ValueError: the passes have different directions.
+        ValueError: as `guessed_passes`.
         TooMany: as `build_graph`.
     """
-    passes, count = table.passes, len(table.passes)
-    if len({own.direction for own in passes}) > 1:
-        raise ValueError("all passes must have one direction")
+    passes, count, operands, guessed = table.passes, len(table.passes), table.operands, guessed_passes(table)
     most = max(own.flush for own in passes)
     begins = [EQUALS, *[GREATER] * (count - 1)]
     follows = [*begins[1:], end_token]
@@ -436,27 +455,45 @@ def runs_of(table: Transducer, end_token: int) -> Graph:
         phase, after = states[:, 0], symbols[:, 0] == ABSENT
         beyond = np.where(after, phase, 0)
         legal = np.where(after, (phase >= 1) & (phase <= most + 1), phase <= 1)
-        words, following = list(np.where(after[:, None], 0, symbols).T), [np.where(after, phase + 1, 1)]
+        words, following = list(np.where(after[:, None], 0, symbols[:, :operands]).T), [np.where(after, phase + 1, 1)]
         seen, written = [], []
         for place, own in enumerate(passes):
             inputs = np.zeros(len(states), dtype=np.int64)
             for source, size in zip(own.reads, table.sizes(place), strict=True):
                 inputs = inputs * size + words[source]
             write, next_state = tables[place]
-            at, writes = states[:, place + 1] * prod(table.sizes(place)) + inputs, beyond <= own.flush
+            state, writes = states[:, place + 1], beyond <= own.flush
+            before = np.where(after, state, symbols[:, operands + guessed.index(place)]) if place in guessed else state
+            at = before * prod(table.sizes(place)) + inputs
             words.append(np.where(writes, write[at], 0))
-            following.append(np.where(writes, next_state[at], states[:, place + 1]))
-            seen.append(np.where(writes, tokens[place][write[at]], ABSENT))
-            written.append(np.where(beyond == own.flush + 1, follows[place], seen[-1]))
-        return np.stack([*symbols.T, *seen, *written], axis=1), np.stack(following, axis=1), legal
+            shown, last = np.where(writes, tokens[place][write[at]], ABSENT), beyond == own.flush + 1
+            if place in guessed:
+                legal &= after | (next_state[at] == state)
+                following.append(before)
+                seen.append(np.where(last, begins[place], shown))
+                written.append(seen[-1])
+            else:
+                following.append(np.where(writes, next_state[at], state))
+                seen.append(shown)
+                written.append(np.where(last, follows[place], shown))
+        return np.stack([*symbols[:, :operands].T, *seen, *written], axis=1), np.stack(following, axis=1), legal
 
+    sizes = [len(own.write) for own in passes]
+    starts = list(product(*(range(size) if place in guessed else [passes[place].start] for place, size in enumerate(sizes))))
+    columns = [range(len(table.alphabet))] * operands + [range(sizes[place]) for place in guessed]
+    if guessed and prod(map(len, columns)) * prod(sizes) > 8 * MOST_NEIGHBOURHOODS:
+        raise TooMany(f"passes in two directions have {prod(map(len, columns)) * prod(sizes):,} entries")
+    # In the column below the ones stands what begins a pass, or what follows a pass that comes from the top.
+    below = [follows[place] if place in guessed else begin for place, begin in enumerate(begins)]
+    seen_below = [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
+    above = np.array([passes[place].start for place in guessed], dtype=np.int64)
     return build_graph(
-        starts=np.array([[0, *(own.start for own in passes)]]),
-        first=np.array([[*[ABSENT] * table.operands, *begins, *begins]]),
-        sizes=[most + 3, *(len(own.write) for own in passes)],
-        symbols=np.array(list(product(range(len(table.alphabet)), repeat=table.operands))),
+        starts=np.array([(0, *own) for own in starts]),
+        first=np.array([[*[ABSENT] * operands, *seen_below, *below]] * len(starts)),
+        sizes=[most + 3, *sizes],
+        symbols=np.array(list(product(*columns))),
         step=step,
-        ends=lambda states: states[:, 0] == most + 2,
+        ends=lambda states: (states[:, 0] == most + 2) & (states[:, [place + 1 for place in guessed]] == above).all(axis=1),
     )
 
 
@@ -468,7 +505,8 @@ def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) ->
     """
     sees = [(column, source) for _, column, source in table.relations_of(place)]
     word = (graph.labels.shape[1] + table.operands) // 2 + place
-    return find_neighbourhoods(graph, word, sees, range(table.operands) if symmetric else ())
+    alike = range(table.operands) if symmetric else ()
+    return find_neighbourhoods(graph, word, sees, alike, backward=place in guessed_passes(table))
 
 
 @lru_cache(maxsize=4)

@@ -179,7 +179,9 @@ class Found(NamedTuple):
     paths: np.ndarray
 
 
-def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]], unordered: Sequence[int] = ()) -> Found:
+def find_neighbourhoods(
+    graph: Graph, word: int, sees: Sequence[tuple[int, int]], unordered: Sequence[int] = (), backward: bool = False
+) -> Found:
     """List the neighbourhoods of the tokens of one word, each once.
 
     Args:
@@ -187,18 +189,20 @@ def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]]
         word: the word, a column of `Graph.labels`.
         sees: (column, word) of each slot; columns are counted from the token's own.
         unordered: words that a token cannot tell apart; their slots in one column are sorted.
+        backward: whether the word is written from the end of a path to its beginning; columns count in its direction.
 
     Raises:
         Conflict: one neighbourhood needs two different next tokens.
         TooMany: there are more than `MOST_NEIGHBOURHOODS`.
     """
-    labels = graph.labels
+    labels, turn = graph.labels, slice(None, None, -1 if backward else 1)
+    source, target = (graph.target, graph.source) if backward else (graph.source, graph.target)
     if len(unordered) > 1:
         labels = labels.copy()
         labels[:, list(unordered)] = np.sort(labels[:, list(unordered)], axis=1)
     low, high = min(0, *(column for column, _ in sees)), max(1, *(column for column, _ in sees))
-    by_source = np.argsort(graph.source, kind="stable")
-    first = np.searchsorted(graph.source[by_source], np.arange(graph.target.max() + 2))
+    by_source = np.argsort(source, kind="stable")
+    first = np.searchsorted(source[by_source], np.arange(target.max() + 2))
     shown = {column: [own for place, own in sees if place == column] for column in range(low, high + 1)}
     shown[0], shown[1] = [*shown[0], word], [*shown[1], word]
     paths, codes = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -218,7 +222,7 @@ def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]]
             edges, parent = edges[kept], parent[kept]
         codes, size = _append(codes[parent], size, labels[edges][:, shown[column]])
         last = column == high
-        vertices = graph.target[edges]
+        vertices = target[edges]
         both, _ = _append(codes, size, vertices[:, None]) if not last else (codes, size)
         _, example = np.unique(both, return_index=True)
         if len(example) > MOST_NEIGHBOURHOODS:
@@ -231,8 +235,8 @@ def find_neighbourhoods(graph: Graph, word: int, sees: Sequence[tuple[int, int]]
     distinct, where, count = np.unique(own, return_inverse=True, return_counts=True)
     if len(distinct) < len(own):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
-        raise Conflict([*paths[chosen]], right[chosen])
-    return Found(tokens, keys, right, paths)
+        raise Conflict([*paths[chosen][:, turn]], right[chosen])
+    return Found(tokens, keys, right, paths[:, turn])
 
 
 def _append(codes: np.ndarray, size: int, columns: np.ndarray) -> tuple[np.ndarray, int]:
