@@ -15,6 +15,7 @@ import pytest
 import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
 from safetensors.torch import load_file, save_file
+from test_column_tasks import Backwards, Differences
 from test_rounding import LARGE, make_model, permuted
 from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, build, lively
 
@@ -104,6 +105,8 @@ FORMATS = [
     SignedSubtraction(),
     HexAddition(),
     Difference(),
+    Differences(),
+    Backwards(),
     pytest.param(MultiOperandAddition(), marks=pytest.mark.slow),
     pytest.param(MultiplicationScratchpad(), marks=pytest.mark.slow),
     pytest.param(Calculator(), marks=pytest.mark.slow),

@@ -381,6 +381,8 @@ class Columns(NamedTuple):
         end: from a state to what is written at the end of each pass (`ABSENT` if the run has no such pass), and then the
             tokens beyond the last column, if there are any; None if no run ends there.
         holds: whether an entry (state, symbol, tokens, next state) is as the operation asks.
+        backward: the rows that are written from the last column to the first. What follows their last token is written in
+            column -1, and so comes after the tokens in `starts`.
     """
 
     rows: Any
@@ -390,6 +392,7 @@ class Columns(NamedTuple):
     step: Callable[[Any, Any], Any]
     end: Callable[[Any], tuple[int, ...] | None]
     holds: Callable[..., bool]
+    backward: tuple[int, ...] = ()
 
 
 def by_column(sign: int, *row: int) -> Ids:
@@ -671,8 +674,12 @@ def of_table(task: "Task") -> Iterator[Columns]:
 
     Operands are padded to one width. In the columns beyond it they read as symbol 0, and no token stands there. A pass may
     read what earlier ones wrote. Each begins with `=` or `>`, writes a symbol for each column and for some more, and ends.
+    If passes have both directions, columns come with the ones first, and a pass from the top is in a state that is guessed:
+    a symbol holds the guess of the state before its column, which must lead to the state behind it, and the last guess must
+    be the first state.
     """
     table, passes, number = task.table, task.table["passes"], task.vocabulary.index
+    operands, guessed = table["operands"], from_the_top(table)
     flush, follows = [own["flush"] for own in passes], [NEXT] * (len(passes) - 1) + [task.end]
     alphabets = [table["alphabet"]] * table["operands"] + [own["writes"] for own in passes]
 
@@ -681,25 +688,49 @@ def of_table(task: "Task") -> Iterator[Columns]:
         if (beyond in (-1, max(flush) + 1)) if symbols is None else beyond > 0:
             return None
         beyond = 0 if symbols else beyond + 1
-        read, tokens, written = [*(symbols or [0] * table["operands"])], [], []
+        read, tokens, written = [*(symbols or [0] * operands)][:operands], [], []
         tokens += [ABSENT if symbols is None else number(table["alphabet"][symbol]) for symbol in read]
         for place, own in enumerate(passes):
             entry = 0
             for source in own.get("reads", range(table["operands"])):
                 entry = entry * len(alphabets[source]) + read[source]
-            writes = beyond <= own["flush"]
+            writes, behind = beyond <= own["flush"], states[place]
+            if place in guessed and symbols:
+                states[place] = symbols[operands + guessed.index(place)]
+                if own["next"][states[place]][entry] != behind:
+                    return None
             read.append(own["write"][states[place]][entry] if writes else 0)
-            states[place] = own["next"][states[place]][entry] if writes else states[place]
             tokens.append(number(own["writes"][read[-1]]) if writes else ABSENT)
+            if place in guessed:
+                tokens[-1] = begins[place] if beyond == 1 else tokens[-1]
+                written.append(tokens[-1])
+                continue
+            states[place] = own["next"][behind][entry] if writes else behind
             written.append(tokens[-1] if writes else follows[place])
         return (*tokens, *written), (beyond, *states)
 
-    rows = tuple(by_column(-1 if passes[0]["direction"] == "ones_first" else 1, row) for row in rows_of(table))
-    signs = (*[ABSENT] * table["operands"], EQUALS, *[NEXT] * (len(passes) - 1))
-    symbols = [None, *product(range(len(table["alphabet"])), repeat=table["operands"])]
-    end = lambda state: tuple(follows) if state[0] > max(flush) else None  # noqa: E731
-    starts = {(-1, *(own["start"] for own in passes)): signs}
-    yield Columns(rows, len(passes), starts, symbols, step, end, lambda *entry: True)
+    ones_first = any(own["direction"] == "ones_first" for own in passes)
+    rows = tuple(by_column(-1 if ones_first else 1, row) for row in rows_of(table))
+    begins, firsts = [EQUALS, *[NEXT] * (len(passes) - 1)], [own["start"] for own in passes]
+    signs = [ABSENT] * operands + [ABSENT if place in guessed else begin for place, begin in enumerate(begins)]
+    signs += [follow if place in guessed else ABSENT for place, follow in enumerate(follows)]
+    counts = [range(len(own["write"])) for own in passes]
+    every = [range(len(table["alphabet"]))] * operands + [counts[place] for place in guessed]
+    behind = product(*(count if place in guessed else [firsts[place]] for place, count in enumerate(counts)))
+
+    def end(state):
+        legal = state[0] > max(flush) and all(state[place + 1] == firsts[place] for place in guessed)
+        return tuple(follows) if legal else None
+
+    starts = {(-1, *states): tuple(signs) for states in behind}
+    backward = tuple(operands + place for place in guessed)
+    yield Columns(rows, len(passes), starts, [None, *product(*every)], step, end, lambda *entry: True, backward)
+
+
+def from_the_top(table: dict[str, Any]) -> list[int]:
+    """The passes that read from the top, if there are others."""
+    directions = [own["direction"] for own in table["passes"]]
+    return [place for place, own in enumerate(directions) if own == "top_first"] if len({*directions}) > 1 else []
 
 
 def rows_of(table: dict[str, Any]) -> list[int]:
@@ -1049,7 +1080,6 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
         reads = own.get("reads", [*range(table["operands"])])
         shape, sign = (len(own["write"]), math.prod(sizes[source] for source in reads)), DIRECTIONS[own["direction"]]
         require(own.keys() - {"reads"} == PASS, "transducer: a field of a pass is missing or not known")
-        require(own["direction"] == table["passes"][0]["direction"], "transducer: passes have different directions")
         require({*reads} <= {*range(place)} and 0 <= own["start"] < shape[0], "transducer: a pass reads what is not there")
         alike = len({*range(table["operands"])} & {*reads}) in (0, table["operands"]) or not own["symmetric"]
         require(
@@ -1063,6 +1093,8 @@ def window_of(table: dict[str, Any]) -> tuple[tuple[int, int], ...]:
         offsets = range(own["window"][0], own["window"][1] + 1)
         window += [(sign * offset, rows[place] - rows[source]) for offset, source in product(offsets, reads)]
         sizes.append(len(own["writes"]))
+    flushing = [place for place in from_the_top(table) if table["passes"][place]["flush"]]
+    require(not flushing, "transducer: of passes in both directions, those from the top must have the flush 0")
     return tuple(dict.fromkeys(window))
 
 
@@ -1144,7 +1176,7 @@ def windows(columns: Columns, lows: list[int], high: int) -> Iterator[tuple[np.n
     older = [place for place, (_, column) in enumerate(names, 1) if column < high]
     full = np.full((len(columns.starts), 1 + len(names)), ABSENT, np.int32)
     full[:, 0] = np.arange(len(full))
-    full[:, newest] = [begin + (ABSENT,) * columns.passes for begin in columns.starts.values()]
+    full[:, newest] = [(begin + (ABSENT,) * columns.passes)[: len(lows)] for begin in columns.starts.values()]
     seen = np.zeros((0, 1 + len(older)), np.int32)
     while len(full):
         # Every column moves by one place.
@@ -1166,18 +1198,19 @@ def cases_of(columns: Columns, window: tuple[tuple[Any, ...], ...]) -> Iterator[
     seen = []
     for own, column in product(range(count - columns.passes, count), (-1, reach)):
         # Of its own row a token sees what stands before it; later rows are not written yet.
+        before = range(0, reach + 1) if own in columns.backward else range(-reach, 1)
         keys = [
             (row, offset, relate(columns.rows[own](column), columns.rows[row](column + offset), window))
-            for row in range(own + 1) for offset in range(-reach, 1 if row == own else reach + 1)
+            for row in range(own + 1) for offset in (before if row == own else range(-reach, reach + 1))
             if offset == 0 or columns.rows[row](0) != columns.rows[row](1)
         ]  # fmt: skip
         seen.append((own, column, [key for key in keys if key[2] is not None]))
     lows = [min([0, *(key[1] for _, _, keys in seen for key in keys if key[0] == row)]) for row in range(count)]
     high = max([1, *(key[1] for _, _, keys in seen for key in keys)])
-    lows += [1] * columns.passes
+    lows += [-1 if own in columns.backward else 1 for own in range(count - columns.passes, count)]
     for alive, tokens in windows(columns, lows, high):
         for own, column, keys in seen:
-            written = tokens[own + columns.passes, 1]
+            written = tokens[own + columns.passes, -1 if own in columns.backward else 1]
             begun = np.isin(tokens[own, 0], [begin[own] for begin in columns.starts.values()])
             some = alive[:, own - count] & (tokens[own, 0] != ABSENT) & (written != ABSENT) & (begun == (column < 0))
             if some.any():
