@@ -40,12 +40,12 @@ def build_tokenizer(eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS) -
     )
 
 
-def build_encoder_tokenizer() -> PreTrainedTokenizerFast:
-    """A fast tokenizer over `vocabulary.ENCODER_TOKENS`. No token comes first: `tokenizer("_123+4095")` gives nine ids.
+def build_encoder_tokenizer(tokens: tuple[str, ...] = ENCODER_TOKENS) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over the tokens of an encoder's task. No token comes first: `tokenizer("_123+4095")` gives nine ids.
 
     `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
     """
-    return _character_tokenizer(ENCODER_TOKENS, padding_side="right")
+    return _character_tokenizer(tokens, padding_side="right")
 
 
 def _character_tokenizer(

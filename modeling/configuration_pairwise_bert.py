@@ -1,13 +1,14 @@
 """Configuration of PairwiseBert."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 
-from .encoder_maps import GRID, NO_MAP, PAIR_MAP_RULES, num_relations
+from .encoder_maps import COLUMNS, GRID, NO_MAP, PAIR_MAP_RULES, num_relations
 from .inputs import TaskConfig
 from .registry import check_at_least_one, check_heads, check_known
+from .transducer import Transducer, read_transducer
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
 
@@ -35,7 +36,8 @@ class PairwiseBertConfig(TaskConfig):
             only the `"text"` around the numbers.
         pair_maps: the rule in `encoder_maps.py` that gives the pair map: one name for all heads, or one for each head.
             `"relative"` (RPE), `"uniform"` (UPE for the multiplier, RPE elsewhere), `"coupled"` (differences of columns),
-            `"grid"` (neighbours of a cell), or `"none"` for heads without vectors. None means `["relative"]`.
+            `"grid"` (neighbours of a cell), `"columns"` (the window of a column task), or `"none"` for heads without
+            vectors. None means `["relative"]`.
         share_over_heads: whether heads with the same rule share their vectors in a layer.
         relation_range: smallest and largest distinct difference of ids, query minus key. None means all differences that
             fit into `max_position_embeddings`. The rule `"grid"` has no differences.
@@ -52,6 +54,7 @@ class PairwiseBertConfig(TaskConfig):
             them before, until no label changes; see `settling.py`. At first every label is not known yet.
         sink: whether every token also sees a key of zeros, which has a relation of its own. Without it a token cannot tell
             one key from two equal ones, since the weights of attention add up to 1.
+        transducer: the table of a column task, see `modeling/transducer.py`, for the rule `"columns"`; None for other tasks.
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a value has the wrong type or is not legal.
@@ -82,6 +85,7 @@ class PairwiseBertConfig(TaskConfig):
     settle_tolerance: float | None = None
     label_states: bool = False
     sink: bool = False
+    transducer: dict[str, Any] | None = None
     pad_token_id: int | None = PAD
 
     def __post_init__(self, **kwargs):
@@ -90,7 +94,8 @@ class PairwiseBertConfig(TaskConfig):
         if self.relation_range is None:
             self.relation_range = [1 - self.max_position_embeddings, self.max_position_embeddings - 1]
         if self.id2label is None and "num_labels" not in kwargs:
-            labels = STATES if self.label_states else LABELS
+            table = self.table
+            labels = table.labels if table else STATES if self.label_states else LABELS
             self.id2label = dict(enumerate(labels))
             self.label2id = {label: index for index, label in enumerate(labels)}
         # The map names every head class, because saving adds only the class that is saved (transformers' custom models).
@@ -112,12 +117,27 @@ class PairwiseBertConfig(TaskConfig):
         names: list[str] = self.pair_maps  # type: ignore[assignment]  # __post_init__ fills it in
         return names * self.num_attention_heads if len(names) == 1 else names
 
+    @property
+    def table(self) -> Transducer | None:
+        """The transducer of a column task.
+
+        Raises:
+            ValueError: the table is not legal, or has several passes.
+        """
+        if self.transducer is None:
+            return None
+        if len((table := read_transducer(self.transducer)).passes) > 1:
+            raise ValueError("transducer: an encoder that settles makes one pass over the columns, this table has several")
+        return table
+
     def num_relations(self, name: str) -> int:
         """Return the number of relations of a rule, and so of its vectors; the last one is the sink's, if there is one."""
         return self.sink_relation(name) + self.sink
 
     def sink_relation(self, name: str) -> int:
         """Return the number of the sink's relation in a rule's maps: one more than the largest other."""
+        if table := self.table:
+            return max(relation for relation, _, _ in table.label_slots) + 1
         return num_relations(name, self.relation_range, self.max_multiplier_length)  # type: ignore[arg-type]
 
     def validate_architecture(self):
@@ -149,6 +169,8 @@ class PairwiseBertConfig(TaskConfig):
             listed = ", ".join(map(repr, unknown))
             raise ValueError(f"pair_maps {listed} unknown: choose from {', '.join(PAIR_MAP_RULES)} and {NO_MAP}")
         names, heads = len(self.pair_maps), self.num_attention_heads
+        if (COLUMNS in self.pair_maps) != (self.transducer is not None and self.label_states):
+            raise ValueError("pair_maps 'columns', label_states and a transducer need each other")
         if names not in (1, heads):
             raise ValueError(f"pair_maps must be one name, or one for each of {heads} heads, got {names}")
 
@@ -175,7 +197,10 @@ class PairwiseBertConfig(TaskConfig):
         if not self.label_states:
             return
         needed = {"num_hidden_layers": 1, "windowed": True, "absolute_positions": "none", "num_loops": 1}
-        needed |= {"settle_tolerance": None, "num_labels": len(STATES)}
+        needed |= {"settle_tolerance": None, "num_labels": len(self.table.labels if self.table else STATES)}
+        if self.table:
+            self.table.check_tables()
+            needed |= {"sink": True, "vocab_size": len(self.table.tokens)}
         for name, value in needed.items():
             if (given := getattr(self, name)) != value:
                 raise ValueError(f"label_states needs {name} {value}, got {given}")

@@ -217,14 +217,17 @@ class PairMapRule(NamedTuple):
 
 
 GRID = "grid"
+COLUMNS = "columns"
 
 PAIR_MAP_RULES: dict[str, PairMapRule] = {
     "relative": PairMapRule(lambda input_ids, indices: indices),
     "uniform": PairMapRule(lambda input_ids, indices: indices, uniform=True),
     "coupled": PairMapRule(digit_columns),
     GRID: PairMapRule(None),
+    COLUMNS: PairMapRule(None),
 }
-"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns; neighbours in a grid."""
+"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns; neighbours in a grid;
+a column task's window."""
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:

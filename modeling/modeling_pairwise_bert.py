@@ -24,8 +24,20 @@ from .relations import (
     Neighbours,
     attend_to_columns,
 )
-from .settling import IGNORED, NO_STATE, AnswerTokens, Cases, cases_at, draw_states, find_answers, pass_targets, settle
-from .vocabulary import FIRST_TEXT, STATES
+from .settling import (
+    IGNORED,
+    NO_STATE,
+    AnswerTokens,
+    Cases,
+    answer_relations,
+    cases_at,
+    draw_states,
+    find_answers,
+    find_labels,
+    pass_targets,
+    settle,
+)
+from .vocabulary import FIRST_TEXT
 
 CASES = 2**14
 """Number of cases that are computed at a time; it bounds the memory and changes no result."""
@@ -236,7 +248,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if config.absolute_positions != "none":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         if config.label_states:
-            self.embed_states = nn.Embedding(len(STATES), config.hidden_size)
+            self.embed_states = nn.Embedding(config.num_labels, config.hidden_size)
         self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(PairwiseBertLayer(config) for _ in range(config.num_hidden_layers))
@@ -310,21 +322,23 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def check_states(self, states: Tensor, shape: torch.Size) -> None:
         """Raise ValueError unless these are states of tokens of this shape."""
         smallest, largest = (int(extreme) for extreme in states.aminmax())
-        if states.shape != shape or smallest < NO_STATE or largest >= len(STATES):
+        if states.shape != shape or smallest < NO_STATE or largest >= self.config.num_labels:
             raise ValueError(
-                f"states must be {tuple(shape)}, of {NO_STATE}..{len(STATES) - 1}, got {tuple(states.shape)}, "
+                f"states must be {tuple(shape)}, of {NO_STATE}..{self.config.num_labels - 1}, got {tuple(states.shape)}, "
                 f"of {smallest}..{largest}"
             )
 
     def find_answers(self, input_ids: Tensor, hidden: Tensor | None = None) -> AnswerTokens:
-        """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers`."""
+        """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers` and `find_labels`."""
+        if table := self.config.table:
+            return find_labels(table, input_ids)
         window: Any = self.config.relation_range
         return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length, hidden)
 
     def label_cases(self, cases: Cases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
         # Few pairs of a token and a state exist: keys and values are made once for each.
-        states_of_token = len(STATES) + 1
+        states_of_token = self.config.num_labels + 1
         tokens = torch.cat([cases.tokens, cases.keys.flatten()])
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
@@ -350,6 +364,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
             return {names[0]: pair_map.long()}
         if input_ids is None:
             raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
+        if self.config.transducer is not None:
+            return {names[0]: answer_relations(self.find_answers(input_ids), input_ids.shape)}
         indices = virtual_indices(input_ids) if position_ids is None else position_ids
         indices, config = indices.expand(len(input_ids), -1), self.config
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
@@ -493,8 +509,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
             check_prompts(self.config, input_ids)
-            states = draw_states(labels, self.model.find_answers(input_ids))
-            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels)
+            states = draw_states(labels, self.model.find_answers(input_ids), self.config.num_labels - 1)
+            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
         elif states is not None and self.config.label_states and self.training and not (labels is None or input_ids is None):
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
         outputs = self.model(
@@ -541,7 +557,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         check_prompts(self.config, input_ids)
         hidden = None if attention_mask is None else attention_mask == 0
         with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
-            logits, states = settle(input_ids, self.model.find_answers(input_ids, hidden), self.label_cases)
+            answers = self.model.find_answers(input_ids, hidden)
+            logits, states = settle(input_ids, answers, self.label_cases, self.config.num_labels - 1)
         loss = None if labels is None else self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
         recorded = TokenClassifierOutput()
         if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):

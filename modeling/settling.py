@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .encoder_maps import GRID, PAIR_MAP_RULES, grid_keys, multiplier_places, num_relations, operator_index, virtual_indices
 from .relations import NOT_RELATED, pack
-from .vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES, TIMES
+from .transducer import Transducer
+from .vocabulary import BOS, ENCODER_TOKENS, EQUALS, GREATER, NOT_KNOWN, PAD, STATES, TIMES
 
 MOST_TOKENS = 2**31 - 1
 """Tokens of a batch, all rows together."""
@@ -129,6 +130,46 @@ def _keys_by_ids(name, input_ids, indices, answers, relation_range, max_multipli
     return slots
 
 
+def find_labels(table: Transducer, input_ids: Tensor) -> AnswerTokens:
+    """As `find_answers`, for a column task, in whose inputs `>` stands for each symbol that is written.
+
+        tokens    3 f + a 1 = > > >      `>` of column i, in the direction of the pass, sees itself, the token before it, and
+        column    1 0   1 0   0 1 2      the operands in the columns of the window around column i - 1
+
+    Raises:
+        ValueError: a row has another form.
+    """
+    (own,), operands = table.passes, table.operands
+    begun = nn.functional.pad(input_ids, (1, 0), value=BOS)
+    markers = [part.expand(len(input_ids), 1) for part in table.markers(begun)]
+    # `$` is not among the tokens, so `=` stands one column further to the left.
+    equals, width = markers[1] - 1, (markers[1] - operands) // operands
+    columns = torch.arange(input_ids.shape[1], device=input_ids.device)
+    is_label = (columns > equals) & (columns <= equals + width + own.flush)
+    expected = torch.where(is_label, GREATER, torch.where(columns > equals, PAD, input_ids))
+    if (input_ids != expected).any() or (equals + width + own.flush >= input_ids.shape[1]).any():
+        raise ValueError(f"each row of input_ids must be of the form {table.form} and a '>' for each symbol to write")
+    rows, columns = is_label.nonzero(as_tuple=True)
+    equals, width = (part[rows].squeeze(1) for part in (equals, width))
+    before, start = columns - equals - 2, rows * input_ids.shape[1]
+    slots = [(0, start + columns), (1, start + columns - 1)]
+    for relation, column, source in table.label_slots:
+        read = before + column
+        place = width - 1 - read if own.direction == "ones_first" else read
+        slots.append((relation, torch.where((read >= 0) & (read < width), start + source * (width + 1) + place, -1)))
+    keys = torch.stack([found for _, found in slots], dim=1)
+    relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
+    return AnswerTokens(start + columns, rows, keys, relations)
+
+
+def answer_relations(answers: AnswerTokens, shape: torch.Size) -> Tensor:
+    """Return the relations (batch, tokens, tokens) of all pairs, `NOT_RELATED` for those of which neither sees the other."""
+    relations = torch.full((shape[0] * shape[1], shape[1]), NOT_RELATED, device=answers.keys.device)
+    for key, relation in zip(answers.keys.unbind(1), answers.relations, strict=True):
+        relations[answers.places[key >= 0], key[key >= 0] % shape[1]] = relation
+    return relations.view(*shape, shape[1])
+
+
 class _Finder:
     """Finds tokens by their ids (batch, tokens), of which a row has each once; 0 is no id."""
 
@@ -144,17 +185,17 @@ class _Finder:
         return self.table[rows, ids.clamp(0, self.largest + 1)]
 
 
-def draw_states(labels: Tensor, answers: AnswerTokens) -> Tensor:
+def draw_states(labels: Tensor, answers: AnswerTokens, not_known: int = NOT_KNOWN) -> Tensor:
     """Draw states (batch, tokens) to train on: of every row, a random share of the right labels is known."""
     known = torch.rand(labels.shape, device=labels.device) < torch.rand(len(labels), 1, device=labels.device)
     states = torch.full_like(labels, NO_STATE).flatten()
-    drawn = torch.where(known & (labels != IGNORED), labels, NOT_KNOWN).flatten()
+    drawn = torch.where(known & (labels != IGNORED), labels, not_known).flatten()
     states[answers.places] = drawn[answers.places]
     return states.view(labels.shape)
 
 
-def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor) -> Tensor:
-    """Return what is right after one pass: the label where what a token sees decides it, else `NOT_KNOWN`.
+def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor, table: Transducer | None = None) -> Tensor:
+    """Return what is right after one pass: the label where what a token sees decides it, else that none is known.
 
     In a grid, the digits that enter a cell must be known. Elsewhere the carry from the column below must be decided: there
     is no column below, the label there is known, or the digits there carry the same whatever is carried into them, at most
@@ -165,14 +206,20 @@ def pass_targets(name: str, input_ids: Tensor, states: Tensor, labels: Tensor) -
         input_ids: (batch, tokens) of grids, of sums, or of products with a multiplier of one digit.
         states: (batch, tokens), see `Cases`.
         labels: (batch, tokens), the right labels, `IGNORED` where there is none.
+        table: of a column task, whose labels are decided if the label before is known, or if the columns of the window give
+            one symbol from every state before them.
 
     Raises:
         ValueError: a multiplier has several digits.
     """
-    places, decided = (_decided_cells if name == GRID else _decided_columns)(input_ids, states.flatten())
+    if table is not None:
+        places, decided, not_known = *_decided_labels(table, input_ids, states.flatten()), len(table.labels) - 1
+    else:
+        decide, not_known = _decided_cells if name == GRID else _decided_columns, NOT_KNOWN
+        places, decided = decide(input_ids, states.flatten())
     targets = labels.clone().flatten()
     undecided = places[~decided]
-    targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, NOT_KNOWN)
+    targets[undecided] = torch.where(targets[undecided] == IGNORED, IGNORED, not_known)
     return targets.view(labels.shape)
 
 
@@ -181,6 +228,33 @@ def _decided_cells(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     places, _, keys, _ = find_answers(GRID, input_ids, (), 0)
     others = keys[:, 1:]
     return places, ((others < 0) | (states[others] != NOT_KNOWN)).all(1)
+
+
+def _decided_labels(table: Transducer, input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of the answer tokens of a column task, and whether each one is decided, see `pass_targets`."""
+    places, _, keys, _ = find_labels(table, input_ids)
+    (own,), tokens, device = table.passes, input_ids.flatten(), input_ids.device
+    symbol = torch.zeros(len(table.tokens), dtype=torch.long, device=device)
+    for place, character in enumerate(table.alphabet):
+        symbol[table.tokens.index(character)] = place
+    keys_read = keys[:, 2:].unflatten(1, (-1, table.operands))
+    present, entry = keys_read[:, :, 0] >= 0, torch.zeros_like(keys_read[:, :, 0])
+    for operand in keys_read.unbind(2):
+        # What is absent reads as symbol 0.
+        entry = entry * len(table.alphabet) + torch.where(operand >= 0, symbol[tokens[operand]], 0)
+    write, following = (torch.tensor(part, device=device) for part in (own.write, own.next))
+    state = torch.arange(len(write), device=device).expand(len(places), -1)
+    beyond = torch.tensor(table.states_beyond, device=device)
+    inside = present.any(1, keepdim=True)
+    # A window that begins before the first column shows that nothing came before it.
+    state = torch.where(inside, torch.where(present[:, :1], state, own.start), beyond[state % len(beyond)])
+    written = state
+    for column in range(present.shape[1]):
+        read = entry[:, column, None].expand_as(state)
+        real = (present[:, : column + 1].any(1) | ~inside[:, 0]).unsqueeze(1)
+        written, state = write[state, read], torch.where(real, following[state, read], state)
+    one = (written == written[:, :1]).all(1)
+    return places, one | (tokens[keys[:, 1]] == EQUALS) | (states[keys[:, 1]] != len(table.labels) - 1)
 
 
 def _decided_columns(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,27 +273,30 @@ def _decided_columns(input_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]
     return places, (below < 0) | (states[below] != NOT_KNOWN) | (total // 10 == (total + most) // 10)
 
 
-def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor]) -> tuple[Tensor, Tensor]:
+def settle(
+    input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Tensor], not_known: int = NOT_KNOWN
+) -> tuple[Tensor, Tensor]:
     """Make passes until no label changes.
 
     Each distinct case of a pass is computed once, and only for tokens of which something has changed. Memory is linear in
     the number of tokens. A row of n answer tokens has n + 1 passes at most: if each pass makes the lowest unknown label
-    known, n passes suffice and one more changes nothing. If a row changes in all of them, all its labels become `NOT_KNOWN`.
+    known, n passes suffice and one more changes nothing. If a row changes in all of them, all its labels become
+    `not_known`.
 
     Args:
         input_ids: (batch, tokens).
         label: gives the logits (cases, labels) of cases.
 
     Returns:
-        Logits (batch, tokens, labels), which say `NOT_KNOWN` at tokens where no answer is read; and the states.
+        Logits (batch, tokens, labels), which say `not_known` at tokens where no answer is read; and the states.
     """
     tokens = input_ids.flatten()
     states = torch.full_like(tokens, NO_STATE)
-    states[answers.places] = NOT_KNOWN
+    states[answers.places] = not_known
     most_passes = torch.bincount(answers.rows, minlength=len(input_ids)) + 1
     unsettled = torch.zeros_like(most_passes, dtype=torch.bool)
-    logits = torch.zeros(len(tokens), len(STATES), device=tokens.device)
-    logits[:, NOT_KNOWN] = 1.0
+    logits = torch.zeros(len(tokens), not_known + 1, device=tokens.device)
+    logits[:, not_known] = 1.0
     active, passes = torch.arange(len(answers.places), device=tokens.device), 0
     while len(active):
         passes += 1
@@ -238,30 +315,34 @@ def settle(input_ids: Tensor, answers: AnswerTokens, label: Callable[[Cases], Te
         seen = is_new[answers.keys].any(1) | is_new[answers.places]
         active = (seen & (most_passes[answers.rows] > passes)).nonzero().squeeze(1)
     never = answers.places[unsettled[answers.rows]]
-    logits[never, NOT_KNOWN] = logits[never].amax(1) + 1
-    states[never] = NOT_KNOWN
+    logits[never, not_known] = logits[never].amax(1) + 1
+    states[never] = not_known
     return logits.view(*input_ids.shape, -1), states.view(input_ids.shape)
 
 
 def _label_distinct(tokens, states, places, keys, relations, label) -> Tensor:
     """Return the logits of the tokens at some places, from those of their distinct cases."""
-    distinct, index = number_cases(tokens, states, keys).unique(return_inverse=True)
+    sizes = int(tokens.max()) + 1, int(states.max()) + 1
+    distinct, index = number_cases(tokens, states, keys, *sizes).unique(return_inverse=True)
     example = torch.empty_like(distinct).scatter_(0, index, torch.arange(len(index), device=index.device))
     return label(cases_at(tokens, states, places[example], keys[example], relations))[index]
 
 
-def number_cases(tokens: Tensor, states: Tensor, keys: Tensor) -> Tensor:
+def number_cases(
+    tokens: Tensor, states: Tensor, keys: Tensor, vocabulary: int = len(ENCODER_TOKENS), labels: int = len(STATES)
+) -> Tensor:
     """Return a number (answers,) for each case; cases of one form are equal if and only if their numbers are.
 
     Args:
         tokens, states: of the flattened batch.
         keys: (answers, slots), see `AnswerTokens`. A token is one of its keys, so they say all.
+        vocabulary, labels: what tokens and states are below.
     """
-    states_of_token = len(STATES) + 1
+    states_of_token = labels + 1
     # Missing keys have the code 0.
     code = tokens * states_of_token + states - NO_STATE + 1
     codes = torch.where(keys >= 0, code[keys], 0)
-    return pack(codes.unbind(1), [len(ENCODER_TOKENS) * states_of_token + 1] * codes.shape[1])
+    return pack(codes.unbind(1), [vocabulary * states_of_token + 1] * codes.shape[1])
 
 
 def cases_at(tokens: Tensor, states: Tensor, places: Tensor, keys: Tensor, relations: Tensor) -> Cases:

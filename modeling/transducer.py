@@ -19,7 +19,7 @@ from torch import Tensor
 from .coupling import CouplingRule, Plan
 from .query_forms import check_form, first_column, one_layout
 from .relations import Relation
-from .vocabulary import BOS, EQUALS, TOKENS
+from .vocabulary import BOS, EQUALS, GREATER, TOKENS
 
 DIRECTIONS = ("ones_first", "top_first")
 
@@ -110,6 +110,35 @@ class Transducer:
         every = [relation for place in range(len(self.passes)) for relation, _, _ in self.relations_of(place)]
         return tuple(dict.fromkeys(every))
 
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The classes of an encoder that settles: the symbols that are written, then `>` for a label that is not known."""
+        return (*self.passes[0].writes, TOKENS[GREATER])
+
+    @cached_property
+    def label_slots(self) -> list[tuple[int, int, int]]:
+        """What a label sees besides itself (relation 0) and the label before it (relation 1).
+
+        Each is a relation, a column and an operand. Columns count from the one before the label's own, in the direction of
+        the pass. Operands that cannot be told apart share a relation.
+        """
+        (own,) = self.passes
+        low, high = own.window
+        seen = [(column, source) for column in range(low, high + 1) for source in own.reads]
+        count = 1 if own.symmetric else self.operands
+        return [(2 + (column - low) * count + source * (count > 1), column, source) for column, source in seen]
+
+    @cached_property
+    def states_beyond(self) -> list[int]:
+        """The states before a window of an encoder's token that lies beyond the operands as a whole."""
+        (own,) = self.passes
+        now = {state for row in own.next for state in row}
+        found = set(now)
+        for _ in range(own.flush - 2 + own.window[0]):
+            now = {own.next[state][0] for state in now}
+            found |= now
+        return sorted(found)
+
     def sizes(self, place: int) -> list[int]:
         """How many symbols there are in each word that a pass reads."""
         words = [self.alphabet] * self.operands + [each.writes for each in self.passes]
@@ -151,7 +180,7 @@ class Transducer:
         Raises:
             ValueError: a row is not of the form `$A=` or `$A+B=`, with operands of one width over the alphabet.
         """
-        begin, equals = self._markers(input_ids)
+        begin, equals = self.markers(input_ids)
         width = (equals - begin - self.operands) // self.operands
         column = torch.arange(columns, device=input_ids.device)
         above, _ = self._room
@@ -172,7 +201,7 @@ class Transducer:
             first = first + length
         return Plan(torch.stack([by_column, by_row], dim=1), int((first - equals).max()))
 
-    def _markers(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def markers(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the columns of `$` and of `=`, (batch or 1, 1) each."""
         column = torch.arange(input_ids.shape[1], device=input_ids.device)
         begin, equals = first_column(input_ids == BOS), first_column(input_ids == EQUALS)
@@ -227,6 +256,41 @@ class Transducer:
         words = prompt.split(self.sign) if self.sign else [prompt]
         mended = self.sign.join(word.rjust(max(map(len, words)), self.alphabet[0]) for word in words) + "="
         return mended if self.fault(f"${mended}") is None else None
+
+
+@dataclass(frozen=True)
+class LabelledForm:
+    """Which inputs an encoder of a column task was made for: a prompt, and `>` for each symbol that is written."""
+
+    transducer: Transducer
+    response = None
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary."""
+        return self.transducer.tokens
+
+    @property
+    def shown(self) -> str:
+        """A legal input, as a message shows it."""
+        return repr(self._with_labels(self.transducer.shown[1:-1]))
+
+    def _with_labels(self, prompt: str) -> str:
+        width = (len(prompt) - self.transducer.operands) // self.transducer.operands
+        return prompt + TOKENS[GREATER] * (width + self.transducer.passes[0].flush)
+
+    def fault(self, text: str, end: str = "") -> str | None:
+        """Return what is wrong with an input; None if it is legal."""
+        prompt = text.rstrip(TOKENS[GREATER])
+        if fault := self.transducer.fault(f"${prompt}"):
+            return fault
+        legal = text == self._with_labels(prompt)
+        return None if legal else "it has not as many '>' behind its '=' as there are symbols to write"
+
+    def mend(self, text: str) -> str | None:
+        """Return the legal input with the operands of this text; None if there is none."""
+        mended = self.transducer.mend(text)
+        return mended and self._with_labels(mended)
 
 
 def read_transducer(table: Mapping[str, Any]) -> Transducer:

@@ -15,9 +15,9 @@ import torch
 from transformers import PreTrainedModel
 
 from longhand.data.certificates import settling
-from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, covering, coverings
+from longhand.data.certificates.check import SETTLES, Check, Failure, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.rounding import CLEAR, PROVED
-from longhand.data.tasks.covering import CoveringProblems, CoveringStates
+from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
@@ -212,7 +212,7 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
 
 def _settles(model: CoupledGPTForCausalLM, task: Task) -> bool:
     """Whether a check runs on states of an encoder that settles. No task made of others has such a model."""
-    return len(task.parts) == 1 and isinstance(covering(model, task), CoveringStates)
+    return len(task.parts) == 1 and isinstance(covering(model, task), SETTLES)
 
 
 def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:

@@ -19,6 +19,7 @@ from longhand.data.certificates.settling import CasePredictions, CaseRounding, c
 from longhand.data.collator import IGNORED, CouplingCollator, neighbourhood_inputs
 from longhand.data.families.family import to_device
 from longhand.data.tasks.covering import (
+    CoveringCases,
     CoveringNeighbourhoods,
     CoveringProblems,
     CoveringStates,
@@ -153,7 +154,9 @@ class Check:
         return leads
 
 
-Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates
+Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates | CoveringCases
+SETTLES = (CoveringStates, CoveringCases)
+"""What covers the passes of an encoder."""
 
 
 def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
@@ -184,7 +187,7 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
         task.family.check_certifiable(task, model)
         layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
-        if isinstance(found, CoveringStates):
+        if isinstance(found, SETTLES):
             encoder_rounding.check_bounded(cast(Any, model))
         else:
             decoder_rounding.check_bounded(model)
@@ -245,10 +248,10 @@ def check_neighbourhoods(
 def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered = covering(model, task)
-    settles, listed = isinstance(covered, CoveringStates), not isinstance(covered, CoveringProblems)
+    settles, listed = isinstance(covered, SETTLES), not isinstance(covered, CoveringProblems)
     batches: Any
     if settles:
-        batches = case_predictions(cast(Any, model), cast(Any, task))
+        batches = case_predictions(cast(Any, model), cast(Any, task), covered)
     elif listed:
         batches = neighbourhood_predictions(model, covered.batches)
     else:

@@ -12,7 +12,6 @@ from longhand.data.certificates.rounding import TINY, Arithmetic, Mlp, Pair, Val
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
-from longhand.modeling.vocabulary import STATES
 
 LAYER = "model.layers.0."
 
@@ -52,7 +51,7 @@ class EncoderRounding(NetworkRounding):
         table, own_rows, key_rows = self._read_inputs(cases)
 
         def leads(places: Tensor, effort: int) -> Iterator[Pair]:
-            ends = self.config.hidden_size if effort == 2 else len(STATES)
+            ends = self.config.hidden_size if effort == 2 else self.config.num_labels
             for chunk in self.split(places, ends, self.mlp.units):
                 yield self._pass(table, own_rows[chunk], key_rows[chunk], cases.relations[chunk], right[chunk], effort)
 
@@ -69,7 +68,9 @@ class EncoderRounding(NetworkRounding):
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = torch.stack([tokens, states]).unique(dim=1, return_inverse=True)
         embedded, state = self.weights["model.embed_tokens.weight"][pairs[0]], pairs[1].unsqueeze(1)
-        states = self.weights["model.embed_states.weight"][pairs[1].clamp(0, len(STATES) - 1)] * (state != NO_STATE)
+        states = self.weights["model.embed_states.weight"][pairs[1].clamp(0, self.config.num_labels - 1)] * (
+            state != NO_STATE
+        )
         arithmetic = Arithmetic(self.unit)
         exact = [arithmetic.leaf(part, torch.zeros_like(part)) for part in (embedded, states)]
         own = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")

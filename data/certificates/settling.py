@@ -16,7 +16,7 @@ import torch
 
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.collator import IGNORED
-from longhand.data.tasks.covering import Problems
+from longhand.data.tasks.covering import CoveringCases, NeighbourhoodBatch, Problems
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.settling import (
@@ -27,7 +27,7 @@ from longhand.modeling.settling import (
     number_cases,
     pass_targets,
 )
-from longhand.modeling.vocabulary import ENCODER_TOKENS, NOT_KNOWN, STATES
+from longhand.modeling.vocabulary import ENCODER_TOKENS, GREATER, NOT_KNOWN, STATES
 
 _CASES = 2**12
 """Cases that are checked at a time."""
@@ -90,8 +90,11 @@ class CasePredictions:
     covered: CoveredCases
     rows: slice
     device: torch.device
-    names = STATES
     neighbourhoods = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.task.labels
 
     @property
     def cases(self) -> Cases:
@@ -126,6 +129,27 @@ class CasePredictions:
         return f"{text} with the labels {right}, token {covered.places[index]},", None
 
 
+class ListedPredictions(CasePredictions):
+    """As `CasePredictions`, for the listed cases of a column task; `covered` is a `CoveringCases`."""
+
+    problems = None  # type: ignore[assignment]
+
+    @property
+    def neighbourhoods(self) -> NeighbourhoodBatch:  # type: ignore[override]
+        return self.covered.listed.take(self.rows)  # type: ignore[attr-defined]
+
+    def describe(self, row: int, place: int) -> tuple[str, str | None]:
+        names, tokens = self.task.labels, self.task.tokens
+        index, cases = self.rows.start + row, self.covered.cases
+        parts = (part[index].tolist() for part in (cases.keys, cases.key_states, cases.relations))
+        seen = [
+            f"{tokens[key]}{'' if state == NO_STATE else ':' + names[state]} at {relation}"
+            for key, state, relation in zip(*parts, strict=True)
+            if relation >= 0
+        ]
+        return f"{tokens[GREATER]!r} that sees {', '.join(seen)}", None
+
+
 class CaseRounding:
     """How far rounding can move the leads in the cases of a check, as long as a ratio is `enough`."""
 
@@ -147,12 +171,16 @@ class CaseRounding:
         return self.count
 
 
-def case_predictions(model: PairwiseBertForTokenClassification, task: EncoderTask) -> Iterator[CasePredictions]:
-    """The predictions in all cases that ideal passes of a task can meet."""
+def case_predictions(
+    model: PairwiseBertForTokenClassification, task: EncoderTask, covered: Any
+) -> Iterator[CasePredictions]:
+    """The predictions in all cases that ideal passes of a task can meet, from what `covering` returns."""
     config: Any = model.config
-    covered = find_cases(task, config.head_maps[0], tuple(config.relation_range), config.max_multiplier_length)
+    kind = ListedPredictions if isinstance(covered, CoveringCases) else CasePredictions
+    if kind is CasePredictions:
+        covered = find_cases(task, config.head_maps[0], tuple(config.relation_range), config.max_multiplier_length)
     for first in range(0, len(covered.targets), _CASES):
-        yield CasePredictions(task, covered, slice(first, first + _CASES), model.device)
+        yield kind(task, covered, slice(first, first + _CASES), model.device)
 
 
 @lru_cache(maxsize=4)

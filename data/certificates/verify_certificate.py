@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "58b63074ddf2c57a3834b204eb170111204a221bd1abc2499fc2a8684472a11f",
-    "pairwise_bert": "c56e493dbfedf26e417acc9272b8bb6167ac576b7c64389f806ac029d4a78f30",
+    "coupled_gpt": "b7f44b1abbe3b0ff87573ef491372d5e6f00f3b7ea29f01a606edd3277daa17c",
+    "pairwise_bert": "45aefbd48f4d18f2326cf900ec8e5a3003cc2cad874866851ca7ad51fc4a968a",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
@@ -246,8 +246,8 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
             "hidden_act": one_of(*ACTIVATIONS), "layer_norm_eps": is_small, "absolute_positions": "none",
             "pair_maps": [task.coupling], "share_over_heads": is_flag, "num_loops": 1, "settle_tolerance": None,
             "max_multiplier_length": 1 if task.coupling == "uniform" else is_size, "label_states": True, "sink": True,
-            "id2label": {str(place): label for place, label in enumerate(LABELS)},
-            "label2id": {label: place for place, label in enumerate(LABELS)},
+            "id2label": {str(place): label for place, label in enumerate(task.labels)},
+            "label2id": {label: place for place, label in enumerate(task.labels)},
         }  # fmt: skip
     places = {"AutoConfig": f"configuration_{module}.{name}Config", "AutoModel": f"modeling_{module}.{name}Model"}
     places[f"AutoModelFor{head}"] = f"modeling_{module}.{name}For{head}"
@@ -302,11 +302,11 @@ def shapes_of_weights(config: dict[str, Any], task: "Task") -> dict[str, tuple[i
             shapes |= {f"{layer}{norm}_norms.{place}": (hidden,) for norm, place in norms}
     if task.encoder:
         require(hidden % heads == 0, "config.json: hidden_size is no multiple of num_attention_heads")
-        shapes |= {"classifier": (len(LABELS), hidden), "model.embedding_norm": (hidden,)}
+        shapes |= {"classifier": (len(task.labels), hidden), "model.embedding_norm": (hidden,)}
         others = {f"{name}.bias": shape[:1] for name, shape in shapes.items() if name != "model.embed_tokens"}
         tables = 1 if config["share_over_heads"] else heads
         shapes[f"{LAYERS}0.self_attn.relations.0"] = (len(task.window) + 1, tables, hidden // heads)
-        shapes["model.embed_states"] = (len(LABELS), hidden)
+        shapes["model.embed_states"] = (len(task.labels), hidden)
     else:
         shapes |= {"model.norm": (hidden,)} | ({} if config["tie_word_embeddings"] else {"lm_head": (tokens, hidden)})
         # The window's, one for keys without ids, and for a range two that do not occur here.
@@ -360,8 +360,8 @@ Ids = Callable[[int], tuple[int, ...]]
 
 ABSENT = -1  # in place of a token: no token stands there
 AMID = 10**6  # an id: differences alone matter
-# For an encoder, a label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more. It
-# sees the sink, a key of zeros.
+# For an encoder, a label's number is its place, a token's its place in TOKENS and, with a label, 22 (1 + label) more, or as
+# `pairs_of` says. It sees the sink, a key of zeros, whose number comes after all others.
 EMPTY, UNKNOWN, LABELS = 10, 11, [*"0123456789_?"]
 SINK = len(TOKENS) * (1 + len(LABELS))
 DIGITS = tuple(range(10))
@@ -847,6 +847,63 @@ def labelled(token: Any, label: Any) -> np.ndarray:
     return token + len(TOKENS) * (1 + label)
 
 
+def pairs_of(table: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    """For each number its token, and its label's place plus 1, or 0 for none. If there is a table, `>` alone has labels."""
+    if table is None:
+        label, token = np.divmod(np.arange(SINK), len(TOKENS))
+        return token, label
+    tokens, labels = np.arange(len(vocabulary_of(table))), 1 + np.arange(len(table["passes"][0]["writes"]) + 1)
+    return np.append(tokens, np.full(len(labels), NEXT)), np.append(np.zeros_like(tokens), labels)
+
+
+def vocabulary_of(table: dict[str, Any]) -> list[str]:
+    """All tokens of a task that has a table."""
+    own = table["alphabet"] + table["sign"] + "".join(each["writes"] for each in table["passes"])
+    return [*dict.fromkeys([*TOKENS[:-1], *own])]
+
+
+def labels_of_table(task: "Task") -> Iterator[Case]:
+    """Labels of an encoder, for a task of its author's own in which one pass is made over the columns.
+
+        3 f + a 1 = > > >      `>` of column i sees itself, the token before it, and the operands in a window around column
+        1 0   1 0   0 1 2      i - 1; columns count in the direction of the pass
+
+    Right next is the label if all runs give it in which the token sees the same, else `>`, not known yet. With the label
+    before known there is one, or `=`: that no two cases are alike and differ there is checked.
+    """
+    (own,), count, unknown = task.table["passes"], task.table["operands"], len(task.labels) - 1
+    low, high = own["window"]
+    (columns,) = of_table(task)
+    parts = []
+    for alive, words in windows(columns, [low - 1] * count + [-1, 0], 0):
+        parts.append(np.stack([*words.values()])[:, alive[:, 0] & (words[count, 0] != ABSENT)])
+    names = [(row, k) for row in range(count) for k in range(low - 1, 1)] + [(count, -1), (count, 0), (count + 1, 0)]
+    named = dict(zip(names, np.concatenate(parts, axis=1), strict=True))
+    label_of = np.full(len(task.vocabulary), -1)
+    label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(unknown)
+    label, label_before = label_of[named[count, 0]], label_of[named[count, -1]]
+    step = 1 if own["symmetric"] else count
+    read = [
+        see(2 + (k - low) * step + row * (step > 1), named[row, k - 1]) for k in range(low, high + 1) for row in range(count)
+    ]
+    begins = named[count, -1] == EQUALS
+    for known_before in (False, True):
+        told = named[count, -1] if known_before else np.where(begins, EQUALS, ABSENT)
+        alike = np.stack([told, *np.sort(read, axis=0)], axis=1).astype(np.int64)
+        _, group = np.unique(alike, axis=0, return_inverse=True)
+        least, most = np.full(len(label), unknown), np.zeros(len(label), int)
+        np.minimum.at(least, group.ravel(), label)
+        np.maximum.at(most, group.ravel(), label)
+        decided = (least == most)[group.ravel()]
+        require(decided.all() or not known_before, "two cases are alike and need different labels")
+        for known in (False, True):
+            legal = decided | (not known)
+            mine = len(task.vocabulary) + np.where(known, label, unknown)
+            before = np.where(begins, EQUALS, len(task.vocabulary) + np.where(known_before, label_before, unknown))
+            case = mine, np.where(decided, label, unknown), see(0, mine), see(1, before), *read
+            yield tuple(part[legal] for part in case)
+
+
 def labels_in_grid(task: "Task") -> Iterator[Case]:
     """Labels of an encoder in the grid of a product A * B of any two numbers, here 12 * 34, in passes as above.
 
@@ -924,13 +981,17 @@ class Task(NamedTuple):
 
     @property
     def vocabulary(self) -> list[str]:
-        """An encoder knows letters, for text, in place of `/`."""
+        """An encoder knows letters, for text, in place of `/`; unless it has a table."""
+        if self.table:
+            return vocabulary_of(self.table)
         if self.encoder:
             return [*TOKENS[:-1], *map(chr, range(97, 123))]
-        if self.table:
-            own = self.table["alphabet"] + self.table["sign"] + "".join(each["writes"] for each in self.table["passes"])
-            return [*dict.fromkeys([*TOKENS[:-1], *own])]
         return TOKENS if "/" in self.pattern else TOKENS[:-1]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of an encoder, of which the last one is for what is not known yet."""
+        return [*self.table["passes"][0]["writes"], TOKENS[NEXT]] if self.table else LABELS
 
     @property
     def prompt_format(self) -> dict[str, Any]:
@@ -1042,12 +1103,20 @@ CALCULATOR = ("addition_scratchpad", "signed_subtraction", "multiplication_scrat
 TASKS["calculator"] = join(*CALCULATOR, max_operands=is_number)
 
 
-def find_task(described: dict[str, Any], table: dict[str, Any] | None = None) -> Task:
+def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, encoder: bool = False) -> Task:
     """The task of a description, each of whose fields must be known; or of a table, a task of its author's own."""
     name = str(described.get("task"))
     if table is not None:
         require(name not in TASKS, f"certificate.json: the task {name!r} has a table of its own here")
-        return Task(of_table, window_of(table), "", "", "columns", name=name, table=table, end=end_of(described))
+        task = Task(of_table, window_of(table), "", "", "columns", name=name, table=table, end=end_of(described))
+        if not encoder:
+            return task
+        own = table["passes"][0]
+        known = len(table["passes"]) == 1 and own.get("reads", [*range(table["operands"])]) == [*range(table["operands"])]
+        require(known, "transducer: an encoder makes one pass over all operands")
+        relations = 2 + (own["window"][1] - own["window"][0] + 1) * (1 if own["symmetric"] else table["operands"])
+        window = tuple((relation,) for relation in range(relations))
+        return task._replace(cases=labels_of_table, window=window, relation_range=[-100, 100], encoder=True)
     require(name in TASKS, f"certificate.json: the task {name!r} is not known here, only {', '.join(TASKS)}")
     task = TASKS[name]
     ends = {} if task.encoder else {"separate_eos": is_flag}
@@ -1247,10 +1316,12 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
 
     Raises Refused if a key sees more than `$` in a task that is known with several layers.
     """
-    require(len(task.vocabulary) < RELATED and len(task.window) < 120, "there are too many tokens or relations")
+    sink = len(pairs_of(task.table)[0]) if task.encoder else BEGIN
+    numbers = max(sink, len(task.vocabulary))
+    require(numbers < RELATED and len(task.window) < 120, "there are too many tokens or relations")
     tables = []
     for case in list_cases(task):
-        case = np.broadcast_arrays(*case, see(len(task.window), SINK if task.encoder else BEGIN))
+        case = np.broadcast_arrays(*case, see(len(task.window), sink))
         table = np.stack(case, axis=-1).astype(np.uint16)
         table[:, 2:].sort()
         tables.append(table[first_rows(table)])
@@ -1584,6 +1655,7 @@ class Network:
 
     def __init__(self, weights: dict[str, np.ndarray], config: dict[str, Any]):
         self.weights, self.eps = weights, config.get("norm_eps") or config["layer_norm_eps"]
+        self.pairs = pairs_of(config.get("transducer"))
         if config.get("tie_word_embeddings"):
             weights["lm_head"] = weights["model.embed_tokens"] * config["hidden_size"] ** -0.5
         self.head = linear_of(weights, "classifier" if "classifier" in weights else "lm_head")
@@ -1608,8 +1680,8 @@ class Network:
         tokens, labels = self.weights["model.embed_tokens"], self.weights.get("model.embed_states")
         if labels is None:
             return arithmetic.given(tokens, 0)
-        place = np.arange(SINK)
-        tokens, labels = tokens[place % len(TOKENS)], np.pad(labels, ((1, 0), (0, 0)))[place // len(TOKENS)]
+        token, label = self.pairs
+        tokens, labels = tokens[token], np.pad(labels, ((1, 0), (0, 0)))[label]
         total = arithmetic.add(arithmetic.given(tokens, 0), arithmetic.given(labels, 0))
         return arithmetic.norm(total, "model.embedding_norm")
 
@@ -1665,8 +1737,8 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, bytes], dict[str, Any], Tas
     certificate = check_certificate((folder / "certificate.json").read_bytes())
     stated = {"certified": one_of(True), "files": is_object} | dict.fromkeys(("margin", "bound", "ratio"), is_positive)
     compare("certificate.json", {name: certificate[name] for name in stated}, stated)
-    task = find_task(certificate["task"], certificate["transducer"])
     files, config = check_folder(folder)
+    task = find_task(certificate["task"], certificate["transducer"], config.get("model_type") == "pairwise_bert")
     for name in sorted(files.keys() | certificate["files"].keys()):
         named = certificate["files"].get(name)
         require(named is not None, f"{name} is not among the files of certificate.json")

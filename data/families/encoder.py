@@ -13,9 +13,8 @@ from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import virtual_indices
-from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, NOT_KNOWN, PAD, STATES
-
-_CHARACTERS, _LABEL_CHARACTERS = character_table(ENCODER_TOKENS), character_table(LABELS)
+from longhand.modeling.transducer import table_of
+from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
 
 def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
@@ -42,18 +41,24 @@ class Encoder(Family):
     right_tokens = staticmethod(label_tokens)
 
     def tokenizer(self, task):
-        return build_encoder_tokenizer()
+        return build_encoder_tokenizer(task.tokens)
 
     def config_options(self, task, arguments=None):
-        return {**self.format_options(task), "vocab_size": len(ENCODER_TOKENS)}
+        return {
+            **self.format_options(task),
+            "vocab_size": len(task.tokens),
+            "transducer": table_of(task.transducer),
+        }
 
     def check_config(self, task, config):
         settles = getattr(config, "label_states", False)
-        labels = len(STATES if settles else LABELS)
-        if (config.vocab_size, config.num_labels) != (len(ENCODER_TOKENS), labels):
+        labels = len(task.labels if settles else LABELS)
+        if config.transducer != table_of(task.transducer):
+            raise ValueError(f"was made for another step than that of the task {task.name!r}: its transducer is another")
+        if (config.vocab_size, config.num_labels) != (len(task.tokens), labels):
             raise ValueError(
                 f"has {config.vocab_size} tokens and {config.num_labels} classes, "
-                f"but the task {task.name!r} has {len(ENCODER_TOKENS)} and {labels}"
+                f"but the task {task.name!r} has {len(task.tokens)} and {labels}"
             )
         if task.practises_tokens and not (settles and config.head_maps[0] == task.settling_map):
             raise ValueError(
@@ -77,8 +82,8 @@ class Encoder(Family):
                 "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
                 "the cascades of carries; one with label_states has an induction over passes"
             )
-        if (names := model.config.id2label) != dict(enumerate(STATES)):
-            raise ValueError(f"the labels of {task.name!r} are {STATES!r}, but id2label names {names}")
+        if (names := model.config.id2label) != dict(enumerate(task.labels)):
+            raise ValueError(f"the labels of {task.name!r} are {task.labels!r}, but id2label names {names}")
         if (rule := model.config.head_maps[0]) != task.settling_map:
             raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
 
@@ -91,11 +96,12 @@ class Encoder(Family):
         tokens, labels = examples.tokens, examples.labels
         present = tokens != PAD
         written = number_lengths(digits).astype(np.int32)
-        completion = text_column(list_column(*task.answer_labels(tokens, labels)), _LABEL_CHARACTERS)
+        characters = character_table(task.tokens)
+        completion = text_column(list_column(*task.answer_labels(tokens, labels)), character_table(task.labels))
         return {
             "input_ids": list_column(tokens, present),
             "labels": list_column(labels, present),
-            "prompt": text_column(list_column(tokens, present), _CHARACTERS),
+            "prompt": text_column(list_column(tokens, present), characters),
             "completion": completion,
             "answer": task.reader.read_column(completion),
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
@@ -112,9 +118,9 @@ class Encoder(Family):
         tokens = inputs["input_ids"].numpy(force=True)
         labels, kept = task.answer_labels(tokens, np.where(task.has_label(tokens[0]), predicted, IGNORED)[None])
         answer = labels[kept].tolist()
-        if NOT_KNOWN in answer:
+        if len(task.labels) - 1 in answer:
             raise ValueError("the model has no answer: its labels had not settled after one pass more than there are labels")
-        return task.reader.read("".join(LABELS[label] for label in answer))
+        return task.reader.read("".join(task.labels[label] for label in answer))
 
 
 ENCODER = register_family(Encoder())

@@ -230,7 +230,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         self.check_window(window, layers)
         relations = self.transducer.relations
         batches = []
-        graph, every = _every_neighbourhood(self)
+        graph, every = every_neighbourhood(self)
         for place, found in enumerate(every):
             slots = [relations.index(relation) for relation, _, _ in self.transducer.relations_of(place)]
             keys = np.where(found.keys == ABSENT, PAD, found.keys)
@@ -510,7 +510,7 @@ def search_pass(table: Transducer, graph: Graph, place: int, symmetric: bool) ->
 
 
 @lru_cache(maxsize=4)
-def _every_neighbourhood(task: ColumnTask) -> tuple[Graph, list[Found]]:
+def every_neighbourhood(task: ColumnTask) -> tuple[Graph, list[Found]]:
     """The runs of a task, and the neighbourhoods of each pass, with tokens in place of symbols."""
     table = task.transducer
     graph = runs_of(table, task.end_token)

@@ -160,6 +160,26 @@ class CoveringStates:
     argument: str
 
 
+@dataclass(frozen=True, eq=False)
+class CoveringCases:
+    """Every case that ideal passes can meet in a problem of any size.
+
+    Attributes:
+        count: number of cases.
+        cases: a `modeling.settling.Cases`.
+        targets: (count,) the ideal label of each, a tensor.
+        listed: the neighbourhoods of a decoder from which the cases were made, for practice.
+        ideal, argument: as in `CoveringStates`.
+    """
+
+    count: int
+    cases: Any
+    targets: Any
+    listed: NeighbourhoodBatch
+    ideal: str
+    argument: str
+
+
 class Sight(NamedTuple):
     """What the tokens of one word see, for `search_covering`.
 

@@ -17,7 +17,7 @@ from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.task import Task
 from longhand.modeling.relations import Window
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL, STATES
 
 _MOST_TOKENS = 1_000_000
 """Most tokens of a field, or of a text around the numbers."""
@@ -31,6 +31,8 @@ class EncoderTask(Task):
 
     Attributes:
         operator: token between the numbers.
+        tokens: the vocabulary.
+        labels: the classes of an encoder that settles, of which the last one is for a label that is not known.
         settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
         known_labels: which labels are known in the covering problems of such encoders. A label is known if its column
             modulo the length of an entry is that of a True. All tokens with labels that one token sees differ in it.
@@ -38,6 +40,8 @@ class EncoderTask(Task):
     """
 
     family = ENCODER
+    tokens: ClassVar[tuple[str, ...]] = ENCODER_TOKENS
+    labels: ClassVar[tuple[str, ...]] = STATES
     operands: ClassVar[int] = 2
     operator: ClassVar[int]
     settling_map: ClassVar[str | None] = None

@@ -4,12 +4,29 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from longhand.data.tasks.column_task import TABLES, task_of_table
+from longhand.data.tasks.column_task import TABLES, ColumnTask, task_of_table
+from longhand.data.tasks.settling_columns import SETTLING, settling_task
 from longhand.data.tasks.task import Task
 from longhand.modeling.registry import check_free
 
-TASKS: dict[str, type[Task]] = {}
-"""All tasks by name."""
+
+class Tasks(dict[str, type[Task]]):
+    """All tasks by name. A column task has a second name, `settling_` and its own, as a task of an encoder that settles."""
+
+    def __missing__(self, name: str) -> type[Task]:
+        kind = self.get(name.removeprefix(SETTLING)) if isinstance(name, str) and name.startswith(SETTLING) else None
+        if kind is None or not issubclass(kind, ColumnTask):
+            raise KeyError(name)
+        return settling_task(kind)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return self[name] is not None  # type: ignore[index]
+        except (KeyError, TypeError):
+            return False
+
+
+TASKS = Tasks()
 
 
 def register_task(task: type[Task]) -> type[Task]:
@@ -31,6 +48,7 @@ def register_table(name: str, values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: the table is not legal.
     """
+    name = name.removeprefix(SETTLING)
     if name not in TASKS or TASKS[name].__module__ == TABLES:
         TASKS[name] = task_of_table(name, values)
 

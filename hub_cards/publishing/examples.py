@@ -22,7 +22,8 @@ from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, plan_position_ids
 from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
 from longhand.modeling.relations import NOT_RELATED, Window, coupled_pair_map
-from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD, decode
+from longhand.modeling.settling import answer_relations, find_labels
+from longhand.modeling.vocabulary import PAD, decode
 
 TEMPLATES = Path(__file__).parent / "templates"
 ENVIRONMENT = Environment(loader=FileSystemLoader(TEMPLATES))
@@ -310,8 +311,8 @@ def _encoder_tokens(task: EncoderTask) -> LabelledTokens:
 def encoder_example(task: EncoderTask) -> list[tuple[str, str]]:
     """The example's tokens and their labels, without text around the numbers. The label is `.` if the token has none."""
     examples = _encoder_tokens(task)
-    labels = ["." if label == IGNORED else LABELS[label] for label in examples.labels[0].tolist()]
-    return list(zip((ENCODER_TOKENS[token] for token in examples.tokens[0].tolist()), labels, strict=True))
+    labels = ["." if label == IGNORED else task.labels[label] for label in examples.labels[0].tolist()]
+    return list(zip((task.tokens[token] for token in examples.tokens[0].tolist()), labels, strict=True))
 
 
 def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
@@ -319,7 +320,7 @@ def encoder_answer(task: EncoderTask) -> tuple[list[int], str]:
     examples = _encoder_tokens(task)
     places = np.where(examples.labels == IGNORED, IGNORED, np.arange(examples.labels.shape[1]))
     (labels, kept), (places, _) = (task.answer_labels(examples.tokens, values) for values in (examples.labels, places))
-    return places[kept].tolist(), "".join(LABELS[label] for label in labels[kept])
+    return places[kept].tolist(), "".join(task.labels[label] for label in labels[kept])
 
 
 def draw_labels(task: EncoderTask, config: Any = None) -> str:
@@ -332,9 +333,12 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
     columns = encoder_example(task.drawn_on_cards)
     if config is None:
         return _draw(columns, ["input", "label"])
-    tokens = torch.tensor([[ENCODER_TOKENS.index(token) for token, _ in columns]])
-    limits = (config.relation_range, config.windowed, config.max_multiplier_length)
-    seen = derive_pair_map(config.pair_maps[0], tokens, virtual_indices(tokens), *limits)[0] != NOT_RELATED
+    tokens = torch.tensor([[task.tokens.index(token) for token, _ in columns]])
+    if config.transducer:
+        seen = answer_relations(find_labels(task.transducer, tokens), tokens.shape)[0] != NOT_RELATED
+    else:
+        limits = (config.relation_range, config.windowed, config.max_multiplier_length)
+        seen = derive_pair_map(config.pair_maps[0], tokens, virtual_indices(tokens), *limits)[0] != NOT_RELATED
     labelled = [place for place, (_, label) in enumerate(columns) if label != "."]
     return _draw(_mark_sight(columns, seen, labelled), ["input", "label", "sees"])
 

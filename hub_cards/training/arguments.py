@@ -27,6 +27,7 @@ from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.plugins import PACKAGE, Plugin, load_plugin, record_plugins, require_plugins
 from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.recipes import load_recipe
 
@@ -361,11 +362,12 @@ def read_arguments(arguments: list[str]) -> Given:
 
 def _own_column_task(recipe: dict[str, Any], plugins: list[Plugin]) -> str | None:
     """Return the one column task that plugins define, which takes the place of a recipe's column task; None if none does."""
-    if not issubclass(TASKS.get(str(recipe.get("task")), Task), ColumnTask):
+    name = str(recipe.get("task"))
+    if name not in TASKS or not issubclass(TASKS[name], ColumnTask):
         return None
     modules = [f"{PACKAGE}.{Path(plugin.name).stem}" for plugin in plugins]
-    own = [name for name, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
-    return own[0] if len(own) == 1 else None
+    own = [own for own, task in TASKS.items() if task.__module__ in modules and issubclass(task, ColumnTask)]
+    return SETTLING * name.startswith(SETTLING) + own[0] if len(own) == 1 else None
 
 
 def _words(recipe: dict[str, Any]) -> list[str]:
