@@ -31,21 +31,13 @@ from longhand.hub_cards.evaluation.measure import (
     token_bar,
 )
 from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
-from longhand.hub_cards.evaluation.results import (
-    CERTIFICATES_FILE,
-    LARGEST,
-    RESULTS_FILE,
-    Row,
-    read_results,
-    write_results,
-)
+from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import CARD_FILE, check_card, update_card
 from longhand.hub_cards.recipes import RECIPE_FILE
 
-DESCRIPTION = "Evaluate checkpoints: accuracy by length as a table, a results file and a plot; or one question; or a proof."
 EXAMPLES = """examples
   python eval.py addition --ask "653+49"
   python eval.py outputs/addition --lengths 10:200:10
@@ -76,7 +68,7 @@ class ListZoo(argparse.Action):
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = OneLineParser(
         prog="python eval.py",
-        description=DESCRIPTION,
+        description=__doc__.splitlines()[0],
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python eval.py MODEL [MODEL ...] [OPTIONS]",
@@ -271,7 +263,7 @@ def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:
             raise ValueError(f"{checkpoint.name}: {error}{remove_certificate(own_folder(checkpoint))}") from error
         check_certifiable(checkpoint)
     folder = output_folder(options)
-    say_earlier(folder / CERTIFICATES_FILE, checkpoints)
+    say_earlier(folder / CERTIFICATES_FILE)
     rows, single = [], len(checkpoints) == 1
     for checkpoint in checkpoints:
         place = own_folder(checkpoint)
@@ -314,13 +306,11 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         for source in options.checkpoints:
             check_card(card_place(source), options.revision)
     folder = output_folder(options)
-    say_earlier(folder / RESULTS_FILE, checkpoints)
+    say_earlier(folder / RESULTS_FILE)
     rows: list[Row] = []
     how: dict[str, Any] = {name: getattr(options, name) for name in ("num_samples", "seed")}
     for checkpoint in tested:
-        measured = evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, **how)
-        known = {} if checkpoint.run_seconds is None else {"run_seconds": checkpoint.run_seconds}
-        rows += [row | known for row in measured]
+        rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, **how)
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
     report(rows, folder, trained, seeds=len(checkpoints) > 1)
     if options.update_card:
@@ -356,18 +346,10 @@ def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) 
     return lengths
 
 
-def say_earlier(file: Path, checkpoints: list[Checkpoint]) -> None:
-    """Warn that earlier results in a file, of these weights or of others, will be replaced.
-
-    Raises:
-        ValueError: the file cannot be read.
-    """
-    weights = {checkpoint.name: checkpoint.weights for checkpoint in checkpoints}
-    names = {str(row.get("model")): row.get("weights") for row in (read_results(file) if file.exists() else [])}
-    others = [name for name, measured in names.items() if measured is None or weights.get(name) != measured]
-    if names:
-        whose = f"other weights ({', '.join(others)})" if others else "the same weights"
-        print(f"{file} has results of {whose}: they are replaced")
+def say_earlier(file: Path) -> None:
+    """Warn that earlier results in a file will be replaced."""
+    if file.exists():
+        print(f"{file} has earlier results: they are replaced")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -56,7 +56,9 @@ def answered_by(model, rows, right):
     return datasets.Dataset.from_list(answered)
 
 
-def make_trainer(model, folder, train_dataset=None, eval_dataset=None, kind=Trainer, collator=None, **arguments):
+def make_trainer(
+    model, folder, train_dataset=None, eval_dataset=None, kind=Trainer, collator=None, compute_loss_func=None, **arguments
+):
     """The Trainer that README.md shows, with no more than a test changes."""
     settings = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 3, "learning_rate": 1e-2}
     settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "output_dir": str(folder)}
@@ -71,6 +73,7 @@ def make_trainer(model, folder, train_dataset=None, eval_dataset=None, kind=Trai
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         data_collator=collator or longhand.collate_rows,
+        compute_loss_func=compute_loss_func,
         **scores,
     )
 

@@ -19,6 +19,7 @@ from longhand.data.certificates.certificate import ROUNDING_FACTOR, _conclude
 from longhand.data.certificates.check import neighbourhood_predictions
 from longhand.data.families.decoder import DECODER
 from longhand.data.metrics import response_matches
+from longhand.data.tasks import search
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -200,7 +201,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("options", "format", "expected"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_certified_is_refused_before_any_work(options, format, expected):
+def test_what_cannot_be_certified_is_refused_before_any_work(options, format, expected, monkeypatch):
+    monkeypatch.setattr(search, "MOST_NEIGHBOURHOODS", 100_000)
     for function in (check_neighbourhoods, certify):
         with pytest.raises(CannotCertify, match=expected):
             function(untrained(**options), Addition(**format))
@@ -214,7 +216,8 @@ def test_weights_of_several_precisions_are_refused():
 
 
 @pytest.mark.parametrize("name", ["no window", "learned table", "too many problems", "carry unseen"])
-def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, capsys):
+def test_certify_command_refuses_in_one_line(name, main_job, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(search, "MOST_NEIGHBOURHOODS", 100_000)
     options, format, expected = REFUSED[name]
     folder = shutil.copytree(main_job, tmp_path / "addition")
     (folder / "certificate.json").unlink()

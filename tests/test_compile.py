@@ -16,7 +16,13 @@ ALL_PAIRS = {
     "t5": {"position_encoding": "t5", "coupling": "sequential"},
     "fire": {"position_encoding": "fire", "coupling": "sequential"},
 }
-ENCODERS = ("encoder-addition", "encoder-addition-relative", "encoder-multiplication-1")
+ENCODERS = ("encoder-addition-relative", "encoder-addition", "encoder-multiplication-1")
+
+
+def one_of(cases):
+    """Cases of which all after the first are thorough: each takes seconds to trace."""
+    first, *others = cases
+    return [first, *(pytest.param(case, marks=pytest.mark.thorough) for case in others)]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +44,7 @@ def assert_one_graph(model, batch):
             torch.testing.assert_close(found.loss, expected.loss, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", ALL_PAIRS.values(), ids=ALL_PAIRS)
+@pytest.mark.parametrize("options", one_of(ALL_PAIRS.values()), ids=ALL_PAIRS)
 def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
     given = {**ADDITION.family.config_options(ADDITION), "hidden_size": 16, "intermediate_size": 16, **options}
     model = CoupledGPTForCausalLM(CoupledGPTConfig(**given))
@@ -46,7 +52,7 @@ def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
     assert_one_graph(model, {name: batch[name] for name in ("input_ids", "position_ids", "labels")} | {"use_cache": False})
 
 
-@pytest.mark.parametrize("recipe", ENCODERS)
+@pytest.mark.parametrize("recipe", one_of(ENCODERS))
 def test_an_encoder_is_one_graph_if_its_map_is_given(recipe):
     run = parse_run([recipe, "--num_loops", "1", "--hidden_dropout_prob", "0", "--attention_probs_dropout_prob", "0"])
     task = run.task.for_evaluation
@@ -56,6 +62,7 @@ def test_an_encoder_is_one_graph_if_its_map_is_given(recipe):
     assert_one_graph(model, {"input_ids": batch["input_ids"], "labels": batch["labels"], "pair_map": pair_map})
 
 
+@pytest.mark.thorough
 def test_a_window_compiles_with_breaks_and_the_same_numbers():
     model = CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=16, intermediate_size=16)).eval()
     batch = EvaluationBatches(ADDITION, (4, 4), 4, 0, "test", 4, collator=ADDITION.family.collator(model.config))[0]

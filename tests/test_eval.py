@@ -15,6 +15,7 @@ from small_language_models import save_random_model
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
 from longhand.eval import parse_lengths
+from longhand.hub_cards import files
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
@@ -377,14 +378,27 @@ def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):
     assert "1,200,100,003 tokens" in refusal(capsys, "calculator", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
 
 
-@pytest.mark.parametrize("options", [["--lengths", "3", "--num_samples", "4"], ["--certify"]], ids=str)
-def test_a_full_disk_is_named_with_the_file_and_what_is_kept(options, tmp_path, monkeypatch, capsys):
-    def write(file, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    ("options", "file", "kept"),
+    [
+        (["--lengths", "3", "--num_samples", "4"], "results.jsonl", []),
+        (["--lengths", "3", "--num_samples", "4"], "accuracy.png", ["results.jsonl"]),
+        (["--certify"], "certificate.json", []),
+    ],
+    ids=["results", "picture", "certificate"],
+)
+def test_a_full_disk_is_named_with_the_file_and_what_is_kept(options, file, kept, tmp_path, monkeypatch, capsys):
+    real = files._write_and_move
 
-    monkeypatch.setattr("longhand.hub_cards.files._write_and_move", write)
+    def write(place, content):
+        if place.name == file:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(place, content)
+
+    monkeypatch.setattr(files, "_write_and_move", write)
     message = refusal(capsys, "addition-tiny", *options, "--output_dir", tmp_path / "out")
-    assert "No space left on device" in message and f"{tmp_path / 'out'}/" in message and "nothing was written" in message
+    assert "No space left on device" in message and str(tmp_path / "out" / file) in message
+    assert [path.name for path in (tmp_path / "out").glob("*")] == kept
 
 
 def test_the_weights_of_a_model_of_others_are_not_downloaded(asked, tmp_path, capsys):
@@ -396,8 +410,8 @@ def test_the_weights_of_a_model_of_others_are_not_downloaded(asked, tmp_path, ca
 
 @pytest.mark.parametrize("fault", ["tokenizer", "code", "certificate"])
 def test_a_checkpoint_on_the_hub_is_loaded_once_and_compared_with_its_certificate(asked, fault, main_job, tmp_path, capsys):
-    files = {file.name: file.read_bytes() for file in main_job.iterdir() if file.is_file()}
-    asked.add_repository("user/adder", files)
+    whole = {file.name: file.read_bytes() for file in main_job.iterdir() if file.is_file()}
+    asked.add_repository("user/adder", whole)
     evaluation.main(["user/adder", "--ask", "12+34"])
     out, err = capsys.readouterr()
     assert out.strip() == "46" and "warning" not in err
@@ -407,7 +421,7 @@ def test_a_checkpoint_on_the_hub_is_loaded_once_and_compared_with_its_certificat
         "code": {"coupling.py": b"print()"},
         "certificate": {"certificate.json": b"{}"},
     }[fault]
-    asked.add_repository("user/changed", files | changed)
+    asked.add_repository("user/changed", whole | changed)
     evaluation.main(["user/changed", "--ask", "12+34"])
     assert "warning: " in capsys.readouterr().err
     if fault == "code":

@@ -150,15 +150,26 @@ def test_rows_of_earlier_versions_are_refused_with_the_new_names():
         collate_rows([{"tokens": [1, 2], "query_length": 1}])
 
 
+def own_loss(outputs, labels, num_items_in_batch=None):
+    """What a user passes as `compute_loss_func` for a model whose labels stand beside their tokens."""
+    return torch.nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
+
+
 @every_family
-def test_smoothed_labels_are_compared_with_the_tokens_that_predict_them(task, tmp_path):
+def test_a_loss_that_trainer_computes_trains_as_the_models_own(task, tmp_path):
     rows = some_rows(task, 16, cache_dir=str(tmp_path / "cache"))
-    model = small_model(task)
-    plain, smoothed = (
-        make_trainer(model, tmp_path, eval_dataset=rows, label_smoothing_factor=factor).evaluate()["eval_loss"]
-        for factor in (0.0, 1e-9)
-    )
-    assert smoothed == pytest.approx(plain, rel=1e-4)
+    ways = {"own": {}, "smoothed": {"label_smoothing_factor": 1e-9}}
+    if task != "addition":
+        ways["passed"] = {"compute_loss_func": own_loss}
+    weights, losses = {}, {}
+    for name, options in ways.items():
+        trainer = make_trainer(small_model(task), tmp_path, rows, rows, max_steps=1, **options)
+        losses[name] = trainer.evaluate()["eval_loss"]
+        trainer.train()
+        weights[name] = trainer.model.lm_head.weight if task == "addition" else trainer.model.classifier.weight
+    for name in ways:
+        assert losses[name] == pytest.approx(losses["own"], rel=1e-4)
+        torch.testing.assert_close(weights[name], weights["own"], rtol=1e-3, atol=1e-5)
 
 
 @every_family
@@ -214,7 +225,7 @@ def test_text_and_tokens_are_the_same_to_trl(tmp_path):
     assert written[0] == pytest.approx(metrics["eval_loss"], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_score_resume_and_shard_as_one(tmp_path):
     tests = Path(__file__).parent
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}

@@ -26,7 +26,7 @@ def launch(*words, **variables):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | variables)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_nodes_with_the_configuration_of_the_page_train_what_one_process_does(tmp_path):
     configuration = yaml.safe_load(re.search(r"<!-- nodes.yaml -->\n```yaml\n(.*?)```", RESULTS, re.DOTALL)[1])
     configuration |= {"main_process_ip": "127.0.0.1", "main_process_port": port_of_nobody(), "num_processes": 2}

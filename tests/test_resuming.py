@@ -11,6 +11,7 @@ from test_hub_commands import PUSHED, hub, refusal
 from test_train import SMALL, Cut
 
 from longhand import train
+from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.training import run_folder, trainer
 from longhand.hub_cards.training.run_folder import last_checkpoint
 
@@ -103,6 +104,7 @@ def test_checkpoint_of_another_number_of_processes_is_continued_with_a_word(cut,
     assert "written by 1 processes, and 2 continue it" in capsys.readouterr().out
     shutil.copy(newest / "rng_state.pth", newest / "rng_state_1.pth")
     (newest / "rng_state.pth").rename(newest / "rng_state_0.pth")
+    (newest / "hashes.json").write_text(json.dumps(hash_files(newest, ["*.safetensors", "*.pt", "*.pth"])))
     assert last_checkpoint(cut / "checkpoints", processes=2) == newest and capsys.readouterr().out == ""
     assert last_checkpoint(cut / "checkpoints") == newest and "written by 2" in capsys.readouterr().out
 

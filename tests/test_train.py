@@ -16,6 +16,7 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS
+from longhand.data.tasks import search
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
@@ -168,7 +169,7 @@ train.main(sys.argv[1:])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
     two, script = tmp_path / "two", tmp_path / "killed.py"
     script.write_text(KILLED_AT_STEP_12)
@@ -307,7 +308,8 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
-def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(search, "MOST_NEIGHBOURHOODS", 100_000)
     assert expected in refusal(capsys, [*arguments, "--output_dir", tmp_path / "run"])
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
     claim_folder(parse_run(["addition", "--output_dir", str(tmp_path / "run")]))

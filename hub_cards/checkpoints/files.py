@@ -132,9 +132,9 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file in a folder that decides an answer of its checkpoint, by name."""
-    found = {file for pattern in ANSWER_FILES for file in folder.glob(pattern) if file.is_file()}
+def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str, str]:
+    """Return the SHA-256 of files in a folder by name: by default, of those that decide an answer of its checkpoint."""
+    found = {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}
     return {file.relative_to(folder).as_posix(): _hash(file) for file in sorted(found - {folder / VERIFIER_FILE})}
 
 

@@ -142,6 +142,8 @@ def evaluate_lengths(
             accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
             took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device)}
             took["weights"] = checkpoint.weights
+            if checkpoint.run_seconds is not None:
+                took["run_seconds"] = checkpoint.run_seconds
             rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
             # Responses that are generated may end early.
             bar.count(end - bar.predicted)

@@ -1,5 +1,6 @@
 """What an evaluation prints, draws and files: accuracy by length and by place, attention maps, pairwise vectors."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from longhand.data import TASKS, Task
@@ -26,6 +27,9 @@ from longhand.hub_cards.evaluation.results import (
     write_results,
 )
 
+Lengths = Mapping[Task, Mapping[tuple[int, ...], int]]
+"""What `check_lengths` returns, by task."""
+
 MOST_MAPS = 100
 """Most problems over which attention maps are averaged."""
 
@@ -38,17 +42,19 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
         seeds: whether the rows' models are seeds of one model, so that medians over them are drawn and printed too.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    print(format_table(rows))
+    if seeds:
+        print(f"\n{format_medians(rows)}")
+    # The rows first: they are kept if a picture cannot be drawn or written.
+    write_results(rows, folder / RESULTS_FILE)
+    print(f"\nwrote {folder / RESULTS_FILE}")
     task = TASKS[rows[0]["task"]]
     pairs = {(row["length"], row["length_b"]) for row in rows}
     if len(pairs) == len({length for length, _ in pairs}):
         plot_accuracy(rows, folder / PLOT_FILE, trained_lengths, task.size_names, seeds)
     else:
         plot_grid(rows, folder / PLOT_FILE, trained_lengths, task.size_names)
-    write_results(rows, folder / RESULTS_FILE)
-    print(format_table(rows))
-    if seeds:
-        print(f"\n{format_medians(rows)}")
-    print(f"\nwrote {folder / RESULTS_FILE} and {folder / PLOT_FILE}")
+    print(f"wrote {folder / PLOT_FILE}")
 
 
 def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples: int, seed: int, file: Path) -> None:
@@ -63,20 +69,18 @@ def draw_attention(checkpoint: Checkpoint, lengths: tuple[int, ...], num_samples
     plot_attention([weights.mean(0) for weights in maps], kinds, first_query, file)
 
 
-def write_places(
-    checkpoints: list[Checkpoint], lengths: dict[Task, dict[tuple[int, ...], int]], num_samples: int, seed: int, folder: Path
-) -> None:
+def _write_table(rows: list[Row], file: Path, format_rows: Callable[[list[Row]], str]) -> None:
+    write_results(rows, file)
+    print(f"\n{format_rows(rows)}\n\nwrote {file}")
+
+
+def write_places(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
     """Measure and write the accuracy of every digit of the answer."""
-    rows = []
-    for checkpoint in checkpoints:
-        rows += measure_places(checkpoint, lengths[checkpoint.task], num_samples, seed)
-    write_results(rows, folder / PLACES_FILE)
-    print(f"\n{format_places(rows)}\n\nwrote {folder / PLACES_FILE}")
+    measured = [measure_places(checkpoint, lengths[checkpoint.task], num_samples, seed) for checkpoint in checkpoints]
+    _write_table([row for rows in measured for row in rows], folder / PLACES_FILE, format_places)
 
 
-def write_attention(
-    checkpoints: list[Checkpoint], lengths: dict[Task, dict[tuple[int, ...], int]], num_samples: int, seed: int, folder: Path
-) -> None:
+def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
     """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
     count, rows = min(num_samples, MOST_MAPS), []
     for checkpoint in checkpoints:
@@ -85,8 +89,7 @@ def write_attention(
         draw_attention(checkpoint, operands, count, seed, file)
         print(f"wrote {file}")
         rows += measure_attention(checkpoint, operands, count, seed)
-    write_results(rows, folder / ATTENTION_FILE)
-    print(f"\n{format_attention(rows)}\n\nwrote {folder / ATTENTION_FILE}")
+    _write_table(rows, folder / ATTENTION_FILE, format_attention)
 
 
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
@@ -97,5 +100,4 @@ def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
         plot_position_maps(position_maps(checkpoint.model), low, high, file)
         print(f"wrote {file}")
     rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
-    write_results(rows, folder / POSITION_MAPS_FILE)
-    print(f"\n{format_position_maps(rows)}\n\nwrote {folder / POSITION_MAPS_FILE}")
+    _write_table(rows, folder / POSITION_MAPS_FILE, format_position_maps)

@@ -3,29 +3,23 @@
 import json
 import os
 import shutil
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data.plugins import copy_plugins
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE, check_weights
+from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE, hash_files
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.results import RESULTS_FILE
 from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
-from longhand.hub_cards.training.trainer import BatchTrainer
+from longhand.hub_cards.training.trainer import HASHES_FILE, BatchTrainer
 
 PUSHED_FILE = "pushed.json"
 STATE_FILE = "trainer_state.json"
-
-_STATES = {"optimizer.pt": {"state", "param_groups"}, "scheduler.pt": {"last_epoch"}}
-"""What Trainer saves beside the weights, with keys that each holds. Trainer ignores a missing file without a warning."""
 
 
 def claim_folder(run: Run) -> Path | None:
@@ -149,9 +143,9 @@ def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
 
 
 def check_complete(checkpoint: Path, processes: int) -> None:
-    """Raise ValueError that names the file if one that a run continues from is missing or damaged.
+    """Raise ValueError that names the file if one that a run continues from is missing or is not what was written.
 
-    The best checkpoint, which a finished run keeps too, may be another one. Its weights are checked.
+    The best checkpoint, which a finished run keeps too, may be another one. Its files are checked too.
     """
     if not (checkpoint / STATE_FILE).exists():
         raise ValueError(f"it was cut off while it was written ({STATE_FILE}, the last file, is missing)")
@@ -160,41 +154,15 @@ def check_complete(checkpoint: Path, processes: int) -> None:
     if state.get("global_step") != _step(checkpoint) or not isinstance(best, str | None):
         raise ValueError(f"{STATE_FILE} is not of step {_step(checkpoint)}")
     for folder in {checkpoint, checkpoint if best is None else checkpoint.parent / Path(best).name}:
-        check_weights(folder)
-        read_object(folder / "config.json")
-    generators = {name: {"python", "numpy", "cpu"} for name in _generator_files(checkpoint, processes)}
-    for name, keys in {**_STATES, **generators}.items():
-        _check_state(checkpoint / name, keys)
-
-
-def _generator_files(checkpoint: Path, processes: int) -> list[str]:
-    """Return the files that hold the states of random generators, one for each process."""
-    # Trainer saves its state after every process has saved its own generators: see `BatchTrainer`.
-    written = len(list(checkpoint.glob("rng_state*.pth")))
-    alone = (checkpoint / "rng_state.pth").exists()
-    if written and (written != processes or alone != (processes == 1)):
+        written, now = read_object(folder / HASHES_FILE), hash_files(folder, ["*"])
+        if changed := [name for name, value in written.items() if now.get(name) != value]:
+            raise ValueError(f"{folder.name} was damaged after it was written ({', '.join(changed)})")
+    generators = len(list(checkpoint.glob("rng_state*.pth")))
+    if generators != processes:
         print(
-            f"{checkpoint} was written by {written} processes, and {processes} continue it: with dropout, other numbers are "
-            "drawn than in a run that is not cut off"
+            f"{checkpoint} was written by {generators} processes, and {processes} continue it: with dropout, other numbers "
+            "are drawn than in a run that is not cut off"
         )
-        return []
-    return ["rng_state.pth"] if processes == 1 else [f"rng_state_{index}.pth" for index in range(processes)]
-
-
-def _check_state(file: Path, keys: set[str]) -> None:
-    """Raise ValueError unless a file of torch.save is whole and holds these keys."""
-    if not file.is_file():
-        raise ValueError(f"{file.name} is missing")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()
-        with safe_globals():
-            held = torch.load(file, map_location="cpu", weights_only=True)
-    # torch raises whatever its reader meets in a damaged file.
-    except Exception as error:
-        raise ValueError(f"{file.name} is damaged ({one_line(error)[:80]})") from error
-    if damaged or not isinstance(held, dict) or not keys <= held.keys():
-        raise ValueError(f"{file.name} is damaged")
 
 
 def relocate_best(checkpoint: Path) -> None:

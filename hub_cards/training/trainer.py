@@ -1,5 +1,6 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,18 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
+from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.measure import check_lengths
+from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
 loss, negative, see `metric_for_best_model`."""
+HASHES_FILE = "hashes.json"
+"""The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
 _SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
 _OPTIMIZATION = ("optim", "muon_learning_rate", *_SCHEDULE)
 
@@ -105,8 +110,10 @@ class BatchTrainer(Trainer):
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
-        # What process 0 writes last says that the checkpoint is complete.
+        # Process 0 writes trainer_state.json after this, which says that the checkpoint is complete.
         self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            write_atomically(Path(output_dir, HASHES_FILE), json.dumps(hash_files(Path(output_dir), ["*"]), indent=1) + "\n")
 
     def check_weights(self) -> None:
         """Raise NotFinite if a weight is NaN or infinite."""

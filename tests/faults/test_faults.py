@@ -45,7 +45,7 @@ def test_inputs_of_a_fixed_seed_find_no_new_fault(kind, subjects):
         assert what is None or (kind, what) in UNFIXED, json.dumps({"kind": kind, "input": given, "fault": what})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_killed_at_random_moments_can_be_finished(main_job):
     script = Path(__file__).with_name("kills.py")
     command = [sys.executable, str(script), "--kills", "14", "--seed", "2026", "--certified", str(main_job)]
