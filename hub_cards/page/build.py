@@ -36,6 +36,26 @@ LEFT_OUT = (
 """Checkpoints of the zoo that a page shows only if they are named: with all of them the file would be too large."""
 
 
+RUNS: dict[str, dict[str, list[Any]]] = {
+    "coupled_gpt": {
+        **{"num_hidden_layers": [1], "mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "sandwich"]},
+        **{"hidden_act": ["gelu_pytorch_tanh"], "attention_scale": ["sqrt", "zero"], "position_encoding": ["pairwise"]},
+        **{"windowed": [True], "qk_norm": [False], "randomized_positions": [False]},
+    },
+    "pairwise_bert": {
+        **{"num_hidden_layers": [1], "hidden_act": ["gelu"], "absolute_positions": ["none"], "label_states": [True]},
+        **{"sink": [True], "num_loops": [1], "windowed": [True]},
+    },
+}
+"""By type of configuration: fields that decide whether network.js computes what a model does, and their legal values."""
+
+FORMAT = {
+    **{"separate_eos": False, "zero_padding": True, "order": "response_reversed", "scratchpad": True},
+    **{"text_tokens": 0, "multiplier_length": 1},
+}
+"""Options of tasks for which sheets.js has the right sheets."""
+
+
 def shown_by_default() -> list[str]:
     """The names of the checkpoints of the zoo that a page shows if none is named."""
     return [name for name in list_zoo() if name not in LEFT_OUT]
@@ -80,19 +100,32 @@ def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
 
 def describe(name: str, source: str) -> dict[str, Any]:
     """What the page shows of a checkpoint besides its weights; `unfit` says why the page cannot show it."""
-    config = read_text(_file(source, "config.json"))
-    certificate = find_file(source, "certificate.json")
-    model = {"name": name, "config": config, "certificate": certificate and read_text(certificate), "unfit": ""}
-    described = json.loads(config).get("task") or {}
+    text = read_text(_file(source, "config.json"))
+    certificate, config = find_file(source, "certificate.json"), json.loads(text)
+    model = {"name": name, "config": text, "certificate": certificate and read_text(certificate), "unfit": unfit(config)}
+    described = config.get("task") or {}
     if described.get("task") not in TASKS:
         return model | {"about": "", "examples": [""], "code": ""}
     task = task_from_recipe(described)
-    unfit = "its answer is read along a grid of cells, which this page does not draw" if "grid" in task.name else ""
-    if getattr(task, "radix", 10) != 10 and not isinstance(task, ColumnTask):
-        unfit = "its work is written in another base than ten, which this page does not draw"
     examples = [part.example_question for part in task.parts]
     about = (type(task).__doc__ or "").split("\n")[0].replace("`", "")
-    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0])), "unfit": unfit}
+    return model | {"about": about, "examples": examples, "code": show_code(type(task.parts[0]))}
+
+
+def unfit(config: dict[str, Any]) -> str:
+    """Why the page cannot run a model of this configuration; empty if it can."""
+    task = config.get("task") or {}
+    if "grid" in str(task.get("task")):
+        return "its answer is read along a grid of cells, which this page does not draw"
+    if config.get("model_type") not in RUNS:
+        return f"this page runs models of the types {' and '.join(RUNS)}"
+    legal = {name: (config.get(name), values) for name, values in RUNS[config["model_type"]].items()}
+    legal |= {f"task.{name}": (task[name], [value]) for name, value in FORMAT.items() if name in task}
+    for name, (value, values) in legal.items():
+        if value not in values:
+            wanted = " or ".join(map(json.dumps, values))
+            return f"this page runs models whose {name} is {wanted}, and this model's is {json.dumps(value)}"
+    return ""
 
 
 def show_code(task: type) -> str:

@@ -6,27 +6,16 @@ export function readTensors(bytes) {
   const start = 8 + Number(view.getBigUint64(0, true));
   if (start > bytes.length) throw new Error("model.safetensors is cut off: its header is longer than the file");
   const tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [from, to] = [] }] of Object.entries(JSON.parse(new TextDecoder().decode(bytes.subarray(8, start))))) {
-    if (name === "__metadata__") continue;
+  const { __metadata__, ...header } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, start)));
+  for (const [name, { dtype, shape, data_offsets: [from, to] = [] }] of Object.entries(header)) {
     const count = shape.reduce((product, size) => product * size, 1);
     if (dtype !== "F32") throw new Error(`model.safetensors: ${name} is ${dtype}, and this page computes from F32`);
     if (to - from !== 4 * count || start + to > bytes.length) throw new Error(`model.safetensors is damaged at ${name}`);
     const values = Float64Array.from({ length: count }, (_, place) => view.getFloat32(start + from + 4 * place, true));
-    if (!values.every(Number.isFinite)) throw new Error(`model.safetensors is damaged: ${name} holds values that are not finite`);
+    if (!values.every(Number.isFinite)) throw new Error(`model.safetensors is damaged: not all of ${name} is finite`);
     tensors[name] = { shape, values };
   }
   return tensors;
-}
-
-// Why the page cannot run a model of this configuration; empty if it can.
-export function unfit(config) {
-  const wanted = config.model_type === "coupled_gpt"
-    ? { num_hidden_layers: [1], mlp: ["geglu"], norm: ["rms"], norm_placement: ["pre", "sandwich"], hidden_act: ["gelu_pytorch_tanh"],
-        attention_scale: ["sqrt", "zero"], qk_norm: [false], position_encoding: ["pairwise"], windowed: [true], randomized_positions: [false] }
-    : { model_type: ["pairwise_bert"], num_hidden_layers: [1], hidden_act: ["gelu"], absolute_positions: ["none"], label_states: [true],
-        sink: [true], num_loops: [1], windowed: [true] };
-  const other = Object.entries(wanted).find(([name, values]) => !values.includes(config[name]));
-  return other ? `this page runs models whose ${other[0]} is ${other[1].join(" or ")}, and its own is ${config[other[0]]}` : "";
 }
 
 const SERIES_END = 6; // beyond it erf is 1 in double precision
@@ -41,45 +30,31 @@ export function erf(x) {
 
 const SLOPE = Math.sqrt(2 / Math.PI);
 
-// Values to which the functions of the browser are held before anything is said: argument, exp, tanh, erf; from mpmath, 20 digits.
+// Values to which the browser's functions are held before anything is said: argument, exp, tanh, erf; by mpmath, 20 digits.
 const TABLE = [
-  [-20, 2.0611536224385578e-9, -1, -1],
-  [-3.5, 0.030197383422318501, -0.99817789761119871, -0.99999925690162766],
-  [-0.75, 0.47236655274101471, -0.63514895238728732, -0.71115563365351513],
-  [1e-3, 1.0010005001667083, 0.00099999966666680002, 0.0011283787909692363],
+  [-20, 2.0611536224385578e-9, -1, -1], [-3.5, 0.030197383422318501, -0.99817789761119871, -0.99999925690162766],
+  [-0.75, 0.47236655274101471, -0.63514895238728732, -0.71115563365351513], [9, 8103.0839275753840, 0.99999996954004097, 1],
   [0.3, 1.3498588075760031, 0.29131261245159090, 0.32862675945912743],
+  [1e-3, 1.0010005001667083, 0.00099999966666680002, 0.0011283787909692363],
   [2.25, 9.4877358363585257, 0.97802611473881363, 0.99853728341331885],
-  [9, 8103.0839275753840, 0.99999996954004097, 1],
 ];
 
 // Why the browser's arithmetic is not what PROOF.md assumes; empty if it is.
 export function unfitArithmetic() {
   const near = (found, right) => Math.abs(found - right) <= 1e-14 * Math.abs(right);
-  const wrong = TABLE.find(([x, exp, tanh, area]) => !(near(Math.exp(x), exp) && near(Math.tanh(x), tanh) && near(erf(x), area)));
+  const isRight = ([x, exp, tanh, area]) => near(Math.exp(x), exp) && near(Math.tanh(x), tanh) && near(erf(x), area);
+  const wrong = TABLE.find((row) => !isRight(row));
   return wrong ? `this browser's exp, tanh or erf is wrong at ${wrong[0]}, so nothing can be said here` : "";
 }
 
 // A (rows, columns) matrix times each of some vectors, four at a time, with a bias if there is one.
 function multiply({ shape: [rows, columns], values }, vectors, bias) {
   const results = vectors.map(() => new Float64Array(rows));
-  if (vectors.length === 1) {
-    const [vector] = vectors, [result] = results;
-    for (let row = 0, place = 0; row < rows; row++) {
-      let first = bias ? bias.values[row] : 0, second = 0;
-      if (columns % 2) first += values[place++] * vector[0];
-      for (let column = columns % 2; column < columns; column += 2, place += 2) {
-        first += values[place] * vector[column];
-        second += values[place + 1] * vector[column + 1];
-      }
-      result[row] = first + second;
-    }
-    return results;
-  }
   for (let group = 0; group < vectors.length; group += 4) {
     const [a, b, c, d] = [0, 1, 2, 3].map((offset) => vectors[group + offset] ?? vectors[group]);
+    const own = results.slice(group, group + 4);
     for (let row = 0, place = 0; row < rows; row++) {
-      const start = bias ? bias.values[row] : 0;
-      let first = start, second = start, third = start, fourth = start;
+      let first = bias ? bias.values[row] : 0, second = first, third = first, fourth = first;
       for (let column = 0; column < columns; column++, place++) {
         const weight = values[place];
         first += weight * a[column];
@@ -87,10 +62,10 @@ function multiply({ shape: [rows, columns], values }, vectors, bias) {
         third += weight * c[column];
         fourth += weight * d[column];
       }
-      results[group][row] = first;
-      if (group + 1 < vectors.length) results[group + 1][row] = second;
-      if (group + 2 < vectors.length) results[group + 2][row] = third;
-      if (group + 3 < vectors.length) results[group + 3][row] = fourth;
+      own[0][row] = first;
+      if (own.length > 1) own[1][row] = second;
+      if (own.length > 2) own[2][row] = third;
+      if (own.length > 3) own[3][row] = fourth;
     }
   }
   return results;
@@ -101,18 +76,18 @@ const plus = (left, right) => left.map((value, place) => value + right[place]);
 // One layer over symbols: a symbol is a token or, for encoders, a token and its label of the pass before.
 export class Network {
   constructor(config, tensors) {
-    const reason = unfit(config);
-    if (reason) throw new Error(reason);
-    Object.assign(this, { config, tensors, encoder: config.model_type === "pairwise_bert", heads: config.num_attention_heads });
-    this.width = config.hidden_size;
-    this.headWidth = this.encoder ? this.width / this.heads : config.head_dim;
+    const { num_attention_heads: heads, hidden_size: width, model_type: type } = config;
+    Object.assign(this, { config, tensors, heads, width, layer: "model.layers.0.", encoder: type === "pairwise_bert" });
+    this.reads = this.encoder || config.attention_scale !== "zero";
+    this.headWidth = this.encoder ? width / heads : config.head_dim;
     this.symbols = new Map(); // by code
     this.rows = []; // by symbol: its state, query, and what each head adds when it looks at it
     this.scores = new Map();
-    this.layer = "model.layers.0.";
     this.check();
-    const { relation_range: bounds } = config, tables = (this.weight("self_attn.relations.0") ?? this.at("model.position_encoding.relation_bias")).shape;
-    this.besides = !this.encoder && bounds ? bounds[1] - bounds[0] + 1 : tables.at(this.encoder ? 0 : 1) - 1; // the relation to `$`, or to the sink
+    const { relation_range: bounds } = config;
+    const { shape } = this.weight("self_attn.relations.0") ?? this.tensors["model.position_encoding.relation_bias"];
+    // The number of the relation to `$`, or to the sink.
+    this.besides = !this.encoder && bounds ? bounds[1] - bounds[0] + 1 : shape.at(this.encoder ? 0 : 1) - 1;
   }
 
   // This network with noise on its weights: `amount` times the spread of each tensor, the same draw at every amount.
@@ -120,10 +95,11 @@ export class Network {
     let seed = 1;
     const uniform = () => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) + 1) / 2 ** 32;
     const draw = () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
-    const tensors = Object.fromEntries(Object.entries(this.tensors).map(([name, { shape, values }]) => {
+    const noise = ({ shape, values }) => {
       const spread = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0) / values.length);
-      return [name, { shape, values: values.map((value) => value + amount * spread * draw()) }];
-    }));
+      return { shape, values: values.map((value) => value + amount * spread * draw()) };
+    };
+    const tensors = Object.fromEntries(Object.entries(this.tensors).map(([name, tensor]) => [name, noise(tensor)]));
     const other = new Network(this.config, tensors);
     for (const code of this.symbols.keys()) other.symbol(Math.floor(code / 64), (code % 64) - 1);
     return other;
@@ -132,21 +108,17 @@ export class Network {
   // Names a tensor that is missing or of another shape.
   check() {
     const { hidden_size: hidden, intermediate_size: units, vocab_size: tokens } = this.config;
-    const wide = this.heads * this.headWidth, mlp = this.encoder ? this.layer : `${this.layer}mlp.`;
-    const shapes = { "model.embed_tokens.weight": [tokens, hidden], [`${mlp}up_proj.weight`]: [units, hidden], [`${mlp}down_proj.weight`]: [hidden, units],
-      [`${this.layer}self_attn.v_proj.weight`]: [wide, hidden], [`${this.layer}self_attn.o_proj.weight`]: [hidden, wide] };
-    if (this.reads) for (const name of "qk") shapes[`${this.layer}self_attn.${name}_proj.weight`] = [wide, hidden];
+    const wide = this.heads * this.headWidth, attention = `${this.layer}self_attn.`;
+    const mlp = this.encoder ? this.layer : `${this.layer}mlp.`;
+    const shapes = {
+      "model.embed_tokens.weight": [tokens, hidden], [`${mlp}up_proj.weight`]: [units, hidden],
+      [`${mlp}down_proj.weight`]: [hidden, units], [`${attention}o_proj.weight`]: [hidden, wide],
+    };
+    for (const name of this.reads ? "qkv" : "v") shapes[`${attention}${name}_proj.weight`] = [wide, hidden];
     for (const [name, shape] of Object.entries(shapes)) {
-      if (String(this.tensors[name]?.shape) !== String(shape)) throw new Error(`model.safetensors: ${name} is not of shape ${shape.join(" x ")}`);
+      const fits = String(this.tensors[name]?.shape) === String(shape);
+      if (!fits) throw new Error(`model.safetensors: ${name} is not of shape ${shape.join(" x ")}`);
     }
-  }
-
-  get reads() {
-    return this.encoder || this.config.attention_scale !== "zero";
-  }
-
-  at(name) {
-    return this.tensors[name];
   }
 
   weight(name) {
@@ -163,7 +135,7 @@ export class Network {
 
   // RMSNorm, or LayerNorm if the norm has a bias.
   norm(name, vector) {
-    const weight = this.at(`${name}.weight`), bias = this.at(`${name}.bias`), size = vector.length;
+    const weight = this.tensors[`${name}.weight`], bias = this.tensors[`${name}.bias`], size = vector.length;
     let mean = 0, square = 0;
     if (bias) for (const value of vector) mean += value / size;
     for (const value of vector) square += (value - mean) ** 2;
@@ -182,18 +154,23 @@ export class Network {
   }
 
   makeRow(token, label) {
-    if (token < 0) return { query: null, key: null, adds: new Float64Array(this.heads * this.width) }; // the sink: key and value 0
-    const { width, layer } = this, rowOf = (table, row) => table.values.subarray(row * width, (row + 1) * width);
-    let state = Float64Array.from(rowOf(this.at("model.embed_tokens.weight"), token));
-    if (label >= 0) state = state.map((value, place) => value + rowOf(this.at("model.embed_states.weight"), label)[place]);
+    const { width, layer } = this;
+    // The sink has key 0 and value 0.
+    if (token < 0) return { query: null, key: null, adds: new Float64Array(this.heads * width) };
+    const rowOf = (table, row) => this.tensors[`model.${table}.weight`].values.slice(row * width, (row + 1) * width);
+    let state = rowOf("embed_tokens", token);
+    if (label >= 0) state = plus(state, rowOf("embed_states", label));
     if (this.encoder) state = this.norm("model.embedding_norm", state);
     const seen = this.encoder ? state : this.norm(`${layer}attention_norms.input`, state);
     const [value] = this.project("self_attn.v_proj", [seen]), output = this.weight("self_attn.o_proj");
     const adds = new Float64Array(this.heads * width);
     for (let head = 0; head < this.heads; head++) {
       for (let row = 0; row < width; row++) {
+        const from = row * output.shape[1];
         let sum = 0;
-        for (let unit = head * this.headWidth; unit < (head + 1) * this.headWidth; unit++) sum += output.values[row * output.shape[1] + unit] * value[unit];
+        for (let unit = head * this.headWidth; unit < (head + 1) * this.headWidth; unit++) {
+          sum += output.values[from + unit] * value[unit];
+        }
         adds[head * width + row] = sum;
       }
     }
@@ -208,12 +185,13 @@ export class Network {
     if (found) return found;
     found = new Float64Array(this.heads);
     const asking = this.rows[own].query, offered = this.rows[key].key, scale = this.headWidth ** -0.5;
-    const vectors = this.weight("self_attn.relations.0"), biases = this.at("model.position_encoding.relation_bias");
+    const vectors = this.weight("self_attn.relations.0"), biases = this.tensors["model.position_encoding.relation_bias"];
     for (let head = 0; head < this.heads; head++) {
       let sum = 0;
       for (let unit = 0; asking && unit < this.headWidth; unit++) {
         const place = head * this.headWidth + unit;
-        const vector = vectors ? vectors.values[(relation * vectors.shape[1] + (vectors.shape[1] > 1 ? head : 0)) * this.headWidth + unit] : 0;
+        const row = vectors ? relation * vectors.shape[1] + (vectors.shape[1] > 1 ? head : 0) : 0;
+        const vector = vectors ? vectors.values[row * this.headWidth + unit] : 0;
         sum += asking[place] * ((offered ? offered[place] : 0) + vector);
       }
       found[head] = sum * scale + (biases ? biases.values[relation * this.heads + head] : 0);
@@ -224,12 +202,13 @@ export class Network {
 
   // The attention (heads, keys) of a symbol to keys [symbol, relation].
   attention(own, keys) {
-    const scores = keys.map(([key, relation]) => this.score(own, key, relation)), weights = new Float64Array(this.heads * keys.length);
-    for (let head = 0; head < this.heads; head++) {
+    const size = keys.length, weights = new Float64Array(this.heads * size);
+    const scores = keys.map(([key, relation]) => this.score(own, key, relation));
+    for (let head = 0, from = 0; head < this.heads; head++, from += size) {
       let highest = -Infinity, sum = 0;
       for (const score of scores) highest = Math.max(highest, score[head]);
-      for (let place = 0; place < keys.length; place++) sum += weights[head * keys.length + place] = Math.exp(scores[place][head] - highest);
-      for (let place = 0; place < keys.length; place++) weights[head * keys.length + place] /= sum;
+      for (let place = 0; place < size; place++) sum += weights[from + place] = Math.exp(scores[place][head] - highest);
+      for (let place = 0; place < size; place++) weights[from + place] /= sum;
     }
     return weights;
   }
@@ -239,7 +218,7 @@ export class Network {
     const { width } = this, weights = this.attention(own, keys), output = new Float64Array(width);
     for (let head = 0; head < this.heads; head++) {
       for (let place = 0; place < keys.length; place++) {
-        const share = weights[head * keys.length + place], adds = this.rows[keys[place][0]].adds, from = head * width;
+        const share = weights[head * keys.length + place], { adds } = this.rows[keys[place][0]], from = head * width;
         for (let unit = 0; unit < width; unit++) output[unit] += share * adds[from + unit];
       }
     }
@@ -250,19 +229,26 @@ export class Network {
   // The logits in each of some neighbourhoods { own, keys }.
   logits(cases) {
     const { width, layer, encoder } = this, { norm_placement: placement } = this.config;
-    const before = cases.map(({ own }) => this.rows[own].state), attended = cases.map(({ own, keys }) => this.attended(own, keys));
+    const before = cases.map(({ own }) => this.rows[own].state);
+    const attended = cases.map(({ own, keys }) => this.attended(own, keys));
     if (encoder) {
       const states = attended.map((added, place) => this.norm(`${layer}attention_norm`, plus(before[place], added)));
-      const hidden = this.project("up_proj", states).map((units) => units.map((x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2))));
-      const last = this.project("down_proj", hidden).map((added, place) => this.norm(`${layer}mlp_norm`, plus(states[place], added)));
-      return multiply(this.at("classifier.weight"), last, this.at("classifier.bias"));
+      const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
+      const added = this.project("down_proj", this.project("up_proj", states).map((units) => units.map(gelu)));
+      const last = added.map((vector, place) => this.norm(`${layer}mlp_norm`, plus(states[place], vector)));
+      return multiply(this.tensors["classifier.weight"], last, this.tensors["classifier.bias"]);
     }
     const outer = (name, vector) => (placement === "sandwich" ? this.norm(`${layer}${name}_norms.output`, vector) : vector);
     const states = attended.map((added, place) => plus(before[place], outer("attention", added)));
-    const read = states.map((state) => this.norm(`${layer}mlp_norms.input`, state)), gates = this.project("mlp.gate_proj", read);
-    const hidden = this.project("mlp.up_proj", read).map((units, place) => units.map((x, unit) => 0.5 * x * (1 + Math.tanh(SLOPE * (x + 0.044715 * x * x * x))) * gates[place][unit]));
-    const last = this.project("mlp.down_proj", hidden).map((added, place) => this.norm("model.norm", plus(states[place], outer("mlp", added))));
-    if (!this.config.tie_word_embeddings) return multiply(this.at("lm_head.weight"), last);
-    return multiply(this.at("model.embed_tokens.weight"), last.map((state) => state.map((value) => value * width ** -0.5)));
+    const read = states.map((state) => this.norm(`${layer}mlp_norms.input`, state));
+    const gates = this.project("mlp.gate_proj", read);
+    const gelu = (x) => 0.5 * x * (1 + Math.tanh(SLOPE * (x + 0.044715 * x * x * x)));
+    const hidden = this.project("mlp.up_proj", read)
+      .map((units, place) => units.map((x, unit) => gelu(x) * gates[place][unit]));
+    const last = this.project("mlp.down_proj", hidden)
+      .map((added, place) => this.norm("model.norm", plus(states[place], outer("mlp", added))));
+    if (!this.config.tie_word_embeddings) return multiply(this.tensors["lm_head.weight"], last);
+    const scaled = last.map((state) => state.map((value) => value * width ** -0.5));
+    return multiply(this.tensors["model.embed_tokens.weight"], scaled);
   }
 }

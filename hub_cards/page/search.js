@@ -9,34 +9,38 @@
 import { DIGITS, SIGN, UNKNOWN } from "./sheets.js";
 import { Finder, nameOf, placeOf, symbolsOf } from "./solve.js";
 
-const MOST_SIZES = 12;
+const MOST_FOUND = 2_000_000, MOST_SECONDS = 300, MOST_SIZE = 1000; // a cell's number has room for 1,024 columns
 const sorted = (set) => [...set].sort((left, right) => left - right);
 
-// Calls `use(values, symbols, next)` for each way to fill in a column from a state; cells that are known already stay.
-function fillColumn(machine, column, state, known, use) {
-  const inputs = machine.inputs(column), values = Array(inputs.length);
+const cellOf = (row, column) => row * 1024 + column;
+
+// Calls `use(values)` for each way to fill in cells [row, column, domain]; cells that are known already stay.
+function fillCells(cells, known, unordered, use) {
+  const values = Array(cells.length);
   const choose = (place) => {
-    if (place === inputs.length) {
-      const taken = machine.step(state, values, column);
-      if (taken) use(values, taken[0], taken[1]);
-      return;
-    }
-    const [row, own, domain] = inputs[place], cell = row * 1024 + own, given = known.get(cell);
-    if (given !== undefined) {
-      values[place] = given;
-      if (domain.includes(given)) choose(place + 1);
-      return;
-    }
-    for (const value of domain) {
-      if (machine.unordered && place && value < values[place - 1]) continue;
+    if (place === cells.length) return use(values);
+    const [row, column, domain] = cells[place], cell = cellOf(row, column), given = known.get(cell);
+    for (const value of given === undefined ? domain : domain.filter((other) => other === given)) {
+      if (unordered && place && value < values[place - 1]) continue;
       values[place] = value;
       known.set(cell, value);
       choose(place + 1);
     }
-    known.delete(cell);
+    if (given === undefined) known.delete(cell);
   };
   choose(0);
 }
+
+// Calls `use(symbols, next)` for each way to fill in a column from a state.
+function fillColumn(machine, column, state, known, use) {
+  fillCells(machine.inputs(column), known, machine.unordered, (values) => {
+    const taken = machine.step(state, values, column);
+    if (taken) use(...taken);
+  });
+}
+
+const knownFrom = (machine, state) =>
+  new Map((machine.fixed?.(state) ?? []).map(([row, column, value]) => [cellOf(row, column), value]));
 
 // For each column, the states that can come in, and those from which an end fits `accepts`.
 function reachable(machine, accepts) {
@@ -44,9 +48,8 @@ function reachable(machine, accepts) {
   for (let column = 0; column < machine.columns; column++) {
     const following = new Set(), own = [];
     for (const state of into[column]) {
-      const known = new Map((machine.fixed?.(state) ?? []).map(([row, place, value]) => [row * 1024 + place, value]));
       const nexts = new Set();
-      fillColumn(machine, column, state, known, (_, __, next) => nexts.add(next));
+      fillColumn(machine, column, state, knownFrom(machine, state), (_, next) => nexts.add(next));
       own.push([state, nexts]);
       for (const next of nexts) following.add(next);
     }
@@ -54,31 +57,45 @@ function reachable(machine, accepts) {
     into.push(following);
   }
   const outOf = [new Set([...into.at(-1)].filter(accepts))];
-  for (const own of edges.toReversed()) outOf.unshift(new Set(own.filter(([, nexts]) => [...nexts].some((next) => outOf[0].has(next))).map(([state]) => state)));
+  for (const own of edges.toReversed()) {
+    const open = own.filter(([, nexts]) => [...nexts].some((next) => outOf[0].has(next)));
+    outOf.unshift(new Set(open.map(([state]) => state)));
+  }
   return { into, outOf };
 }
 
 // What decides whether a situation is new: columns are named relative to the token's own.
 function situationOf(machine, column, columns, seen, into, outOf, fixedText) {
-  const cells = new Map(), cell = (row, own) => cells.get(row * 1024 + own) ?? (cells.set(row * 1024 + own, cells.size), cells.size - 1);
-  for (const [row, own] of machine.fixed?.(machine.starts[0]) ?? []) cell(row, own);
+  const cells = [...knownFrom(machine, machine.starts[0]).keys()];
+  const cell = (row, own) => {
+    if (!cells.includes(cellOf(row, own))) cells.push(cellOf(row, own));
+    return cells.indexOf(cellOf(row, own));
+  };
   const inputs = columns.map((own) => machine.inputs(own).map(([row, place, domain]) => [cell(row, place), domain]));
-  const first = columns.map((own) => own === 0), keys = seen.map(({ kind, row, own, relation, value, domain }) =>
-    kind === "written" ? [kind, row, own - column, relation] : kind === "text" ? [kind, value, relation] : [kind, cell(row, own), relation, domain]);
+  const first = columns.map((own) => own === 0), keys = seen.map(({ kind, row, own, relation, value, domain }) => {
+    if (kind === "written") return [kind, row, own - column, relation];
+    return kind === "text" ? [kind, value, relation] : [kind, cell(row, own), relation, domain];
+  });
   return JSON.stringify([inputs, first, keys, sorted(into), outOf === null ? 0 : sorted(outOf), fixedText]);
 }
 
-// All neighbourhoods of a task: name -> { own, keys, right }, found size by size. `tell` hears of progress.
-export function search(task, network, tell = () => {}) {
-  const found = new Map(), situations = new Set();
-  for (let size = 1, quiet = 0; quiet < 1; size++) {
-    if (size > MOST_SIZES) throw new Error(`the search has not ended at size ${MOST_SIZES}`);
-    const before = situations.size, all = task.sizes(size);
+// All neighbourhoods of a task: name -> { own, keys, right }, found size by size until a size brings no new situation.
+// `tell` hears of progress. Refuses a task whose search takes too long or finds too much for a browser.
+export function search(task, network, { tell = () => {}, mostSeconds = MOST_SECONDS } = {}) {
+  const found = new Map(), situations = new Set(), began = performance.now();
+  for (let size = 1, before = -1; situations.size > before; size++) {
+    const all = task.sizes(size), limit = () => {
+      const seconds = (performance.now() - began) / 1000;
+      if (seconds < mostSeconds && found.size < MOST_FOUND && size < MOST_SIZE) return;
+      const listed = `${found.size.toLocaleString("en")} neighbourhoods after ${Math.round(seconds)} seconds`;
+      throw new Error(`This page cannot finish: it listed ${listed}, and problems of size ${size} may bring more.`);
+    };
+    if (all.length) before = situations.size;
     for (const sizes of all) {
       const words = task.blank(sizes), paper = task.sheet(words), finder = new Finder(paper, task);
-      for (const machine of task.machines(words)) listMachine({ task, network, words, paper, finder, machine, found, situations });
+      const context = { task, network, words, paper, finder, found, situations, limit };
+      for (const machine of task.machines(words)) listMachine({ ...context, machine });
     }
-    quiet = all.length && situations.size === before ? quiet + 1 : 0;
     tell(size, found.size);
   }
   return found;
@@ -89,19 +106,28 @@ function listMachine(context) {
   machine.rows.forEach((row, place) => {
     const { into, outOf } = reachable(machine, (state) => machine.ends(state) && machine.ends(state)[place] !== null);
     if (!outOf[0].size) return;
-    for (let column = task.encoder ? 0 : -1; column <= last; column++) listToken({ ...context, row, place, column, into, outOf });
+    const shared = { ...context, row, place, into, outOf };
+    for (let column = task.encoder ? 0 : -1; column <= last; column++) listToken({ ...shared, column });
   });
 }
 
 // Lists the neighbourhoods of the token that a machine writes into a column of a row; column -1 is the sign before them.
-function listToken({ task, network, words, paper, finder, machine, found, situations, row, place, column, into, outOf }) {
+function listToken({ row, place, column, into, outOf, ...context }) {
+  const { task, network, words, paper, finder, machine, found, situations, limit } = context;
+  limit();
   const own = column < 0 ? paper.find(row, SIGN) : placeOf(paper, machine, row, column), last = machine.columns - 1;
   const written = new Map(), inputs = new Map();
   for (let other = 0; other <= last; other++) {
-    for (const [index, line] of machine.rows.entries()) written.set(placeOf(paper, machine, line, other), { kind: "written", row: index, own: other });
-    for (const [line, at] of machine.inputs(other)) inputs.set(paper.find(line, at), [...(inputs.get(paper.find(line, at)) ?? []), other]);
+    machine.rows.forEach((line, index) => {
+      written.set(placeOf(paper, machine, line, other), { kind: "written", row: index, own: other });
+    });
+    for (const [line, at] of machine.inputs(other)) {
+      const cell = paper.find(line, at);
+      inputs.set(cell, [...(inputs.get(cell) ?? []), other]);
+    }
   }
-  const fixed = new Set((machine.fixed?.(machine.starts[0]) ?? []).map(([line, at]) => paper.find(line, at)));
+  const signAt = (at) => paper.text[at] ?? paper.signs.get(at);
+  const fixed = new Set(machine.fixed?.(machine.starts[0]).map(([line, at]) => paper.find(line, at)));
   let from = Math.max(0, task.encoder ? column - 1 : column), to = Math.min(last, task.encoder ? column : column + 1);
   const reach = (columns) => {
     if (columns.some((other) => other >= from && other <= to)) return;
@@ -115,7 +141,7 @@ function listToken({ task, network, words, paper, finder, machine, found, situat
       reach([other.own]);
       return { ...cell, ...other };
     }
-    const sign = paper.column[key] === SIGN ? (paper.text[key] ?? paper.signs.get(key)) : undefined;
+    const sign = paper.column[key] === SIGN ? signAt(key) : undefined;
     if (sign !== undefined) return { ...cell, kind: "text", value: sign };
     // Nothing passes from cell to cell of a board: a far cell says nothing about this one.
     if (inputs.has(key) && !machine.width) reach(inputs.get(key));
@@ -123,62 +149,64 @@ function listToken({ task, network, words, paper, finder, machine, found, situat
     return cell;
   });
   const columns = Array.from({ length: to - from + 1 }, (_, offset) => from + offset);
-  const sign = column < 0 ? (paper.text[own] ?? paper.signs.get(own)) : task.encoder && own === paper.query ? paper.text[own] : null;
+  const sign = column < 0 ? signAt(own) : task.encoder && own === paper.query ? paper.text[own] : null;
   const ends = to === last ? [...outOf[to + 1]].map((state) => [state, machine.ends(state)[place]]) : 0;
-  const situation = situationOf(machine, column, columns, seen, into[from], outOf[to + 1], [machine.kind ?? String(machine.step), place, sign, column < 0, ends, column === last]);
+  const text = [machine.kind ?? String(machine.step), place, sign, column < 0, ends, column === last];
+  const situation = situationOf(machine, column, columns, seen, into[from], outOf[to + 1], text);
   if (situations.has(situation)) return;
   situations.add(situation);
 
-  const record = (known, symbols, states, at) => {
-    const symbol = ({ kind, row: line, own: other, value }) => (kind === "written" ? symbols[other - from][line] : kind === "text" ? value : known.get(line * 1024 + other));
-    if (task.encoder) return recordLabels(known, symbols, states, at);
+  const add = (own, symbol, right) => {
+    limit();
+    addTo(found, own, symbolsOf(network, seen.map((cell) => [symbol(cell), cell.relation]), (key) => key), right);
+  };
+  const record = (known, symbols, states) => {
+    const symbol = ({ kind, row: line, own: other, value }) => {
+      if (kind === "text") return network.symbol(value);
+      return network.symbol(kind === "written" ? symbols[other - from][line] : known.get(cellOf(line, other)));
+    };
     const token = column < 0 ? sign : symbols[column - from][place];
     const right = column === last ? machine.ends(states.at(-1))[place] : symbols[column + 1 - from][place];
-    const free = seen.filter((cell) => cell.domain && !known.has(cell.row * 1024 + cell.own));
-    const add = () => addTo(found, network, network.symbol(token), seen.map((cell) => [network.symbol(symbol(cell)), cell.relation]), right);
-    const choose = (index) => {
-      if (index === free.length) return add();
-      for (const value of free[index].domain) {
-        known.set(free[index].row * 1024 + free[index].own, value);
-        choose(index + 1);
-      }
-      known.delete(free[index].row * 1024 + free[index].own);
-    };
-    choose(0);
+    const free = seen.filter((cell) => cell.domain).map((cell) => [cell.row, cell.own, cell.domain]);
+    fillCells(free, known, false, () => add(network.symbol(token), symbol, right));
   };
 
   // A label is right after a pass if the carry from below is decided, by its digits or by its label; else it is not known.
   const recordLabels = (known, symbols, states) => {
     const label = symbols[column - from][0], below = column > from ? symbols[0][0] : null;
     const decided = below === null || new Set(machine.carries(states[0]).map((carry) => {
-      const values = machine.inputs(from).map(([line, at]) => known.get(line * 1024 + at));
+      const values = machine.inputs(from).map(([line, at]) => known.get(cellOf(line, at)));
       return machine.step(states[0] - (states[0] % 10) + carry, values, from)[1] % 10;
     })).size === 1;
     for (const knownBelow of below === null ? [false] : [false, true]) {
       for (const knownOwn of decided || knownBelow ? [false, true] : [false]) {
         const state = (other) => (other === column ? (knownOwn ? label : UNKNOWN) : knownBelow ? below : UNKNOWN);
         const symbol = (cell) => {
-          if (cell.kind !== "written") return network.symbol(known.get(cell.row * 1024 + cell.own));
-          return network.symbol(cell.own === machine.columns - 1 ? paper.text[paper.query] : known.get(1024 + cell.own), state(cell.own));
+          if (cell.kind !== "written") return network.symbol(known.get(cellOf(cell.row, cell.own)));
+          const token = cell.own === last ? paper.text[paper.query] : known.get(cellOf(1, cell.own));
+          return network.symbol(token, state(cell.own));
         };
-        const self = symbol({ kind: "written", own: column });
-        addTo(found, network, self, seen.map((cell) => [symbol(cell), cell.relation]), decided || knownBelow ? label : UNKNOWN);
+        add(symbol({ kind: "written", own: column }), symbol, decided || knownBelow ? label : UNKNOWN);
       }
     }
   };
 
   const run = (state, offset, known, symbols, states) => {
     if (!(offset === columns.length ? outOf[to + 1] : outOf[from + offset]).has(state)) return;
-    if (offset === columns.length) return record(known, symbols, [...states, state]);
-    fillColumn(machine, columns[offset], state, known, (_, wrote, next) => run(next, offset + 1, known, [...symbols, wrote], [...states, state]));
+    if (offset === columns.length) return (task.encoder ? recordLabels : record)(known, symbols, [...states, state]);
+    fillColumn(machine, columns[offset], state, known, (wrote, next) => {
+      run(next, offset + 1, known, [...symbols, wrote], [...states, state]);
+    });
   };
-  for (const state of into[from]) run(state, 0, new Map((machine.fixed?.(state) ?? []).map(([line, at, value]) => [line * 1024 + at, value])), [], []);
+  for (const state of into[from]) run(state, 0, knownFrom(machine, state), [], []);
 }
 
-function addTo(found, network, own, keys, right) {
-  const all = symbolsOf(network, keys, (symbol) => symbol), name = nameOf(own, all), before = found.get(name);
-  if (!before) found.set(name, { own, keys: all, right });
-  else if (before.right !== right) throw new Error("one neighbourhood is followed by two different tokens: no model with this window can be right");
+function addTo(found, own, keys, right) {
+  const name = nameOf(own, keys), before = found.get(name);
+  if (!before) found.set(name, { own, keys, right });
+  else if (before.right !== right) {
+    throw new Error("One neighbourhood is followed by two different tokens: no model with this window can be right.");
+  }
 }
 
 // The lead of the right token in each neighbourhood: below 0 if another token leads.

@@ -1,6 +1,6 @@
 // What a token sees, by its ids; right answers, by the machines of a sheet; and what a network answers.
 
-import { KEY, NO_LABEL, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
+import { KEY, LABELS, QUERY, SIGN, START, UNKNOWN } from "./sheets.js";
 
 const ROOM = 2 ** 22, LONG = 4096;
 export const BATCH = 128; // neighbourhoods that the network is asked at once
@@ -9,7 +9,8 @@ export const BATCH = 128; // neighbourhoods that the network is asked at once
 export class Finder {
   constructor(paper, { window, before = 0 }) {
     const { levels, ids, text } = paper;
-    Object.assign(this, { levels, ids, tables: new Map(), relations: window.map((entries, number) => ({ entries, number: before + number, key: 0, query: 0, shared: [] })) });
+    Object.assign(this, { levels, ids, tables: new Map() });
+    this.relations = window.map((entries, place) => ({ entries, number: before + place, key: 0, query: 0, shared: [] }));
     for (const relation of this.relations) {
       relation.entries.forEach((entry, level) => {
         if (typeof entry === "number") relation.shared.push(level);
@@ -17,7 +18,8 @@ export class Finder {
         relation.query |= (typeof entry === "number" || entry === QUERY) << level;
       });
       relation.name = `${relation.key}:${relation.shared}`;
-      if (!this.tables.has(relation.name)) this.tables.set(relation.name, { relation, first: new Map(), next: new Int32Array(text.length) });
+      const { name } = relation, next = new Int32Array(text.length);
+      if (!this.tables.has(name)) this.tables.set(name, { relation, first: new Map(), next });
     }
     for (let place = text.length - 1; place >= 0; place--) {
       const kind = this.kind(place);
@@ -48,8 +50,8 @@ export class Finder {
     const kind = this.kind(place), found = [];
     for (const { entries, query, shared, name, number } of this.relations) {
       if (query !== kind) continue;
-      const { first, next } = this.tables.get(name);
-      for (let key = first.get(this.code(place, shared, entries)) ?? -1; key >= 0 && (!causal || key <= place); key = next[key]) found.push([key, number]);
+      const { first, next } = this.tables.get(name), start = first.get(this.code(place, shared, entries)) ?? -1;
+      for (let key = start; key >= 0 && (!causal || key <= place); key = next[key]) found.push([key, number]);
     }
     return found;
   }
@@ -68,10 +70,11 @@ export function fillIn(task, words, paper) {
   const values = [...paper.text], find = (row, column) => paper.find(row, column);
   let last = paper.text.length;
   for (const machine of task.machines(words)) {
-    const fixed = (state) => (machine.fixed?.(state) ?? []).every(([row, column, value]) => values[find(row, column)] === value);
-    let state = machine.starts.find(fixed);
+    const isRight = ([row, column, value]) => values[find(row, column)] === value;
+    let state = machine.starts.find((start) => (machine.fixed?.(start) ?? []).every(isRight));
     for (let column = 0; column < machine.columns; column++) {
-      const taken = machine.step(state, machine.inputs(column).map(([row, own]) => values[find(row, own)]), column);
+      const read = machine.inputs(column).map(([row, own]) => values[find(row, own)]);
+      const taken = machine.step(state, read, column);
       if (!taken) throw new Error("this is no problem of the task");
       machine.rows.forEach((row, place) => (values[placeOf(paper, machine, row, column)] = taken[0][place]));
       state = taken[1];
@@ -88,19 +91,17 @@ export function fillIn(task, words, paper) {
 
 // The place of what a machine writes into one of its rows; a board's rows follow each other.
 export function placeOf(paper, machine, row, column) {
-  return machine.width ? paper.find(row + Math.floor(column / machine.width), column % machine.width) : paper.find(row, column);
+  const { width = Infinity } = machine;
+  return paper.find(row + Math.floor(column / width), column % width);
 }
 
 // The symbols of keys, with what every token sees besides: `$`, or the sink.
 export function symbolsOf(network, keys, symbol) {
-  return [...keys.map(([key, relation]) => [symbol(key), relation]), [network.symbol(network.encoder ? -1 : START), network.besides]];
+  const everywhere = network.symbol(network.encoder ? -1 : START);
+  return [...keys.map(([key, relation]) => [symbol(key), relation]), [everywhere, network.besides]];
 }
 
-function largest(values) {
-  let best = 0;
-  for (let place = 1; place < values.length; place++) if (values[place] > values[best]) best = place;
-  return best;
-}
+const largest = (values) => values.reduce((best, value, place) => (value > values[best] ? place : best), 0);
 
 // Remembers what the network writes in each neighbourhood: a long answer has few different ones.
 export class Memory {
@@ -114,17 +115,17 @@ export class Memory {
     names.forEach((name, place) => this.known.has(name) || missing.set(name, cases[place]));
     const fresh = [...missing];
     for (let from = 0; from < fresh.length; from += BATCH) {
-      const batch = fresh.slice(from, from + BATCH);
-      this.network.logits(batch.map(([, own]) => own)).forEach((row, place) => this.known.set(batch[place][0], largest(row)));
+      const batch = fresh.slice(from, from + BATCH), rows = this.network.logits(batch.map(([, own]) => own));
+      rows.forEach((row, place) => this.known.set(batch[place][0], largest(row)));
     }
     return names.map((name) => this.known.get(name));
   }
 }
 
-// Writes a response greedily, token by token; the sheet's ids end where the longest response ends. Returns all tokens. A long
-// response is drafted by the right tokens: the network's outputs in the neighbourhoods of the draft are computed at once, many
-// at a time, and remembered. Decoding then finds them; where it leaves the draft it computes its own. So a draft saves time
-// alone: what is written is what the network writes.
+// Writes a response greedily, token by token, and returns all tokens; the sheet's ids end where the longest response ends.
+// A long response is drafted by the right tokens: the network's outputs in the neighbourhoods of the draft are computed many
+// at a time, and remembered. Decoding then finds them, and computes those that it does not find. A draft saves time and
+// changes nothing: each token is the one that the network writes.
 export function decode(memory, task, paper, draft = [], tell = () => {}) {
   const { network } = memory, finder = new Finder(paper, task), tokens = paper.text.slice(0, paper.query);
   const caseOf = (place, values) => {
@@ -132,7 +133,8 @@ export function decode(memory, task, paper, draft = [], tell = () => {}) {
     return { own: symbol(place), keys: symbolsOf(network, finder.keys(place, true), symbol) };
   };
   for (let from = paper.query - 1; draft.length > LONG && from < draft.length - 1; from += LONG) {
-    memory.best(Array.from({ length: Math.min(LONG, draft.length - 1 - from) }, (_, offset) => caseOf(from + offset, draft)));
+    const length = Math.min(LONG, draft.length - 1 - from);
+    memory.best(Array.from({ length }, (_, offset) => caseOf(from + offset, draft)));
     tell(from - paper.query, draft.length - paper.query);
   }
   while (tokens.length <= paper.text.length && (tokens.length === paper.query || tokens.at(-1) !== START)) {
@@ -143,8 +145,8 @@ export function decode(memory, task, paper, draft = [], tell = () => {}) {
 
 // Labels tokens pass after pass until nothing changes. Returns the labels by place and those after each of the first passes.
 export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
-  const { network } = memory, finder = new Finder(paper, task), first = paper.query, count = paper.text.length;
-  const states = new Int8Array(count).fill(-1).fill(UNKNOWN, first), passes = [], seen = [], seers = Array.from({ length: count }, () => []);
+  const { network } = memory, finder = new Finder(paper, task), first = paper.query, count = paper.text.length, seen = [];
+  const states = new Int8Array(count).fill(-1).fill(UNKNOWN, first), passes = [], seers = paper.text.map(() => []);
   const symbol = (place) => network.symbol(paper.text[place], states[place]);
   for (let place = first; place < count; place++) {
     seen[place] = finder.keys(place, false);
@@ -152,7 +154,8 @@ export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
   }
   let active = Array.from({ length: count - first }, (_, place) => first + place);
   for (let pass = 1; active.length && pass <= count - first + 1; pass++) {
-    const labels = memory.best(active.map((place) => ({ own: symbol(place), keys: symbolsOf(network, seen[place], symbol) })));
+    const caseOf = (place) => ({ own: symbol(place), keys: symbolsOf(network, seen[place], symbol) });
+    const labels = memory.best(active.map(caseOf));
     const changed = active.filter((place, index) => labels[index] !== states[place]);
     active.forEach((place, index) => (states[place] = labels[index]));
     if (passes.length < keptPasses) passes.push(states.slice(first));
@@ -164,7 +167,7 @@ export function settle(memory, task, paper, keptPasses = 200, tell = () => {}) {
 
 // The answer that a person reads in tokens of a response, or in labels.
 export function readAnswer(task, paper, tokens) {
-  if (task.encoder) return task.answer([...tokens.slice(paper.query)].map((label) => (label === NO_LABEL ? "_" : label === UNKNOWN ? "?" : label)).join("")) || "0";
+  if (task.encoder) return task.answer([...tokens.slice(paper.query)].map((label) => LABELS[label]).join("")) || "0";
   const rows = [], end = tokens.at(-1) === START ? tokens.length - 1 : tokens.length;
   for (let place = paper.query, before = null; place < end; place++) {
     if (paper.column[place] === SIGN) continue;
