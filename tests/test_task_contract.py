@@ -1,6 +1,5 @@
 """What every task promises, in every format: answers, texts, splits, lengths, questions, refusals and labels."""
 
-import itertools
 import re
 from dataclasses import fields
 from math import log
@@ -14,7 +13,6 @@ from task_subjects import ENCODER_FORMATS, FORMATS, FURTHER_FORMATS, described, 
 from longhand.data import SPLITS, TASKS, CouplingCollator, EvaluationBatches, MultiOperandAddition, Parity, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.columns import example_columns
-from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.modeling.inputs import PromptFormats
@@ -25,48 +23,10 @@ SINGLE = [task for task in ALL if len(task.parts) == 1]
 DECODERS = [task for task in SINGLE if isinstance(task, DecoderTask)]
 every_task = pytest.mark.parametrize("task", SINGLE, ids=described)
 every_decoder = pytest.mark.parametrize("task", DECODERS, ids=described)
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def in_base(number: int, base: int) -> str:
-    return (in_base(number // base, base) if number >= base else "") + DIGITS[number % base]
-
-
-def opposite_of_2(words: str) -> str:
-    """The symbol opposite to the first 2 of two words that has one."""
-    return next((min(pair) for pair in zip(*words.split(","), strict=True) if pair.count("2") == 1), "2")
-
-
-def ring(moves: str) -> str:
-    return str((moves.count("1") - moves.count("2")) % 5)
-
-
-COLUMN_ANSWERS = {
-    "base_addition": lambda task, text: in_base(sum(int(word, task.radix) for word in text.split("+")), task.radix),
-    "plus_one": lambda task, text: str(int(text) + 1),
-    "constant_multiplication": lambda task, text: str(int(text) * task.factor),
-    "remainder": lambda task, text: DIGITS[int(text) % task.modulus],
-    "digit_sum": lambda task, text: DIGITS[sum(map(int, text)) % task.modulus],
-    "comparison": lambda task, text: "0+-"[(lambda a, b: (a > b) - (a < b))(*map(int, text.split("?")))],
-    "larger_number": lambda task, text: max(text.split(",")),
-    "bitwise": lambda task, text: "".join(
-        str(eval(f"{a}{task.sign}{b}")) for a, b in zip(*text.split(task.sign), strict=True)
-    ),
-    "gray_code": lambda task, text: f"{int(text, 2) ^ int(text, 2) >> 1:b}".zfill(len(text)),
-    "even_pairs": lambda task, text: str(sum(a != b for a, b in itertools.pairwise(text)) % 2),
-    "cycle_navigation": lambda task, text: ring(text),
-    "modular_arithmetic": lambda task, text: str(eval(text) % 5) if re.fullmatch("[0-4]([+*-][0-4])*", text) else None,
-    "duplicate_string": lambda task, text: text * 2,
-    "odds_first": lambda task, text: text[::2] + text[1::2],
-    "missing_duplicate": lambda task, text: opposite_of_2(text),
-}
-"""The answers of column tasks; None for a word to which the task alone gives a meaning."""
 
 
 def right_answer(task, question: str) -> str | None:
-    if task.name in COLUMN_ANSWERS:
-        return COLUMN_ANSWERS[task.name](task, question)
-    return truth.answer(task.name, question)
+    return truth.answer(question=question, **task.describe())
 
 
 def longest(task, length: int) -> int:
@@ -187,18 +147,11 @@ MALFORMED = ["", " ", "=", "+", "3", "3+", "+4", "3+4+5", "-3+4", "3+-4", "3++4"
              "8/7/1", "M_0", "m__>__m", "M__>>__M", "M__>", "!", "1==", "Ā0+Ā1", "3>4", "(3+4)", "3+4\n5"]  # fmt: skip
 
 
-def is_legal(task, question: str) -> bool:
-    if not isinstance(task, ColumnTask):
-        return truth.is_legal(task.name, question)
-    words = question.strip().removesuffix("=").strip().split(task.sign or None)
-    return len(words) == task.operands and all(set(word.strip()) <= set(task.alphabet) and word.strip() for word in words)
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_malformed_questions_are_refused_by_name(name):
     task = TASKS[name]()
     for question in MALFORMED:
-        if not is_legal(task, question):
+        if not truth.is_legal(question=question, **task.describe()):
             with pytest.raises(ValueError, match=re.escape(repr(question))):
                 task.prompt(question)
     assert task.prompt(task.example_question) == task.prompt(f"  {task.example_question}\t=\n")

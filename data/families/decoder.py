@@ -74,7 +74,7 @@ class Decoder(Family):
 
     def config_options(self, task, arguments=None):
         arguments = arguments or PositionArguments()
-        legal = dict.fromkeys((*task.couplings, *any_text_rules()))
+        legal = legal_rules(task)
         if arguments.coupling not in (None, *legal):
             raise ValueError(
                 f"coupling {arguments.coupling!r} does not read this format of {task.name!r}: "
@@ -92,7 +92,7 @@ class Decoder(Family):
     def check_config(self, task, config):
         if config.is_encoder_decoder:
             raise ValueError(f"is_encoder_decoder must be False for a decoder, got {config.is_encoder_decoder!r}")
-        if config.coupling not in (*task.couplings, *any_text_rules()):
+        if config.coupling not in legal_rules(task):
             raise ValueError(
                 f"was made for the coupling rule {config.coupling!r}, "
                 f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
@@ -222,6 +222,11 @@ class Decoder(Family):
         with torch.inference_mode():
             output = model.generate(**inputs, **options)
         return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def legal_rules(task) -> tuple[str, ...]:
+    """The coupling rules that a model of the task may have. The table of a column task is for the task's own alone."""
+    return task.couplings if task.transducer else tuple(dict.fromkeys((*task.couplings, *any_text_rules())))
 
 
 def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengths: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
+from string import whitespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -212,8 +213,8 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return lay_out([*query, *response[:-1], self.end_token], query_parts=len(query))
 
     def read_question(self, question):
-        text = question.strip().removesuffix("=")
-        words = [word.strip() for word in (text.split(self.sign) if self.sign else [text])]
+        text = question.strip(whitespace).removesuffix("=")
+        words = [word.strip(whitespace) for word in (text.split(self.sign) if self.sign else [text])]
         if len(words) != self.operands or not all(words) or not set().union(*words) <= set(self.alphabet):
             raise ValueError(
                 f"the question {question!r} is not of the task {self.name!r}: it must have {self.operands} operand(s) over "

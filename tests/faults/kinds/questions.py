@@ -18,7 +18,7 @@ ANSWERING = {
 }
 """Who answers the questions of a task."""
 
-UNLIMITED = ("addition", "addition_scratchpad", "multi_operand_addition", "copy", "reverse", "parity")
+UNLIMITED = ("addition", "addition_scratchpad", "multi_operand_addition", *truth.STRINGS, *truth.COLUMNS)
 """Tasks that take every question of their form."""
 
 
@@ -29,6 +29,10 @@ def make_question(generator: np.random.Generator) -> Input:
     if task == "minesweeper":
         width, rows = generator.integers(1, 5, size=2)
         text = ">".join("".join(choose(generator, "_", "_", "M") for _ in range(width)) for _ in range(rows))
+    elif task in truth.COLUMNS:
+        signs, symbols, _ = truth.COLUMNS[task]
+        lengths = generator.integers(1, 30, size=2 if signs else 1)
+        text = signs[:1].join("".join(choose(generator, *symbols[:16]) for _ in range(length)) for length in lengths)
     elif generator.random() < 0.8:
         text = sign.join(number(generator) for _ in range(generator.integers(few, many + 1)))
     else:
@@ -55,6 +59,7 @@ def run_question(subjects: Subjects, given: Input) -> Outcome:
         *map(repr, question),
         "multiplier_length",
         truth.SIGNS.get(name, ""),
+        name,
     )
     check_named(outcome, *named)
     if outcome.refusal is None and not legal:
