@@ -49,13 +49,6 @@ def draw(length: int, operands: int, count: int, *seed: int) -> np.ndarray:
     return digits
 
 
-def test_format_is_zero_padded_running_sums_with_the_ones_first():
-    assert write(AdditionScratchpad(), 57, 48, 96) == "$057+048+096=000>750>501>102$"
-    assert write(AdditionScratchpad(), 512, 880, 300) == "$0512+0880+0300=0000>2150>2931>2961$"
-    assert write(AdditionScratchpad(separate_eos=True), 5, 0) == "$05+00=00>50>50<eos>"
-    assert write(AdditionScratchpad(), *[9] * 11).endswith(">090>990$")
-
-
 @pytest.mark.parametrize(("longest", "operands"), SIZES)
 def test_width_is_that_of_the_largest_sum(longest, operands):
     text = write(AdditionScratchpad(), *[10**longest - 1] * operands)

@@ -158,6 +158,11 @@ def test_an_answer_with_other_characters_is_read_as_a_word(output, right):
     assert is_lenient_match(output, "M2112M") == right
 
 
+@pytest.mark.parametrize("written", ["-1604", "-1,604", "49-1653=-1604", "-1604, and 1-2=-1"])
+def test_a_negative_answer_is_read_with_its_sign(written):
+    assert is_lenient_match(written, "-1604") and not is_lenient_match(written.replace("-", ""), "-1604")
+
+
 def test_zeros_in_front_of_a_string_are_part_of_it():
     assert is_lenient_match("062", "062") and not is_lenient_match("62", "062")
 

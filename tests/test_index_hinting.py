@@ -1,6 +1,5 @@
 import re
 import unicodedata
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,13 +28,7 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ALL_TOKENS, BOS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, UNKNOWN, decode
 
-WRITTEN = {
-    "response_reversed": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$",
-    "all_reversed": "$ă3Ă5ā6Ā0+ă9Ă4ā0Ā0=ă2Ă0ā7Ā0$",
-    "plain": "$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=Ā0ā7Ă0ă2$",
-}
-TASKS_OF_ALL_ORDERS = [IndexHintedAddition(order=order) for order in WRITTEN]
-ALL_FORMATS = [replace(task, separate_eos=eos) for task in TASKS_OF_ALL_ORDERS for eos in (False, True)]
+TASKS_OF_ALL_ORDERS = [IndexHintedAddition(order=order) for order in ("response_reversed", "all_reversed", "plain")]
 COLLATOR = CouplingCollator("sequential", max_position_ids=1300)
 
 
@@ -43,39 +36,14 @@ def texts_of(examples):
     return [decode(row) for row in examples.tokens]
 
 
-def numbers_of(text):
-    """The three numbers of a text: for each its digits and hints in the order of the text."""
-    pairs = f"((?:[{HINTS}][0-9])+)"
-    parts = re.fullmatch(rf"\${pairs}\+{pairs}={pairs}(?:\$|<eos>)", text).groups()
-    return [(part[1::2], [HINTS.index(hint) for hint in part[::2]]) for part in parts]
-
-
-def read(task, text):
-    """The three numbers of a text as digits and hints, both with the most significant first."""
-    reverse = {"response_reversed": (0, 0, 1), "all_reversed": (1, 1, 1), "plain": (0, 0, 0)}[task.order]
-    return [
-        (digits[::-1], hints[::-1]) if flip else (digits, hints)
-        for (digits, hints), flip in zip(numbers_of(text), reverse, strict=True)
-    ]
-
-
-def start_of(task, text):
-    return read(task, text)[0][1][0]
+def start_of(text):
+    """The first of the hints of a text, of all orders."""
+    return min(map(HINTS.index, re.findall(f"[{HINTS}]", text)))
 
 
 def augmented(task, length, count, seed=0):
     examples = task.examples(make_generator(seed), np.full((count, 2), length), "train")
     return task.augment(make_generator(seed, "augment"), examples)
-
-
-# What is written.
-
-
-@pytest.mark.parametrize("task", ALL_FORMATS)
-def test_format_is_written_as_in_the_paper(task):
-    digits = np.array([[[3, 5, 6], [9, 4, 0]]], dtype=np.uint8)
-    text = WRITTEN[task.order][:-1] + ("<eos>" if task.separate_eos else "$")
-    assert texts_of(task.format(digits, np.array([[3, 2]]))) == [text]
 
 
 # Where hints start.
@@ -92,7 +60,7 @@ def test_starts_are_uniform_among_those_that_fit(task):
 
 def test_fewer_hints_give_fewer_starts_and_shorter_operands():
     task = IndexHintedAddition(max_hints=7)
-    assert {start_of(task, text) for text in texts_of(augmented(task, 4, 500))} == {0, 1, 2}
+    assert {start_of(text) for text in texts_of(augmented(task, 4, 500))} == {0, 1, 2}
     with pytest.raises(ValueError, match="there are 7: the longest that fit have 6 digits"):
         task.prompt("1234567+1")
 
@@ -133,7 +101,7 @@ def test_a_fixed_training_set_gets_new_starts_every_epoch():
     epochs = []
     for epoch in range(3):
         texts = [decode(row) for row in batches[epoch]["input_ids"].tolist()]
-        epochs.append({re.sub(f"[{HINTS}]", "", text): start_of(task, text) for text in texts})
+        epochs.append({re.sub(f"[{HINTS}]", "", text): start_of(text) for text in texts})
     assert epochs[0].keys() == epochs[1].keys() == epochs[2].keys()
     for before, after in ((0, 1), (1, 2)):
         assert sum(epochs[before][problem] == epochs[after][problem] for problem in epochs[0]) < 8
@@ -307,7 +275,7 @@ def test_a_model_that_learns_hints_generates(tmp_path, capsys):
 
 def test_answer_is_what_the_model_writes_without_its_hints(tmp_path, monkeypatch):
     checkpoint = evaluation.load_checkpoint(str(save_checkpoint(tmp_path, IndexHintedAddition())))
-    sequence = checkpoint.tokenizer(WRITTEN["response_reversed"][1:], return_tensors="pt").input_ids
+    sequence = checkpoint.tokenizer("Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$", return_tensors="pt").input_ids
 
     def generate(input_ids, **kwargs):
         assert torch.equal(input_ids, sequence[:, : input_ids.shape[1]])
