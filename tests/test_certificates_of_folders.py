@@ -233,7 +233,7 @@ def test_a_true_written_by_hand_is_not_believed(adder, damaged):
 ], ids=lambda value: str(value)[:20])  # fmt: skip
 def test_a_field_of_another_value_or_type_is_refused_by_its_name(field, value, adder):
     change_json(adder / "certificate.json", **{field: value})
-    refuses_certificate(adder, rf"certificate.json.*field {field}\b.*--certify again$")
+    refuses_certificate(adder, rf"certificate.json.*\b{field}\b.*--certify again$")
 
 
 @pytest.mark.parametrize("field", [item.name for item in fields(Certificate) if item.name != "transducer"])
@@ -241,10 +241,10 @@ def test_a_missing_field_is_refused_by_its_name_and_a_question_is_answered(field
     certificate = json.loads((adder / "certificate.json").read_text())
     del certificate[field]
     (adder / "certificate.json").write_text(json.dumps(certificate))
-    refuses_certificate(adder, f"certificate.json.*field {field}.*missing.*--certify again$")
+    refuses_certificate(adder, rf"certificate.json.*\b{field}\b.*--certify again$")
     evaluation.main([str(adder), "--ask", "653+49"])
     out, err = capsys.readouterr()
-    assert out.strip() == "702" and err.count("\n") == (field in ("certified", "weights", "task", "files", "ratio"))
+    assert out.strip() == "702" and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", ["null", "[]", "{", "[" * 100_000, "{}", '{"wrong": ' + "9" * 5000 + "}"])

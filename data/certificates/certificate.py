@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from longhand.data.certificates import settling
 from longhand.data.certificates.check import SETTLES, Check, Failure, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.rounding import CLEAR, PROVED
+from longhand.data.splits import make_generator
 from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
@@ -30,11 +32,14 @@ LARGEST_RATIO = CLEAR
 """The largest quotient of a lead and its bound that can be asked for; above it, bounds are only as fine as is needed."""
 
 STATEMENT = (
-    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
-    "{dtype} writes exactly the right response and its end token ({task}), in whatever order a processor adds, if it rounds "
-    "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
+    "For {problems}, greedy decoding with this model in {dtype} writes exactly the right response{table} and its end token "
+    "({task}), in whatever order a processor adds, if it rounds to nearest in {dtype} (no TF32) and its exp, log, tanh, "
+    "erf, roots and quotients are within 4 units in the last place."
 )
 """What is proved: the corollary in hub_cards/PROOF.md."""
+
+BY_TABLE = ", by the table in the field `transducer`,"
+"""What a statement says of a column task besides."""
 
 PROOF = (
     "Locality. A token enters the first layer as its embedding alone. A layer's output at a token is a function of the "
@@ -52,8 +57,8 @@ PROOF = (
     "Induction. Greedy decoding starts from a correct prefix. If the first t tokens are right, the prefix is correct, so "
     "the next token is right too. This goes on until the end token is written, where decoding stops. The coupling rule "
     "plans position ids for the longest response.",
-    "Bound. The code takes position ids of up to {position_ids:,} ({capacity}) and {tokens:,} tokens, query and response "
-    "together, for one problem at a time. It refuses what is larger.",
+    "Bound. The code takes position ids of up to {position_ids:,} and {tokens:,} tokens, query and response together, for "
+    "one problem at a time. It refuses what is larger.{longest}",
 )
 """The steps from the check to every length."""
 
@@ -83,7 +88,8 @@ class Certificate:
         statement: what is proved.
         proof: its steps; empty if nothing is proved.
         task: task and format.
-        limits: the largest position id, and the most tokens of query and response together, that the code takes.
+        limits: the largest position id, and the most tokens of query and response together, that the code takes; and if
+            problems have one size, the most symbols of an operand (`length`) with which every problem keeps to both.
         weights: `hash_weights` of the model.
         transducer: the table of a column task: what the model computes; None for other tasks.
         files: SHA-256 of every file of the checkpoint that decides an answer, by name; None if it is not from a folder.
@@ -189,7 +195,8 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
     statement = "Nothing is proved."
     if certified:
         words = settling.STATEMENT if _settles(model, task) else STATEMENT
-        statement = words.format(problems=task.every_problem, dtype=dtype, task=described, **limits)
+        by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
+        statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
         statement += (
             f" Every prediction is right, but in {dtype} the smallest quotient of a lead and the bound of its rounding is "
@@ -217,10 +224,39 @@ def _settles(model: CoupledGPTForCausalLM, task: Task) -> bool:
 
 def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
-    if _settles(model, task):
-        return {"tokens": MOST_SETTLING_TOKENS}
-    encoding, levels = model.model.position_encoding, model.config.position_levels or 1
-    return {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    limits = {"tokens": MOST_SETTLING_TOKENS}
+    if not _settles(model, task):
+        encoding, levels = model.model.position_encoding, model.config.position_levels or 1
+        limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
+    longest = longest_operands(task, limits) if len(task.parts) == 1 else None
+    return limits if longest is None else limits | {"length": longest}
+
+
+def longest_operands(task: Task, limits: Mapping[str, int]) -> int | None:
+    """The most symbols of the longest operand with which every problem keeps to the limits of ids and tokens.
+
+    Both are measured on problems of three lengths. None if they do not grow by the same from one length to the next, for
+    instance since problems have two sizes.
+    """
+    generator, measured, longest = make_generator("sizes", task.name), [], []
+    for length in (8, 9, 10):
+        lengths = np.tile(np.array(task.operand_lengths(length)), (64, 1))
+        tokens, ids = task.family.text_size(task, task.draw_operands(generator, lengths), lengths)
+        measured.append({"tokens": tokens, "position_ids": ids})
+    for name, limit in limits.items():
+        first, second, third = (sizes[name] for sizes in measured)
+        if (step := second - first) != third - second:
+            return None
+        longest.append(8 + (limit - first) // step)
+    return min(longest)
+
+
+def _problems(task: Task, limits: Mapping[str, int]) -> str:
+    """The problems of a certificate, with the least of all limits."""
+    if "length" in limits:
+        return task.every_problem.replace("every length", f"every length up to {limits['length']:,}")
+    ids = f"position ids of {limits['position_ids']:,} and " if "position_ids" in limits else ""
+    return f"{task.every_problem}, up to {ids}{limits['tokens']:,} tokens"
 
 
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[str, int]) -> list[str]:
@@ -239,7 +275,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[
         "bound": check.bound,
         "ratio": check.ratio,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "capacity": "" if settles else model.config.rule.capacity(limits["position_ids"]),
+        "longest": f" The longest operands that fit have {limits['length']:,} symbols." if "length" in limits else "",
         **limits,
         "factor": ROUNDING_FACTOR,
     }

@@ -33,7 +33,7 @@ _CASES = 2**12
 """Cases that are checked at a time."""
 
 STATEMENT = (
-    "For {problems}, up to {tokens:,} tokens, this model in {dtype} gives exactly the right label to every token at which "
+    "For {problems}, this model in {dtype} gives exactly the right label{table} to every token at which "
     "the answer is read, after n + 1 passes at most for n labels ({task}), in whatever order a processor adds, if it rounds "
     "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
 )
@@ -56,7 +56,7 @@ PROOF = (
     "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
     "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
     "each other, and the code makes n + 1 passes over a row of n labels if it must.",
-    "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.",
+    "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.{longest}",
 )
 """The steps from the check to every length."""
 

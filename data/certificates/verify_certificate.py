@@ -126,7 +126,8 @@ def check_certificate(content: bytes) -> dict[str, Any]:
     certificate = {"transducer": None} | read_json("certificate.json", content)
     compare("certificate.json", certificate, dict.fromkeys(FIELDS, lambda value: True))
     for name, types in FIELDS.items():
-        require(type(certificate[name]) in types, f"certificate.json: {name} {certificate[name]!r} is of a wrong type")
+        shown = repr(certificate[name])[:40]
+        require(type(certificate[name]) in types, f"certificate.json: {name} {shown} is of a wrong type")
     return certificate
 
 
@@ -139,7 +140,7 @@ def read_json(name: str, content: bytes) -> dict[str, Any]:
 
     try:
         value = json.loads(content, object_pairs_hook=once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is no JSON: {error}") from error
     require(isinstance(value, dict), f"{name} holds no JSON object")
     return value
@@ -733,6 +734,41 @@ def from_the_top(table: dict[str, Any]) -> list[int]:
     return [place for place, own in enumerate(directions) if own == "top_first"] if len({*directions}) > 1 else []
 
 
+def check_arithmetic(task: "Task", described: dict[str, Any]) -> str:
+    """Refuse a table that has the name of an operation, and an entry that is not as the operation asks.
+
+    The states of a table are mere numbers. Here each has a value, such as a carry, that follows from the values before it.
+
+    Returns:
+        What holds in each entry; empty for other names.
+    """
+    own, name = task.table["passes"][0], task.name.removeprefix("settling_")
+    factor, radix = described.get("factor", 1), described.get("radix", 10)
+    laws = {
+        **dict.fromkeys(("base_addition", "plus_one", "constant_multiplication"), (factor, radix, None)),
+        **{"remainder": (1, 10, described.get("modulus")), "digit_sum": (1, 1, described.get("modulus"))},
+    }
+    if name not in laws:
+        return ""
+    factor, radix, modulus = laws[name]
+    values, waiting = {own["start"]: int(name == "plus_one")}, [own["start"]]
+    for state in waiting:
+        for entry, symbols in enumerate(product(range(len(task.table["alphabet"])), repeat=task.table["operands"])):
+            written, after = own["write"][state][entry], own["next"][state][entry]
+            if modulus:
+                value, rest = written, (radix * values[state] + sum(symbols) - written) % modulus
+            else:
+                value, rest = divmod(factor * sum(symbols) + values[state] - written, radix)
+            if after not in values:
+                values[after] = value
+                waiting.append(after)
+            require(rest == 0 and values[after] == value, f"transducer: entry {state}, {symbols} is not as {name} asks")
+    require(modulus or max(values.values()) < radix ** own["flush"], "transducer: a carry is left behind the last column")
+    if modulus:
+        return f"in each entry of which {radix} rest + digit and the next rest are equal modulo {modulus}"
+    return f"in each entry of which {factor} x digits + carry = digit written + {radix} next carry"
+
+
 def rows_of(table: dict[str, Any]) -> list[int]:
     """Ids of the rows of operands and passes. No two pairs of a pass and what it reads differ alike."""
     operands = [1 if all(own["symmetric"] for own in table["passes"]) else place + 1 for place in range(table["operands"])]
@@ -956,6 +992,8 @@ class Task(NamedTuple):
         parts: the tasks that it is made of, if it is; encoder: whether an encoder learns it.
         name, end, operands: its name, its end token, and how many numbers are added or digits B has, if that varies.
         radix: base of the numbers.
+        size: from `operands` to the tokens of a problem for each symbol of the longest operand, the tokens besides, and how
+            much larger the largest id is than the operand is long; None if problems have two sizes.
         layers: how many layers are known. With several, keys must see `$` alone, as `list_neighbourhoods` checks, and scores
             must be biases of relations alone: then an upper layer reads one state of each key, and none of the query.
     """
@@ -978,6 +1016,7 @@ class Task(NamedTuple):
     layers: tuple[int, ...] = (1,)
     radix: int = 10
     table: Any = None
+    size: Callable[[int], tuple[int, int, int]] | None = None
 
     @property
     def vocabulary(self) -> list[str]:
@@ -1008,12 +1047,25 @@ class Task(NamedTuple):
     @property
     def limits(self) -> dict[str, int]:
         """The largest sizes that the software takes; it numbers keys by all ids in 63 bits, and ids and labels in 31."""
+        size = size_of_table(self.table, self.encoder) if self.table else self.size and self.size(self.operands)
         if self.encoder:
-            return {"tokens": 2**31 - 1}
+            most = 2**31 - 1
+            return {"tokens": most} | ({"length": (most - size[1]) // size[0]} if size else {})
         entries = [entry for relation in self.window for entry in relation if isinstance(entry, int)]
         levels = max(sum(entry != NEITHER for entry in relation) for relation in self.window)
         largest_id = int(2 ** (63 / levels) + 1e-6) - max(0, *entries) + min(0, *entries) - 1
-        return {"position_ids": min(2**31 - 1, largest_id), "tokens": MOST_TOKENS}
+        limits = {"position_ids": min(2**31 - 1, largest_id), "tokens": MOST_TOKENS}
+        if size:
+            limits["length"] = min((MOST_TOKENS - size[1]) // size[0], limits["position_ids"] - size[2])
+        return limits
+
+    @property
+    def stated_problems(self) -> str:
+        """The problems in the words of the certificate, with the largest sizes."""
+        if "length" in self.limits:
+            return self.problems.replace("every length", f"every length up to {self.limits['length']:,}")
+        ids = "" if self.encoder else f"position ids of {self.limits['position_ids']:,} and "
+        return f"{self.problems}, up to {ids}{self.limits['tokens']:,} tokens"
 
 
 MOST_TOKENS = math.isqrt(2**63)  # of a problem: the software numbers pairs of tokens in 63 bits
@@ -1025,23 +1077,25 @@ SCRATCHPAD = (
     *((NEITHER, 1, 0), (NEITHER, 1, 1), (KEY, 0, 0), (KEY, 0, 1), (KEY, -1, QUERY), (NEITHER, QUERY, 1)),
 )
 ENCODER = {"field_width": None, "varied_field": False, "text_tokens": 0, "sampling": "uniform"}
-EVERY_STRING = "strings of every length"
+EVERY_STRING, TWO_STRINGS = "strings of every length", lambda n: (2, 3, 1)
 TASKS = {
     "addition": Task(
         sums, NEXT_COLUMN, r"[0-9]+\+[0-9]+=", relation_range=[0, 1],
-        options={"zero_padding": is_flag, "order": one_of("response_reversed", "all_reversed")},
+        options={"zero_padding": is_flag, "order": one_of("response_reversed", "all_reversed")}, size=lambda n: (3, 5, 2),
     ),
     "multi_operand_addition": Task(
         sums, NEXT_COLUMN, r"0[0-9]+(?:\+0[0-9]+){MORE}=", relation_range=[0, 1], options={"operands": one_of(2, 3, 4)},
+        size=lambda n: (n + 1, 2 * n + 3, 2),
     ),
     "subtraction": Task(
         differences, DIFFERENCE, "[0-9]+-[0-9]+=", larger_first=True,
-        problems="operands of every length, the first not smaller than the second",
+        problems="operands of every length, the first not smaller than the second", size=lambda n: (3, 4, 1),
     ),
-    "copy": Task(strings, ((-1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False),
-    "reverse": Task(strings, ((1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False),
+    "copy": Task(strings, ((-1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False, size=TWO_STRINGS),
+    "reverse": Task(strings, ((1,),), "[0-9]+=", problems=EVERY_STRING, same_widths=False, size=TWO_STRINGS),
     "parity": Task(
         strings, ((-1,),), "[0-1]+=", "[0-1]*", "copy", EVERY_STRING, options={"scratchpad": True}, same_widths=False,
+        size=TWO_STRINGS,
     ),
     "minesweeper": Task(
         boards, tuple((column, row, QUERY) for row in (-1, 0, 1) for column in (-1, 0, 1)), "[M_]+(?:>[M_]+)*=", "[M0-8]*",
@@ -1050,7 +1104,7 @@ TASKS = {
     ),
     "addition_scratchpad": Task(
         running_sums, ((0, 1), (1, 1), (1, QUERY)), "|".join(rf"{first}(?:\+{first}){more}=" for first, more in ZEROS),
-        "(?:[0-9]+>)*[0-9]*", problems="any number of operands of every length",
+        "(?:[0-9]+>)*[0-9]*", problems="2 to 1,000,000 operands of every length",
         options={"max_operands": is_number, "length_sampling": lambda name: isinstance(name, str)},
     ),
     "multiplication_scratchpad": Task(
@@ -1061,23 +1115,25 @@ TASKS = {
         products, (*((difference, QUERY) for difference in (1, 0, -1, -2)), (QUERY, 1), (QUERY, 2)),
         rf"{NUMBER}\*[0-9]{{COUNT}}=", coupling="multiplication_by_digits", same_widths=False,
         problems="a first operand of every length and every second operand", layers=(1, 2),
-        options={"multiplier_length": one_of(1, 2)},
+        options={"multiplier_length": one_of(1, 2)}, size=lambda n: (2, 2 * n + 4, n + 1),
     ),
     "division": Task(
         quotients, ((-1, QUERY), (QUERY, 1), (QUERY, 2), (0, 1)), f"{NUMBER}/[1-9]=", "[0-9]*(?:>[0-9]*)?",
-        problems="a dividend of every length and every divisor of one digit", same_widths=False,
+        problems="a dividend of every length and every divisor of one digit", same_widths=False, size=lambda n: (3, 6, 2),
     ),
     "signed_subtraction": Task(
         differences, DIFFERENCE, "[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=", "[0-9]*(?:-[0-9]*)?",
+        size=lambda n: (4, 5, 1),
     ),
     "encoder_addition": Task(
         labels, NEXT_COLUMN, rf"_{{0,}}{NUMBER}\+_{{0,}}{NUMBER}", "", "coupled", options=ENCODER, relation_range=[0, 1],
-        encoder=True,
+        encoder=True, size=lambda n: (2, 1, 0),
     ),
     "encoder_multiplication": Task(
         labels, ((-1, NEITHER), (0, NEITHER), (QUERY, KEY)), rf"[0-9]\*_{{0,}}{NUMBER}", "", "uniform",
         "a first number of multiplier_length digits and a second number of every length",
         ENCODER | {"multiplier_length": 1, "spill": True}, [-1, 0], same_widths=False, encoder=True,
+        size=lambda n: (1, 2, 0),
     ),
     "encoder_multiplication_grid": Task(
         labels_in_grid, tuple((place,) for place in range(5)), r"0[0-9]+\*(?:(?:-_)+[0-9])+", "", "grid",
@@ -1132,6 +1188,17 @@ def find_task(described: dict[str, Any], table: dict[str, Any] | None = None, en
         operands=described.get("operands", described.get("multiplier_length", 2)),
         radix=described.get("radix", 10),
     )
+
+
+def size_of_table(table: dict[str, Any], encoder: bool) -> tuple[int, int, int]:
+    """`Task.size` of a task that has a table."""
+    operands, passes = table["operands"], table["passes"]
+    if encoder:
+        return operands + 1, operands + passes[0]["flush"], 0
+    flush = {name: [own["flush"] for own in passes if own["direction"] == name] for name in DIRECTIONS}
+    above = max([*flush["ones_first"], min(1, len(flush["top_first"]))])
+    below = max([*flush["top_first"], int(operands > 1 or len(flush["ones_first"]) > 0)])
+    return operands + len(passes), operands + 1 + sum(own["flush"] + 1 for own in passes), above + below
 
 
 def end_of(described: dict[str, Any]) -> int:
@@ -1717,13 +1784,13 @@ CHUNK = 2**21  # derivatives of ends by hidden units that are held at once
 
 # The corollaries in PROOF.md.
 DECODERS = (
-    "For {problems}, up to position ids of {position_ids:,} and {tokens:,} tokens, greedy decoding with this model in "
-    "float32 writes exactly the right response and its end token"
+    "For {problems}, greedy decoding with this model in float32 writes exactly the right response{table} and its end token"
 )
 ENCODERS = (
-    "For {problems}, up to {tokens:,} tokens, this model in float32 gives exactly the right label to every token at which "
+    "For {problems}, this model in float32 gives exactly the right label{table} to every token at which "
     "the answer is read, after n + 1 passes at most for n labels"
 )
+BY_TABLE = ", by the table in the field `transducer`,"
 PROCESSORS = (
     " ({task}), in whatever order a processor adds, if it rounds to nearest in float32 (no TF32) and its exp, log, tanh, "
     "erf, roots and quotients are within 4 units in the last place."
@@ -1794,12 +1861,13 @@ def verify(folder: Path) -> None:
         require(shown[name], f"certificate.json: {name} {certificate[name]:.6g} says more than is found here, {found:.6g}")
     described = ", ".join(f"{name} {value}" for name, value in certificate["task"].items())
     statement = (ENCODERS if task.encoder else DECODERS) + PROCESSORS
-    statement = statement.format(problems=task.problems, task=described, **task.limits)
+    statement = statement.format(problems=task.stated_problems, task=described, table=BY_TABLE if task.table else "")
     stated = {"statement": statement, "neighbourhoods": len(rows), "wrong": 0, "limits": task.limits}
     compare("certificate.json", {name: certificate.get(name) for name in stated}, stated)
     code = "and code" if any(name.endswith(".py") for name in files) else "(the code is that of an installed longhand)"
     if task.table:
-        print("The task is the table `transducer` of config.json, whatever its name and options promise.")
+        law = check_arithmetic(task, certificate["task"])
+        print(f"The task is the table `transducer` of config.json, {law or 'whatever its name and options promise'}.")
     print(f"VERIFIED. {statement} This covers the files above: weights, settings, tokenizer {code}.")
 
 

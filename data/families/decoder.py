@@ -182,6 +182,10 @@ class Decoder(Family):
         ignored = query if examples.supervised is None else query | ~examples.supervised
         return np.where(ignored, kind.type(IGNORED), examples.tokens.astype(kind))
 
+    def text_size(self, task, digits, lengths):
+        tokens = torch.from_numpy(task.format(digits, lengths).tokens.astype(np.int64))
+        return tokens.shape[1], int(plan_position_ids(task.rule, tokens, tokens.shape[1]).max())
+
     def collator(self, config):
         return CouplingCollator.for_evaluation(config)
 

@@ -107,6 +107,9 @@ class Encoder(Family):
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
         }
 
+    def text_size(self, task, digits, lengths):
+        return task.write(digits, *task.layout(lengths)).tokens.shape[1], 0
+
     def collator(self, config):
         return collate_labels
 

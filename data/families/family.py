@@ -94,6 +94,10 @@ class Family(ABC):
         """
 
     @abstractmethod
+    def text_size(self, task, digits: np.ndarray, lengths: np.ndarray) -> tuple[int, int]:
+        """The most tokens and the largest position id of some problems of one group; an encoder has no ids."""
+
+    @abstractmethod
     def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
         """The collator that makes inputs for the evaluation of a model of this configuration."""
 

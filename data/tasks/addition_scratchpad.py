@@ -48,7 +48,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     coupling: ClassVar[str] = "addition_scratchpad"
     example_question: ClassVar[str] = "512+880+300"
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
-    every_problem: ClassVar[str] = "any number of operands of every length"
+    every_problem: ClassVar[str] = "2 to 1,000,000 operands of every length"
     fewest_operands: ClassVar[int] = 2
     shows_work: ClassVar[bool] = True
 

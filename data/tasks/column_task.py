@@ -122,6 +122,13 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """
         raise NotImplementedError(f"the task {self.name!r} has no step")
 
+    def holds(self, state: Any, symbols: tuple[int, ...], written: int, following: Any) -> bool:
+        """Return whether an entry of the table is as the operation asks, such as a + b + carry = digit + 10 * next carry.
+
+        It is asked of each entry. A task may say so in another way than its step does.
+        """
+        return True
+
     @property
     def transducer(self) -> Transducer:
         """The task as a table.
@@ -283,12 +290,15 @@ def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.nd
     return written.reshape(count, -1)[:, :columns]
 
 
-def tabulate(name: str, own: ColumnPass, symbols: int, sizes: list[int]) -> tuple[int, list[list[int]], list[list[int]]]:
+def tabulate(
+    name: str, own: ColumnPass, symbols: int, sizes: list[int], holds: Callable[..., bool] | None = None
+) -> tuple[int, list[list[int]], list[list[int]]]:
     """Ask a step for every state that it reaches and every input.
 
     Args:
         symbols: how many symbols it may write.
         sizes: how many symbols there are in each word that it reads.
+        holds: as `ColumnTask.holds`.
 
     Returns:
         The first state's number, and the tables `write` and `next`; states are numbered as they are found.
@@ -315,6 +325,8 @@ def tabulate(name: str, own: ColumnPass, symbols: int, sizes: list[int]) -> tupl
             symbol, after = answer
             if not isinstance(symbol, int | np.integer) or not 0 <= symbol < symbols:
                 raise ValueError(f"{entry} writes {symbol!r}: there are the symbols 0 to {symbols - 1}")
+            if holds and not holds(state, given, symbol, after):
+                raise ValueError(f"{entry} answers {answer!r}, which is not as the operation asks")
             try:
                 number = numbers.setdefault(after, len(numbers))
             except TypeError as error:
@@ -342,7 +354,9 @@ def _transducer(task: ColumnTask) -> Transducer:
     for each in own:
         reads = tuple(range(task.operands)) if each.reads is None else each.reads
         writes = task.alphabet if each.writes is None else each.writes
-        start, write, following = tabulate(task.name, each, len(writes), [len(words[source]) for source in reads])
+        start, write, following = tabulate(
+            task.name, each, len(writes), [len(words[source]) for source in reads], None if task.passes else task.holds
+        )
         passes.append(Pass(writes, each.direction, each.flush, start, (1, 1), True, write, following, reads))
         words.append(writes)
     table = Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))

@@ -37,6 +37,9 @@ class BaseAddition(ColumnTask):
         total = sum(symbols) + carry
         return total % self.radix, total // self.radix
 
+    def holds(self, state, symbols, written, following):
+        return sum(symbols) + state == written + self.radix * following
+
 
 @register_task
 class PlusOne(ColumnTask):
@@ -50,6 +53,9 @@ class PlusOne(ColumnTask):
     def step(self, carry, symbols):
         total = symbols[0] + carry
         return total % 10, total // 10
+
+    def holds(self, state, symbols, written, following):
+        return symbols[0] + state == written + 10 * following
 
 
 @register_task
@@ -72,6 +78,9 @@ class ConstantMultiplication(ColumnTask):
     def step(self, carry, symbols):
         total = self.factor * symbols[0] + carry
         return total % 10, total // 10
+
+    def holds(self, state, symbols, written, following):
+        return self.factor * symbols[0] + state == written + 10 * following
 
 
 @register_task
@@ -97,6 +106,9 @@ class Remainder(ColumnTask):
     def step(self, remainder, symbols):
         return ((10 * remainder + symbols[0]) % self.modulus,) * 2
 
+    def holds(self, state, symbols, written, following):
+        return written == following < self.modulus and (10 * state + symbols[0] - written) % self.modulus == 0
+
 
 @register_task
 @dataclass(frozen=True)
@@ -120,6 +132,9 @@ class DigitSum(ColumnTask):
 
     def step(self, total, symbols):
         return ((total + symbols[0]) % self.modulus,) * 2
+
+    def holds(self, state, symbols, written, following):
+        return written == following < self.modulus and (state + symbols[0] - written) % self.modulus == 0
 
 
 def compare(state, symbols):

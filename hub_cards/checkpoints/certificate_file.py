@@ -22,9 +22,6 @@ from longhand.hub_cards.files import read_object, write_atomically
 VERIFIER = Path(verify_certificate.__file__)
 """A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
 
-FIELDS: dict[str, Any] = {"certified": bool, "weights": str, "task": dict, "files": dict, "ratio": float | None}
-"""Fields of a certificate that are read without a new check, and their types."""
-
 
 def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
     """Return what the certificate in a folder states; None if there is none. Nothing is proved anew.
@@ -38,15 +35,12 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any
     file = folder / CERTIFICATE_FILE
     if not file.is_file():
         return None
-    certificate, advice = read_object(file), f"run eval.py {folder} --certify again"
-    for name, kind in FIELDS.items():
-        if name not in certificate or not isinstance(value := certificate[name], kind):
-            what = "is missing, as in certificates of older versions"
-            if name in certificate:
-                legal = "mapping" if kind is dict else getattr(kind, "__name__", kind)
-                what = f"must be a {legal}, got {reprlib.repr(value)}"
-            raise ValueError(f"{file}: the field {name} {what}: {advice}")
-    if differences := _compare(certificate["files"], hash_files(folder)):
+    advice = f"run eval.py {folder} --certify again"
+    try:
+        certificate = verify_certificate.check_certificate(file.read_bytes())
+    except verify_certificate.Refused as reason:
+        raise ValueError(f"{folder}/{one_line(reason)}: {advice}") from reason
+    if differences := _compare(certificate["files"] or {}, hash_files(folder)):
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {advice}")
     if certificate["weights"] != weights:
         raise ValueError(f"{file} is not of this model, its weights or configuration differ: {advice}")
