@@ -15,6 +15,7 @@ import pytest
 import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
 from safetensors.torch import load_file, save_file
+from test_certificates import certifiable
 from test_column_tasks import Backwards, Differences
 from test_rounding import LARGE, make_model, permuted
 from test_settling import GRIDS, MAPS, PRODUCTS, SUMS, build, lively
@@ -37,7 +38,8 @@ from longhand.data import (
     SignedSubtraction,
     Subtraction,
 )
-from longhand.data.certificates import Certificate, certify, coverings, verify_certificate
+from longhand.data.certificates import Certificate, Check, certify, coverings, verify_certificate
+from longhand.data.certificates.certificate import _conclude, longest_operands
 from longhand.data.certificates.check import _predictions, _Rounding, neighbourhood_predictions
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.encoder_rounding import EncoderRounding
@@ -49,14 +51,17 @@ from longhand.data.certificates.verify_certificate import (
     Network,
     Refused,
     bound_leads,
+    check_arithmetic,
     find_task,
     list_neighbourhoods,
     read_checkpoint,
     rename,
     verify,
 )
+from longhand.data.tasks import column_task
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.covering import CoveringNeighbourhoods
+from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.checkpoints.folder import unpack
@@ -714,18 +719,45 @@ def test_the_verifier_knows_every_field_of_a_certificate():
 
 
 def test_limits_are_those_of_the_package():
-    from test_certificates import certifiable
-
-    from longhand.data.certificates.certificate import _conclude
-    from longhand.data.certificates.check import Check
-
-    compared = 0
+    """All that the code accepts, and of problems of one size the longest."""
+    compared = set()
     for task, rule in certifiable():
-        if task.transducer:
-            continue
-        mine = find_task(task.describe())
+        mine = find_task(task.describe(), table_of(task.transducer))
         if mine.coupling == rule:
             assert _conclude(Check(wrong=1), untrained(task, coupling=rule), task).limits == mine.limits
-            compared += 1
-    # Encoders and tasks made of others are not among them.
-    assert compared == sum(not task.encoder and not task.parts for task in verify_certificate.TASKS.values()) + 1
+            compared.add(task.name)
+    for task in (SUMS, PRODUCTS, GRIDS, build_task("settling_base_addition", radix=3), build_task("settling_comparison")):
+        mine = find_task(task.describe(), table_of(task.transducer), encoder=True)
+        assert mine.limits.get("length") == longest_operands(task, {"tokens": mine.limits["tokens"]})
+        compared.add(task.name)
+    assert {*verify_certificate.TASKS} - {"calculator"} <= compared
+    assert find_task(Addition().describe()).limits["length"] == 1_012_333_498
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("base_addition", {"radix": 3}),
+        ("plus_one", {}),
+        ("constant_multiplication", {}),
+        ("remainder", {"modulus": 5}),
+        ("digit_sum", {}),
+    ],
+)
+def test_a_table_that_is_not_the_arithmetic_of_its_name_is_refused_by_both(name, options, monkeypatch):
+    task = build_task(name, **options)
+    table = json.loads(json.dumps(table_of(task.transducer)))
+    mine = find_task(task.describe(), table)
+    assert check_arithmetic(mine, task.describe())
+    (own,) = table["passes"]
+    for row in (own["write"][-1], own["next"][0]):
+        row[-1], row[2] = row[2], row[-1]
+        with pytest.raises(Refused):
+            check_arithmetic(mine, task.describe())
+        row[-1], row[2] = row[2], row[-1]
+    right = type(task).step
+    monkeypatch.setattr(type(task), "step", lambda self, state, symbols: (0, right(self, state, symbols)[1]))
+    column_task._transducer.cache_clear()
+    with pytest.raises(ValueError):
+        task.transducer  # noqa: B018
+    column_task._transducer.cache_clear()
