@@ -181,7 +181,7 @@ def test_equal_logits_and_logits_that_are_no_numbers_are_wrong():
 REFUSED = {
     "no window": ({"windowed": False}, {}, "the model has no window"),
     "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
-    "too many problems": ({"relation_range": [-2, 2]}, {}, "a window of 4 columns has"),
+    "too many problems": ({"relation_range": [-2, 2]}, {}, "columns has"),
     "too many in three layers": ({"num_hidden_layers": 3}, {}, "for one layer, not for 3"),
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
