@@ -16,13 +16,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from longhand.data import TASKS
+from longhand.data.batches import evaluation_draw
+from longhand.data.columns import example_columns
 from longhand.data.plugins import add_plugin_option, load_plugin
+from longhand.data.tasks.column_task import ColumnTask
+from longhand.data.tasks.questions import write_questions
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
-from longhand.data.text import text_problems
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation import reading
 from longhand.hub_cards.files import write_atomically
@@ -32,6 +36,27 @@ DATA_FOLDER = "data"
 MOST_SHOTS = 16
 SPARE_TOKENS = 16
 """Tokens that a model may write beyond one for each character of the longest answer: no tokenizer cuts digits further."""
+
+
+def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, split: str) -> tuple[list[str], list[str]]:
+    """Prompts such as `653+49=` and answers such as `702` of the problems that `EvaluationBatches` draws.
+
+    Numbers have no zeros in front, no hints and no padding, whatever the task's format. A task whose questions are not
+    numbers gives its own prompts, the column `prompt` of its datasets. Answers are the column `answer`.
+
+    Args:
+        lengths: digits of each operand.
+
+    Raises:
+        ValueError: the split holds no such problems, they do not fit into memory, or the format ends below these lengths.
+    """
+    generator, tiled = evaluation_draw(task, lengths, count, seed, split)
+    digits = task.draw(generator, tiled, split)
+    columns = example_columns(task, digits, tiled, np.dtype(np.int32))
+    sign = getattr(task, "sign", None)
+    if sign is None or isinstance(task, ColumnTask):
+        return columns["prompt"].to_pylist(), columns["answer"].to_pylist()
+    return [f"{question}=" for question in write_questions(digits, sign)], columns["answer"].to_pylist()
 
 
 def command_for(

@@ -12,9 +12,9 @@ from small_language_models import save_random_model
 from longhand import eval as evaluation
 from longhand.data import TASKS, EvaluationBatches
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.data.text import text_problems
 from longhand.hub_cards import harness
 from longhand.hub_cards.evaluation.reading import is_exact, is_lenient_match, process_results
+from longhand.hub_cards.harness import text_problems
 from longhand.modeling.vocabulary import decode
 
 METRICS = ("exact_match", "lenient_match")

@@ -30,9 +30,6 @@ HARMLESS_FLAGS = (
 )
 """Settings that may be True or False: they do not change what greedy decoding writes."""
 
-MOST_ANSWERED = 2**27
-"""Tokens of a question and its response: each takes 100 bytes and more while the response is decoded."""
-
 LONG_PROMPT = 100
 """Tokens of a prompt whose response is long enough to be decoded in parallel."""
 
@@ -218,8 +215,7 @@ class Decoder(Family):
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
-        if tokens > MOST_ANSWERED:
-            raise ValueError(f"the question and its response have {tokens:,} tokens, {MOST_ANSWERED:,} are answered at most")
+        task.check_answered(tokens)
         options = {"do_sample": False, "streamer": streamer}
         if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}

@@ -115,7 +115,9 @@ class Encoder(Family):
 
     def answer(self, task, model, tokenizer, question, streamer=None):
         """Answer from one forward pass."""
-        inputs = tokenizer(task.prompt(question), return_tensors="pt").to(model.device)
+        prompt = task.prompt(question)
+        task.check_answered(len(prompt))
+        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         with torch.inference_mode():
             predicted = model(**inputs).logits[0].argmax(-1).numpy(force=True)
         tokens = inputs["input_ids"].numpy(force=True)

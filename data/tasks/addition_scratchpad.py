@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
 from longhand.data.splits import problem_keys
@@ -54,14 +53,12 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
 
     reader = replace(ONES_FIRST, separators=">")
 
-    max_operands: int = field(default=10, metadata={"help": "most operands of a drawn problem, 2 to 10,000"})
+    max_operands: int = field(
+        default=10, metadata={"help": "most operands of a drawn problem, 2 to 10,000", "range": (2, 10_000)}
+    )
     length_sampling: LengthSampling = field(
         default="partially_uniform", metadata={"help": "how the lengths of a drawn problem's operands are chosen"}
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("max_operands", self.max_operands, 2, 10_000)
 
     @property
     def prompt_format(self):

@@ -6,15 +6,8 @@ from it as each task says. Further tasks of the paper are `parity`, `reverse` an
 
 import numpy as np
 
-from longhand.data.tasks.column_task import ColumnPass, ColumnTask
+from longhand.data.tasks.column_task import Automaton, ColumnPass, ColumnTask
 from longhand.data.tasks.registry import register_task
-
-
-class Automaton(ColumnTask):
-    """Base of the tasks that read one word from its beginning and answer with the last symbol that they write."""
-
-    direction = "top_first"
-    answer = "last"
 
 
 @register_task

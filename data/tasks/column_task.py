@@ -265,6 +265,13 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return lengths
 
 
+class Automaton(ColumnTask):
+    """Base of the tasks that read words from their beginning and answer with the last symbol that they write."""
+
+    direction = "top_first"
+    answer = "last"
+
+
 def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.ndarray) -> np.ndarray:
     """Run a table over columns, (count, columns) inputs in the order in which they are read; (count, columns) symbols.
 

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
 from longhand.data.tasks.covering import CARRIES_DECIDED, CoveringStates
 from longhand.data.tasks.encoder_task import FieldTask, write_field
@@ -39,15 +38,13 @@ class EncoderMultiplication(FieldTask):
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
     in_field: ClassVar[slice] = slice(1, None)
 
-    multiplier_length: int = field(default=1, metadata={"help": "digits of the first number"})
+    multiplier_length: int = field(
+        default=1, metadata={"help": "digits of the first number", "range": (1, FieldTask.most_digits)}
+    )
     spill: bool = field(default=False, metadata={"help": "read the product's top digits at the operator and the multiplier"})
     sampling: Literal["uniform", "shifted", "sparse"] = field(
         default="uniform", metadata={"help": "which products are drawn, see EncoderMultiplication"}
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("multiplier_length", self.multiplier_length, 1, self.most_digits)
 
     @property
     def example_question(self) -> str:

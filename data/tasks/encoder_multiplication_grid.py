@@ -20,9 +20,6 @@ from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
 from longhand.modeling.vocabulary import FIELD_PAD, MINUS, NOT_KNOWN, TIMES
 
-_MOST_CELLS = 1_000_000
-"""Most cells of the grid of a question: about a gigabyte."""
-
 
 def multiply_in_grid(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sum digits and carries (count, rows, columns) uint8 of the cells of products, ones first.
@@ -70,6 +67,7 @@ class EncoderMultiplicationGrid(EncoderTask):
     example_question: ClassVar[str] = "653*49"
     every_problem: ClassVar[str] = "two numbers of every length"
     most_digits: ClassVar[int] = 2000
+    most_answered: ClassVar[int] = 2_000_000  # About a gigabyte.
     reader = AnswerReader(leading_zeros=False)
 
     @property
@@ -145,11 +143,9 @@ class EncoderMultiplicationGrid(EncoderTask):
     def prompt(self, question):
         digits = self._parse(question)
         lengths = number_lengths(digits)
-        (first, second), *_ = lengths.tolist()
-        if (cells := (first + 1) * second) > _MOST_CELLS:
-            raise ValueError(
-                f"a product of {first:,} digits with {second:,} has {cells:,} cells, and {_MOST_CELLS:,} are the most"
-            )
+        first, second = self.layout(lengths)
+        # A token for each head and the sign; in each row two for every head, and one that ends the row.
+        self.check_answered((first + 2) + second * (2 * first + 3))
         return self._text_of(self.write(digits, *self.layout(lengths)))
 
     def covering(self, window, layers):

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
@@ -114,22 +113,27 @@ class FieldTask(EncoderTask):
     reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
-        default=None, metadata={"help": "tokens of a padded number's field; None is the width that the longest number needs"}
+        default=None,
+        metadata={
+            "help": "tokens of a padded number's field; None is the width that the longest number needs",
+            "range": (1, _MOST_TOKENS),
+        },
     )
     varied_field: bool = field(
         default=False, metadata={"help": "train with fields of random width up to field_width, evaluate with the narrowest"}
     )
     text_tokens: int = field(
-        default=0, metadata={"help": "most tokens of random text before the numbers, between them, and after them"}
+        default=0,
+        metadata={
+            "help": "most tokens of random text before the numbers, between them, and after them",
+            "range": (0, _MOST_TOKENS),
+        },
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.field_width is not None:
-            check_integer("field_width", self.field_width, 1, _MOST_TOKENS)
         if self.varied_field and self.field_width is None:
             raise ValueError("varied_field needs field_width, the widest field")
-        check_integer("text_tokens", self.text_tokens, 0, _MOST_TOKENS)
 
     def operand_lengths(self, length, other=None):
         if other is not None:

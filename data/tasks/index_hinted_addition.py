@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.addition import Addition
@@ -38,12 +37,11 @@ class IndexHintedAddition(Addition):
     )
     max_hints: int = field(
         default=len(HINTS),
-        metadata={"help": f"use the first hints of the vocabulary, 2 to {len(HINTS)} of them: operands have fewer digits"},
+        metadata={
+            "help": f"use the first hints of the vocabulary, 2 to {len(HINTS)} of them: operands have fewer digits",
+            "range": (2, len(HINTS)),
+        },
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("max_hints", self.max_hints, 2, len(HINTS))
 
     @property
     def reader(self):

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, extend_digits
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.covering import Sight, search_covering
@@ -37,11 +36,7 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
     reader = ONES_FIRST
 
     # What other tasks fix is part of this one's format.
-    operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10"})  # type: ignore[misc]
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("operands", self.operands, 2, 10)
+    operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10", "range": (2, 10)})  # type: ignore[misc]
 
     @property
     def example_question(self) -> str:

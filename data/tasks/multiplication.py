@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import multiply_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.covering import DIGITS, Sight, search_covering
@@ -43,11 +42,9 @@ class Multiplication(DecoderTask):
     sized_problems: ClassVar[tuple[str, str]] = ("first operands of", "digit")
     every_problem: ClassVar[str] = "a first operand of every length and every second operand"
 
-    multiplier_length: int = field(default=2, metadata={"help": "digits of the second operand"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("multiplier_length", self.multiplier_length, 1, self.most_digits)
+    multiplier_length: int = field(
+        default=2, metadata={"help": "digits of the second operand", "range": (1, DecoderTask.most_digits)}
+    )
 
     @property
     def couplings(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.checks import check_integer
 from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.covering import Case, CoveringNeighbourhoods, combine, list_neighbourhoods
@@ -39,11 +38,7 @@ class MultiplicationScratchpad(DecoderTask):
     shows_work: ClassVar[bool] = True
     reader = replace(ONES_FIRST, separators=">=")
 
-    radix: int = field(default=10, metadata={"help": "base of the numbers, 2 to 10"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("radix", self.radix, 2, 10)
+    radix: int = field(default=10, metadata={"help": "base of the numbers, 2 to 10", "range": (2, 10)})
 
     @property
     def example_question(self):

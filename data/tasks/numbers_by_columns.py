@@ -6,8 +6,7 @@ Each task is a step on columns. What it needs besides, its certificate too, is d
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from longhand.data.checks import check_integer
-from longhand.data.tasks.column_task import ColumnPass, ColumnTask
+from longhand.data.tasks.column_task import Automaton, ColumnPass, ColumnTask
 from longhand.data.tasks.registry import register_task
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -23,11 +22,7 @@ class BaseAddition(ColumnTask):
     sign = "+"
     flush = 1
 
-    radix: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("radix", self.radix, 2, len(DIGITS))
+    radix: int = field(default=16, metadata={"help": "base of the numbers, 2 to 36", "range": (2, len(DIGITS))})
 
     @property
     def alphabet(self):
@@ -65,11 +60,7 @@ class ConstantMultiplication(ColumnTask):
 
     name = "constant_multiplication"
 
-    factor: int = field(default=7, metadata={"help": "what numbers are multiplied with, at least 2"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("factor", self.factor, 2, 1000)
+    factor: int = field(default=7, metadata={"help": "what numbers are multiplied with, at least 2", "range": (2, 1000)})
 
     @property
     def flush(self):
@@ -83,25 +74,24 @@ class ConstantMultiplication(ColumnTask):
         return self.factor * symbols[0] + state == written + 10 * following
 
 
-@register_task
 @dataclass(frozen=True)
-class Remainder(ColumnTask):
-    """The remainder of a number: 1809 -> 3 modulo 7. From the top, the remainder of what was read so far is written."""
+class Residue(Automaton):
+    """Base of the tasks that answer with a number modulo another one; what is left after each digit is written."""
 
-    name = "remainder"
-    direction = "top_first"
-    answer = "last"
     example_question = "1809"
 
-    modulus: int = field(default=7, metadata={"help": "what numbers are divided by, 2 to 36"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("modulus", self.modulus, 2, len(DIGITS))
+    modulus: int = field(default=7, metadata={"help": "what numbers are divided by, 2 to 36", "range": (2, len(DIGITS))})
 
     @property
     def writes(self):
         return DIGITS[: self.modulus]
+
+
+@register_task
+class Remainder(Residue):
+    """The remainder of a number: 1809 -> 3 modulo 7. From the top, the remainder of what was read so far is written."""
+
+    name = "remainder"
 
     def step(self, remainder, symbols):
         return ((10 * remainder + symbols[0]) % self.modulus,) * 2
@@ -112,23 +102,12 @@ class Remainder(ColumnTask):
 
 @register_task
 @dataclass(frozen=True)
-class DigitSum(ColumnTask):
+class DigitSum(Residue):
     """The sum of a number's digits modulo 9, as checksums use it: 1809 -> 0. The running sum is written."""
 
     name = "digit_sum"
-    direction = "top_first"
-    answer = "last"
-    example_question = "1809"
 
-    modulus: int = field(default=9, metadata={"help": "what the sum is divided by, 2 to 36"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_integer("modulus", self.modulus, 2, len(DIGITS))
-
-    @property
-    def writes(self):
-        return DIGITS[: self.modulus]
+    modulus: int = field(default=9, metadata={"help": "what the sum is divided by, 2 to 36", "range": (2, len(DIGITS))})
 
     def step(self, total, symbols):
         return ((total + symbols[0]) % self.modulus,) * 2
@@ -145,15 +124,13 @@ def compare(state, symbols):
 
 
 @register_task
-class Comparison(ColumnTask):
+class Comparison(Automaton):
     """The sign of a difference: 35?17 -> +, 17?35 -> -, 17?17 -> 0. The sign of what was read so far is written."""
 
     name = "comparison"
     operands = 2
     sign = "?"
     writes = "0+-"
-    direction = "top_first"
-    answer = "last"
 
     def step(self, state, symbols):
         return compare(state, symbols)

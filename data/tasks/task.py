@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
@@ -44,6 +45,9 @@ class Task(Lengths, ABC):
             way, fit into the memory of an ordinary computer.
         shows_work: whether a response holds work that `show_work` lays out.
         answer_form: what a language model is asked to answer with.
+        most_answered: most tokens of a question and its response; each takes 100 bytes and more while it is answered.
+
+    A field of whole numbers says in its metadata, as `range`, the least and the largest that are legal.
     """
 
     family: ClassVar[Family]
@@ -53,14 +57,24 @@ class Task(Lengths, ABC):
     most_digits: ClassVar[int] = 1_000_000
     shows_work: ClassVar[bool] = False
     answer_form: ClassVar[str] = "the result alone"
+    most_answered: ClassVar[int] = 2**27
 
     def __post_init__(self):
         for option in fields(self):
             value = getattr(self, option.name)
+            if "range" in option.metadata and (value is not None or option.default is not None):
+                check_integer(option.name, value, *option.metadata["range"])
             if option.type is bool and not isinstance(value, bool):
                 raise ValueError(f"{option.name} must be True or False, got {value!r}")
             if get_origin(option.type) is Literal and value not in (legal := get_args(option.type)):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
+
+    def check_answered(self, tokens: int) -> None:
+        """Raise ValueError if a question and its response have more tokens than are answered."""
+        if tokens > self.most_answered:
+            raise ValueError(
+                f"the question and its response have {tokens:,} tokens, {self.most_answered:,} are answered at most"
+            )
 
     @property
     @abstractmethod
