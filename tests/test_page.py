@@ -15,7 +15,7 @@ from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page import __main__ as command
-from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default
+from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default, unfit
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
@@ -390,6 +390,20 @@ def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file):
     for name, reason in UNFIT.items():
         choose(page, name)
         assert reason in page.locator("#verdict").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"model_type": "llama"}, "coupled_gpt"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers"),
+        ({"task": {"task": "addition", "order": "plain"}}, "order"),
+        ({"model_type": "pairwise_bert", "transducer": {"alphabet": "01"}}, "column task"),
+    ],
+)
+def test_what_the_scripts_would_compute_wrongly_is_unfit(change, word):
+    config = json.loads((Path(zoo("addition")) / "config.json").read_text())
+    assert unfit(config) == "" and word in unfit(config | change)
 
 
 def test_the_scripts_ask_nothing_of_anyone_and_stay_small():

@@ -117,6 +117,8 @@ def unfit(config: dict[str, Any]) -> str:
     task = config.get("task") or {}
     if "grid" in str(task.get("task")):
         return "its answer is read along a grid of cells, which this page does not draw"
+    if config.get("model_type") == "pairwise_bert" and config.get("transducer"):
+        return "it is an encoder of a column task, and this page runs column tasks by decoders alone"
     if config.get("model_type") not in RUNS:
         return f"this page runs models of the types {' and '.join(RUNS)}"
     legal = {name: (config.get(name), values) for name, values in RUNS[config["model_type"]].items()}
