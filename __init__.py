@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from longhand.hub_cards.checkpoints.zoo import zoo
     from longhand.hub_cards.publishing.hub_card import HubCard
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CoupledGPTConfig",
