@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
+from longhand.hub_cards import console
 from longhand.hub_cards.console import interruptible
 
 
@@ -43,16 +45,16 @@ def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
 def test_a_closed_output_ends_a_command_in_one_line(lines):
     """A single line is written when Python exits, many before."""
     code = f"""
-from longhand.hub_cards.console import interruptible, refusing_in_one_line
+from console import interruptible, refusing_in_one_line
 with interruptible("run it again"), refusing_in_one_line(OSError):
     input()
     for line in range({lines}):
         print("a line")
 """
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    # Alone, without the package, which takes seconds to import.
+    place = Path(console.__file__).parent
+    with subprocess.Popen([sys.executable, "-c", code], cwd=place, **pipes, text=True) as process:
         process.stdout.close()
         process.stdin.write("\n")
         process.stdin.close()

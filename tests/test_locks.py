@@ -2,10 +2,8 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -16,25 +14,24 @@ from longhand import train
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.locks import LOCK_FILE, InUseError, holding
 
-HOLD = """
-import sys
-from pathlib import Path
-from longhand.hub_cards.locks import holding
-
-with holding(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
 
 @contextmanager
 def held_elsewhere(folder: Path):
     """Another process that holds the folder until the block ends."""
-    command = [sys.executable, "-c", HOLD, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.stdin.close()
+    context = get_context("fork")
+    begun, over = context.Event(), context.Event()
+
+    def hold():
+        with holding(folder):
+            begun.set()
+            over.wait()
+
+    process = context.Process(target=hold)
+    process.start()
+    assert begun.wait(60)
+    yield process
+    over.set()
+    process.join()
 
 
 def stop_line(capsys, main, arguments) -> str:
@@ -50,8 +47,8 @@ def test_a_folder_that_is_held_is_refused_and_free_after_a_kill(tmp_path):
     with held_elsewhere(folder) as process:
         with pytest.raises(InUseError, match=str(folder)), holding(folder):
             pass
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         assert (folder / LOCK_FILE).exists()
         with holding(folder):
             (folder / "result").write_text("")

@@ -161,9 +161,13 @@ def test_run_without_its_certificate_is_not_pushed_by_resume(hub, tmp_path, caps
     assert not hub.repositories
 
 
-@pytest.mark.parametrize("phase", ["checkpoint-10", ".partial", "results.jsonl", "accuracy.png", "README.md", "recipe.yaml"])
+@pytest.mark.parametrize("phase", ["recipe.yaml", "checkpoint-10", ".partial", "results.jsonl", "accuracy.png", "README.md"])
 def test_full_disk_ends_in_one_line_and_the_run_can_be_continued(phase, made, tmp_path, capsys, monkeypatch):
     folder, real_replace, real_save = tmp_path / "run", os.replace, trainer.Trainer._save_checkpoint
+    words = [*SMALL, "--output_dir", str(folder)]
+    if phase not in ("recipe.yaml", "checkpoint-10"):
+        shutil.copytree(made[1], folder)
+        words.append("--resume")
 
     def replace(source, target):
         if Path(target).name == phase:
@@ -180,9 +184,9 @@ def test_full_disk_ends_in_one_line_and_the_run_can_be_continued(phase, made, tm
         patch.setattr(trainer.Trainer, "_save_checkpoint", save)
         if phase == ".partial":
             patch.setattr(train, "save_final", lambda *_: replace("", phase))
-        message = refusal(capsys, train.main, [*SMALL, "--output_dir", folder], status=1)
+        message = refusal(capsys, train.main, words, status=1)
     assert message.endswith("the same command with --resume continues the run")
     assert not (folder / "checkpoints" / "checkpoint-10").exists() or phase != "checkpoint-10"
-    train.main([*SMALL, *(["--resume"] if (folder / "recipe.yaml").exists() else []), "--output_dir", str(folder)])
+    train.main([*words, "--resume"] if (folder / "recipe.yaml").exists() else words)
     assert contents(folder) == contents(made[0])
     assert {path.name for path in folder.iterdir()} == {path.name for path in made[0].iterdir()}

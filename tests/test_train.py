@@ -1,5 +1,4 @@
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from longhand import train
-from longhand.data import Addition, CouplingCollator, FreshBatches
+from longhand.data import Addition, CouplingCollator, FixedBatches, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
@@ -25,32 +24,11 @@ from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import DataArguments, parse_run
 from longhand.hub_cards.training.run_folder import claim_folder
 
-SMALL = [
-    "addition",
-    "--hidden_size",
-    "16",
-    "--intermediate_size",
-    "32",
-    "--batch_size",
-    "8",
-    "--max_length",
-    "3",
-    "--validation_lengths",
-    "3",
-    "4",
-    "--validation_samples",
-    "4",
-    "--test_lengths",
-    "4",
-    "--test_samples",
-    "4",
-    "--max_steps",
-    "20",
-    "--eval_steps",
-    "5",
-    "--until_certified",
-    "False",
-]
+SIZES = (
+    "--hidden_size 16 --intermediate_size 32 --batch_size 8 --max_length 3 --validation_lengths 3 4 --validation_samples 4"
+)
+STEPS = "--test_lengths 4 --test_samples 4 --max_steps 20 --eval_steps 5 --until_certified False"
+SMALL = ["addition", *SIZES.split(), *STEPS.split()]
 UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
 MIXED = ["--batching", "mixed"]
 LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_start", "--wrap_position_ids"]
@@ -113,43 +91,41 @@ def _first_is_best(self, metrics, trial):
     return first
 
 
-WHOLE_AND_KILLED = """
-import os, signal, sys
-from longhand import train
-from longhand.data import FixedBatches
-
-whole, killed, *arguments = sys.argv[1:]
-train.main([*arguments, "--output_dir", whole])
-global_batch = FixedBatches.global_batch
-
-def until_killed(batches, index):
-    if index == 33:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return global_batch(batches, index)
-
-FixedBatches.global_batch = until_killed
-train.main([*arguments, "--output_dir", killed])
-"""
+class Cut(BaseException):
+    """A run that ends in the middle."""
 
 
-@pytest.mark.slow
-def test_killed_run_resumes_bit_for_bit(tmp_path):
-    # In processes of one machine and one configuration, which add up in one order: weights, moments and the generators'
-    # states are copied from a checkpoint's files into allocated tensors, so that alignment differs in nothing.
-    # The run is killed when its learning rate has fallen.
-    schedule = ["--max_steps", "60", "--warmup_steps", "5", "--decay_steps", "20", "--eval_steps", "10"]
-    arguments = [*SMALL, *LEARNED, *MIXED, *schedule, "--num_train_samples", "100"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = subprocess.run(
-        [sys.executable, "-c", WHOLE_AND_KILLED, whole, killed, *arguments], capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (killed / "model.safetensors").exists()
-    killed = killed.rename(tmp_path / "moved")
-    printed = run_alone("-m", "longhand.train", *arguments, "--resume", "--output_dir", killed)
-    assert f"from {killed / 'checkpoints' / 'checkpoint-30'}\n" in printed
-    assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
-    assert (whole / "best" / "model.safetensors").read_bytes() == (killed / "best" / "model.safetensors").read_bytes()
+def drawn_batches(monkeypatch, cut_at=None, kind=FreshBatches) -> dict[int, bytes]:
+    """Filled with the tokens of every batch that is drawn from now on; the run is cut before batch `cut_at`."""
+    drawn, global_batch = {}, kind.global_batch
+
+    def recording(batches, index):
+        if index == cut_at:
+            raise Cut
+        examples, generator = global_batch(batches, index)
+        drawn[index] = examples.tokens.tobytes()
+        return examples, generator
+
+    monkeypatch.setattr(kind, "global_batch", recording)
+    return drawn
+
+
+def test_run_that_is_cut_off_and_moved_resumes_bit_for_bit(tmp_path, monkeypatch, capsys):
+    """The run is cut off when its learning rate has fallen. `faults/kills.py` kills processes."""
+    schedule = "--max_steps 60 --warmup_steps 5 --decay_steps 20 --eval_steps 10 --num_train_samples 100"
+    arguments = [*SMALL, *LEARNED, *MIXED, *schedule.split(), "--output_dir"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train.main([*arguments, str(whole)])
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        drawn_batches(patch, 33, FixedBatches)
+        train.main([*arguments, str(cut)])
+    assert not (cut / "model.safetensors").exists()
+    moved = cut.rename(tmp_path / "moved")
+    capsys.readouterr()
+    train.main([*arguments, str(moved), "--resume"])
+    assert str(moved / "checkpoints" / "checkpoint-30") in capsys.readouterr().out
+    for file in ("model.safetensors", "best/model.safetensors"):
+        assert (whole / file).read_bytes() == (moved / file).read_bytes()
 
 
 KILLED_AT_STEP_12 = """
@@ -189,59 +165,21 @@ def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
     assert "holds a finished run: nothing is left to resume" in refused.stderr
 
 
-@pytest.mark.slow
-def test_accumulation_does_not_change_the_global_batch(tmp_path):
-    for parts in ("1", "4"):
-        train.main([*SMALL, *LEARNED, *MIXED, "--gradient_accumulation_steps", parts, "--output_dir", str(tmp_path / parts)])
-    one, four = (load_file(tmp_path / parts / "model.safetensors") for parts in ("1", "4"))
-    for name in one:
-        torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_workers_that_load_data_change_nothing(tmp_path):
-    for workers in ("0", "2"):
-        train.main([*SMALL, *LEARNED, "--dataloader_num_workers", workers, "--output_dir", str(tmp_path / workers)])
-    none, two = ((tmp_path / workers / "model.safetensors").read_bytes() for workers in ("0", "2"))
-    assert none == two
-
-
-@pytest.mark.slow
 def test_seeds_of_model_and_data_are_separate(tmp_path):
-    def weights(**seeds):
-        folder = tmp_path / "-".join(f"{name}{value}" for name, value in seeds.items())
-        options = [word for name, value in seeds.items() for word in (f"--{name}", str(value))]
-        train.main([*SMALL, "--max_steps", "2", *options, "--output_dir", str(folder)])
-        return (folder / "model.safetensors").read_bytes()
+    def made(seed, data_seed):
+        words = [*SMALL, "--seed", str(seed), "--data_seed", str(data_seed), "--output_dir", str(tmp_path)]
+        trainer = train.make_trainer(parse_run(words))
+        return trainer.model.lm_head.weight, trainer.train_dataset[0]["input_ids"]
 
-    reference = weights(seed=1, data_seed=1)
-    assert weights(seed=1, data_seed=2) != reference != weights(seed=2, data_seed=1)
-    run = parse_run([*SMALL, "--seed", "1", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
-    other = parse_run([*SMALL, "--seed", "2", "--data_seed", "2", "--output_dir", str(tmp_path / "new")])
-    first, second = train.make_trainer(run), train.make_trainer(other)
-    assert torch.equal(first.train_dataset[0]["input_ids"], second.train_dataset[0]["input_ids"])
-    assert not torch.equal(first.model.lm_head.weight, second.model.lm_head.weight)
+    (weights, batch), (same_weights, other_batch), (other_weights, same_batch) = made(1, 1), made(1, 2), made(2, 1)
+    assert torch.equal(weights, same_weights) and not torch.equal(weights, other_weights)
+    assert torch.equal(batch, same_batch) and not torch.equal(batch, other_batch)
 
 
 def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
     before = {path: path.stat().st_mtime_ns for path in main_job.iterdir()}
     assert "finished run" in refusal(capsys, ["addition", "--output_dir", main_job])
     assert before == {path: path.stat().st_mtime_ns for path in main_job.iterdir()}
-
-
-@pytest.mark.slow
-def test_run_cut_off_after_its_results_is_finished(tmp_path, monkeypatch, capsys):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train.main([*SMALL, "--output_dir", str(whole)])
-    with monkeypatch.context() as patched:
-        patched.setattr(train, "write_card", None)
-        with pytest.raises(TypeError):
-            train.main([*SMALL, "--output_dir", str(cut)])
-    assert (cut / "results.jsonl").exists() and "--resume" in refusal(capsys, [*SMALL, "--output_dir", cut])
-    train.main([*SMALL, "--resume", "--output_dir", str(cut)])
-    for name in ("model.safetensors", "best/model.safetensors", "recipe.yaml"):
-        assert (cut / name).read_bytes() == (whole / name).read_bytes()
-    assert (cut / "README.md").exists() and not (cut / "checkpoints").exists()
 
 
 def test_unfinished_run_is_continued_only_when_asked_and_only_as_it_was(tmp_path, capsys):
@@ -371,25 +309,6 @@ def test_every_format_trains_and_is_evaluated(format, tmp_path):
     assert Path(tmp_path / "run" / "results.jsonl").exists()
 
 
-class Cut(BaseException):
-    """A run that ends in the middle."""
-
-
-def drawn_batches(monkeypatch, cut_at=None) -> dict[int, bytes]:
-    """Filled with the tokens of every batch that is drawn from now on; the run is cut before batch `cut_at`."""
-    drawn, global_batch = {}, FreshBatches.global_batch
-
-    def recording(batches, index):
-        if index == cut_at:
-            raise Cut
-        examples, generator = global_batch(batches, index)
-        drawn[index] = examples.tokens.tobytes()
-        return examples, generator
-
-    monkeypatch.setattr(FreshBatches, "global_batch", recording)
-    return drawn
-
-
 def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys, monkeypatch):
     folder, checks = tmp_path / "run", []
     check = certificate_module.check_neighbourhoods
@@ -460,7 +379,6 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     assert whole == cut
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "ratio", "steps"), [(0, 21.0, 5), (0, 19.0, 20), (3, None, 20)])
 def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_ratio(
     wrong, ratio, steps, tmp_path, monkeypatch
@@ -471,8 +389,8 @@ def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_r
         "check_thoroughly",
         lambda model, task, enough: replace(check(model, task), wrong=wrong, ratio=ratio),
     )
-    with pytest.raises(SystemExit):
-        train.main([*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path / "run")])
+    words = [*UNTIL_CERTIFIED, "--certified_ratio", "20", "--output_dir", str(tmp_path)]
+    train.make_trainer(parse_run(words)).train()
     assert len(drawn) == steps
 
 
@@ -543,12 +461,7 @@ def test_the_best_checkpoint_is_chosen_beyond_the_trained_sizes(by, better, tmp_
     """By exact match, among equals the share of right tokens decides; by loss, that of the longest size."""
     words = [
         *SMALL,
-        "--validation_lengths",
-        "3",
-        "4",
-        "5",
-        "--metric_for_best_model",
-        by,
+        *f"--validation_lengths 3 4 5 --metric_for_best_model {by}".split(),
         "--output_dir",
         str(tmp_path / "run"),
     ]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from huggingface_hub.errors import StrictDataclassError
-from torch._inductor import list_mode_options
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 from transformers.utils import is_torch_bf16_gpu_available
@@ -148,7 +147,6 @@ class RunArguments(TrainingArguments):
         least=1,
         instead_of=("save_steps", "eval_strategy", "save_strategy"),
     )
-    eval_on_start: bool = of_trainer("eval_on_start", "validate before the first step too")
     metric_for_best_model: Literal["exact_match", "loss"] = argument(
         "exact_match",
         "what chooses the best checkpoint: mean `exact_match` at validation_lengths beyond max_length, or `loss` at the "
@@ -162,8 +160,6 @@ class RunArguments(TrainingArguments):
     tf32: bool | None = of_trainer("tf32", "multiply float32 matrices in TF32, on a GPU")
     gradient_checkpointing: bool = of_trainer("gradient_checkpointing", "compute layers again in the backward pass")
     torch_compile: bool = of_trainer("torch_compile", "compile the model")
-    torch_compile_backend: str | None = of_trainer("torch_compile_backend", "backend of torch.compile")
-    torch_compile_mode: str | None = of_trainer("torch_compile_mode", "mode of torch.compile")
     full_determinism: bool = of_trainer("full_determinism", "deterministic kernels alone, on a GPU")
     use_cpu: bool = of_trainer("use_cpu", "train on the CPU")
     dataloader_num_workers: int = of_trainer("dataloader_num_workers", "processes that draw batches", least=0)
@@ -172,7 +168,6 @@ class RunArguments(TrainingArguments):
     disable_tqdm: bool | None = of_trainer("disable_tqdm", "show no progress bar", private=True)
     report_to: str = argument("none", "what follows the run, such as tensorboard or wandb", private=True)
     run_name: str | None = of_trainer("run_name", "name of the run there", private=True)
-    project: str = of_trainer("project", "project of the run there", private=True)
 
 
 @dataclass
@@ -212,11 +207,6 @@ def model_arguments(task: Task) -> type:
     return make_dataclass("ModelArguments", options, namespace={"_argument_group_name": "model"})
 
 
-def json_object(text: str) -> Any:
-    """Return what a text says as JSON."""
-    return json.loads(text)
-
-
 class Parser(HfArgumentParser):
     """Parser of dataclasses that raises ValueError, in one line, instead of printing a usage of several screens."""
 
@@ -235,7 +225,7 @@ class Parser(HfArgumentParser):
         shown = copy(field)
         shown.metadata = {"help": field.metadata.get("help", "").replace("%", "%%")}
         if shown.type is dict:
-            shown.type = json_object
+            shown.type = json.loads
         HfArgumentParser._parse_dataclass_field(parser, shown)
         if field.default is True:
             parser._option_string_actions[f"--no_{field.name}"].help = argparse.SUPPRESS
@@ -270,7 +260,7 @@ class Parser(HfArgumentParser):
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Shows the type or the legal values of an argument, and below them its meaning and its value."""
 
-    _types: ClassVar = {int: "INTEGER", float: "NUMBER", string_to_bool: "{True,False}", json_object: "JSON"}
+    _types: ClassVar = {int: "INTEGER", float: "NUMBER", string_to_bool: "{True,False}", json.loads: "JSON"}
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=6, width=118)
@@ -457,9 +447,6 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
-    # torch would refuse the mode at the first step only.
-    if training.torch_compile_mode is not None and training.torch_compile_mode not in (modes := list_mode_options()):
-        raise ValueError(f"torch_compile_mode must be one of {', '.join(modes)}, got {training.torch_compile_mode!r}")
     if training.decay_steps and training.decay_steps < training.max_steps:
         warmup = training.get_warmup_steps(training.decay_steps)
         if training.decay_steps <= warmup:
