@@ -234,6 +234,8 @@ DAMAGES = {
 }
 
 
+# PEFT warns of tied embeddings, which are refused here.
+@pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings", "ignore:Setting .save_embedding_layers")
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_an_adapter_that_cannot_be_used_is_refused_in_one_line(adapter, damage, capsys):
     damage(adapter)
