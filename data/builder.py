@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import datasets
 import numpy as np
@@ -238,6 +238,14 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return as_messages(table) if self.config.messages else table
 
 
+@overload
+def load_task_dataset(
+    task: str, *, split: str = ..., max_length: int, num_samples: int, streaming: Literal[False] = ..., **options: Any
+) -> datasets.Dataset: ...
+@overload
+def load_task_dataset(
+    task: str, *, split: str | None = ..., max_length: int, num_samples: int | Mapping[str, int], **options: Any
+) -> Any: ...
 def load_task_dataset(
     task: str,
     *,

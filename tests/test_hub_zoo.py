@@ -73,7 +73,16 @@ def test_everything_is_pushed_once_and_joined(small, capsys):
     assert capsys.readouterr().out.count("nothing was changed") == len(ITEMS)
 
 
-@pytest.mark.parametrize("path", ["longhand-copy-problems/commit/", "longhand-copy/preupload", "/repos/create"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/repos/create",
+        *(
+            pytest.param(p, marks=pytest.mark.thorough)
+            for p in ("longhand-copy-problems/commit/", "longhand-copy/preupload")
+        ),
+    ],
+)
 def test_what_is_refused_is_named_at_the_end_and_all_else_is_pushed_and_joined(small, capsys, path):
     small.fail("POST", path, status=402)
     with pytest.raises(SystemExit) as stop:

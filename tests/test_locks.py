@@ -19,19 +19,21 @@ from longhand.hub_cards.locks import LOCK_FILE, InUseError, holding
 def held_elsewhere(folder: Path):
     """Another process that holds the folder until the block ends."""
     context = get_context("fork")
-    begun, over = context.Event(), context.Event()
+    here, there = context.Pipe()
 
     def hold():
         with holding(folder):
-            begun.set()
-            over.wait()
+            there.send("held")
+            there.recv()
 
-    process = context.Process(target=hold)
+    process = context.Process(target=hold, daemon=True)
     process.start()
-    assert begun.wait(60)
-    yield process
-    over.set()
-    process.join()
+    assert here.poll(60)
+    try:
+        yield process
+    finally:
+        here.send("over")
+        process.join()
 
 
 def stop_line(capsys, main, arguments) -> str:
