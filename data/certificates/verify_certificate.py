@@ -1400,10 +1400,13 @@ def list_neighbourhoods(task: Task) -> np.ndarray:
 
 def first_rows(table: np.ndarray) -> np.ndarray:
     """Where each row of a table stands first."""
-    code = np.zeros(len(table), np.int64)
+    code, size = np.zeros(len(table), np.int64), 1
     for column in table.T:
-        if column.any():
-            _, code = np.unique(code << 32 | column.astype(np.int64) + 1, return_inverse=True)
+        radix = int(column.max(initial=0)) + 2
+        if size * radix >= 2**62:  # Ranks take the place of numbers that would be too large.
+            _, code = np.unique(code, return_inverse=True)
+            size = len(table)
+        code, size = code * radix + column + 1, size * radix
     return np.unique(code, return_index=True)[1]
 
 
