@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict, fields
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -174,6 +175,7 @@ def as_set(own, right, codes) -> set[bytes]:
     return {row[row > 0].tobytes() for row in np.unique(rows, axis=0)}
 
 
+@lru_cache
 def found_by_verifier(task) -> np.ndarray:
     return list_neighbourhoods(find_task(task.describe(), table_of(getattr(task, "transducer", None))))
 
@@ -402,12 +404,12 @@ def forge(folder: Path) -> None:
 
 def refused_by_both(folder: Path) -> str:
     """What the verifier says; the package does not certify the folder either."""
-    done = run_alone(folder)
-    assert done.returncode == 1 and done.stderr.startswith("REFUSED: ") and done.stderr.count("\n") == 1
+    with pytest.raises(Refused) as reason, np.errstate(all="ignore"):
+        verify(folder)
     with pytest.raises(SystemExit) as stop:
         evaluation.main([str(folder), "--certify", "--output_dir", str(folder.parent / "out")])
     assert stop.value.code in (1, 2)
-    return done.stderr
+    return str(reason.value)
 
 
 def in_tensor(folder: Path, seed: int) -> None:
@@ -440,7 +442,7 @@ def in_file(name: str, **changes):
 
 
 DAMAGES = [
-    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(12)),
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (*range(5), 11)),
     lambda folder: drop_tensor(folder, 3),
     *(in_file("config.json", **changes) for changes in CONFIGS),
     *(in_file("generation_config.json", **changes) for changes in GENERATIONS),
@@ -464,7 +466,7 @@ CONFIGS_OF_GRIDS = [
     {"prompt_format": asdict(SUMS.prompt_format)},
 ]
 DAMAGES_OF_GRIDS = [
-    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in range(10)),
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (*range(3), 9)),
     lambda folder: drop_tensor(folder, 3),
     *(in_file("config.json", **changes) for changes in CONFIGS_OF_GRIDS),
     swap_digits,

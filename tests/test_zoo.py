@@ -1,4 +1,4 @@
-"""The zoo: every checkpoint that comes with the package is certified again from its bytes, and is used by its name."""
+"""The zoo: its checkpoints are used by their names. test_verify_certificate.py certifies each of them again."""
 
 import json
 import shutil
@@ -15,9 +15,6 @@ from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import ship as shipping
-
-QUICK = 10_000
-"""Most neighbourhoods of a certificate that these tests check, in seconds; `.ci/run` checks all of them."""
 
 
 def refusal(capsys, main, *words) -> str:
@@ -38,16 +35,6 @@ def own_zoo(tmp_path, monkeypatch) -> Path:
         monkeypatch.setattr(module, "ZOO_FOLDER", folder)
     monkeypatch.chdir(tmp_path)
     return folder
-
-
-def neighbourhoods(name: str) -> float:
-    return json.loads((ZOO_FOLDER / name / CERTIFICATE_FILE).read_text()).get("neighbourhoods") or float("inf")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in list_zoo() if neighbourhoods(name) <= QUICK])
-def test_a_checkpoint_is_certified_again_from_its_bytes(name):
-    shipping.check(name)
 
 
 def test_the_zoo_is_small():
