@@ -336,6 +336,7 @@ def test_long_sums_are_answered_whole_and_folded(open_page, file):
     assert found["answer"] == f"1{'0' * 5000}" and not found["wrong"]
     page.get_by_role("button", name="1,000", exact=True).click()
     page.get_by_text("Show all").click()
+    page.wait_for_selector(".whole:not(:empty)")
     assert len(page.locator(".whole").inner_text()) >= 1000 and len(page.locator("#result output").inner_text()) < 200
 
 
