@@ -51,12 +51,6 @@ def test_list_names_every_recipe_once(capsys):
     assert sorted(named) == sorted(list_recipes())
 
 
-def test_unknown_recipes_have_no_help(capsys):
-    with pytest.raises(SystemExit) as stop:
-        train.main(["adition", "--help"])
-    assert stop.value.code == 2 and "'adition'" in capsys.readouterr().err
-
-
 def test_help_of_evaluation_gives_every_option_a_meaning(capsys):
     with pytest.raises(SystemExit) as stop:
         evaluation.main(["--help"])

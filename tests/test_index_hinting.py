@@ -4,6 +4,7 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
+from test_eval import refusal
 from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
@@ -136,25 +137,6 @@ def test_hints_count_only_where_they_are_supervised(supervise):
     assert response_matches(right[:, -kept:], batch["labels"])[:, 0].tolist() == [0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("supervise", [True, False])
-def test_loss_does_not_depend_on_what_is_predicted_in_place_of_unsupervised_hints(supervise):
-    task = IndexHintedAddition(supervise_hints=supervise)
-    batch = EvaluationBatches(task, (3, 3), 4, 0, "test", 4, collator=COLLATOR)[0]
-    model = tiny_model(task)
-    logits = []
-
-    def keep(module, arguments, output):
-        output.retain_grad()
-        logits.append(output)
-
-    model.lm_head.register_forward_hook(keep)
-    model(**batch, use_cache=False).loss.backward()
-    next_is_hint = batch["input_ids"].roll(-1, 1)[:, -batch["logits_to_keep"] :] >= FIRST_HINT
-    learned = logits[0].grad.abs().sum(-1) > 0
-    assert learned[:, :-1][~next_is_hint[:, :-1]].all()
-    assert (learned[next_is_hint] == supervise).all()
-
-
 # Questions and answers.
 
 
@@ -163,19 +145,6 @@ def test_loss_does_not_depend_on_what_is_predicted_in_place_of_unsupervised_hint
 )
 def test_answers_are_read_whatever_hints_a_model_writes(response, answer):
     assert IndexHintedAddition().reader.read(response) == answer
-
-
-# What does not fit.
-
-
-def test_operands_that_need_more_hints_than_there_are_are_refused():
-    task = IndexHintedAddition()
-    expected = r"operands of 202 digits need 203 index hints, but there are 202: the longest that fit have 201 digits"
-    with pytest.raises(ValueError, match=expected):
-        task.examples(make_generator(0), np.array([[202, 1]]), "test")
-    with pytest.raises(ValueError, match=expected):
-        task.prompt(f"1+{10**201}")
-    assert task.prompt(f"1+{10**200}").startswith("Ā0ā0")
 
 
 # Vocabularies and tokenizers.
@@ -241,13 +210,6 @@ def save_checkpoint(folder, task, vocab_size=None):
     build_tokenizer(task.end_token, task.tokens).save_pretrained(folder)
     write_recipe(task.describe(), folder / "recipe.yaml")
     return folder
-
-
-def refusal(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main(list(map(str, arguments)))
-    assert stop.value.code == 2
-    return capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):

@@ -116,7 +116,3 @@ def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(m
         evaluation.main([str(run), "--ask", "1+2"])
     assert {path: path.stat().st_mtime_ns for path in main_job.rglob("*")} == before
     assert not list((tmp_path / "empty").iterdir())
-
-
-def test_a_finished_run_holds_no_lock_file(main_job):
-    assert not list(main_job.rglob(LOCK_FILE))

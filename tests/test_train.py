@@ -19,6 +19,7 @@ from longhand.data.tasks import search
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
+from longhand.hub_cards.locks import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import DataArguments, parse_run
@@ -61,7 +62,7 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
     names = {path.name for path in main_job.iterdir()}
     assert checkpoint | {"results.jsonl", "accuracy.png", "best"} <= names
     assert checkpoint <= {path.name for path in (main_job / "best").iterdir()}
-    assert not names & {"checkpoints", ".partial"}
+    assert not names & {"checkpoints", ".partial", LOCK_FILE}
 
 
 def test_a_last_checkpoint_that_is_the_best_is_evaluated_once(tmp_path, monkeypatch):
@@ -210,6 +211,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
     ("arguments", "expected"),
     [
         (["adition"], "choose one of addition"),
+        (["adition", "--help"], "choose one of addition"),
         (["addition", "--lerning_rate", "1"], "did you mean --learning_rate"),
         (["addition", "--hidden_size", "many"], "invalid int value: 'many'"),
         (["addition", "--norm", "batch"], "'rms', 'layer', 'none'"),
