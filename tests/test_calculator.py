@@ -24,8 +24,7 @@ from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES, joined_rule
-from longhand.modeling.relations import NOT_RELATED, coupled_neighbours, coupled_pair_map
-from longhand.modeling.vocabulary import EQUALS, PAD, PLUS, decode
+from longhand.modeling.vocabulary import EQUALS, PLUS, decode
 
 PLUGIN = Path(__file__).parent / "plugins" / "joined.py"
 TASK = Calculator(max_operands=4)
@@ -94,37 +93,6 @@ def test_a_query_of_no_member_is_refused_and_rules_without_relations_are_not_joi
         joined_rule({PLUS: "addition", EQUALS: "copy"})
     with pytest.raises(ValueError, match="joined with itself: copy, copy"):
         joined_rule({PLUS: "copy", EQUALS: "copy"})
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_a_token_sees_what_it_sees_by_its_own_rule_and_that_is_listed(name):
-    """Every neighbourhood of random problems under the calculator's window is in the covering set of the operation."""
-    part, own, model = PARTS[name], COUPLING_RULES[name], untrained(TASK)
-    listed = set()
-    for batch in covering(model, part).batches:
-        for token, row, following in zip(batch.tokens.tolist(), batch.keys.tolist(), batch.right.tolist(), strict=True):
-            seen = sorted(pair for pair in zip(batch.relations.tolist(), row, strict=True) if pair[1] != PAD)
-            listed.add((token, tuple(seen), following))
-    first = sum(len(COUPLING_RULES[other].relations) for other in RULE.members[: RULE.members.index(name)])
-    for size in SIZES[name]:
-        examples = examples_of(part, size)
-        tokens = torch.from_numpy(examples.tokens).long()
-        columns, query_length = tokens.shape[1], int(examples.query_lengths[0])
-        ids = RULE.plan(tokens[:1], columns).position_ids
-        own_ids = own.plan(tokens[:1], columns).position_ids
-        relations = coupled_pair_map(ids, ids, RULE.relations, True)[0]
-        by_own_rule = coupled_pair_map(own_ids, own_ids, own.relations, True)[0]
-        bos = by_own_rule == len(own.relations)
-        moved = torch.where(bos, len(RULE.relations), by_own_rule + first).masked_fill(by_own_rule == NOT_RELATED, -1)
-        assert torch.equal(relations, moved.to(relations.dtype))
-        neighbours = coupled_neighbours(ids, ids, torch.arange(columns), RULE.relations)
-        for row in examples.tokens.tolist():
-            for query in range(query_length - 1, columns - 1):
-                if row[query + 1] == PAD:
-                    break
-                related = zip(neighbours.columns[0, query].tolist(), neighbours.relations[0, query].tolist(), strict=True)
-                seen = sorted((relation, row[key]) for key, relation in related if key > 0)
-                assert (row[query], tuple(seen), row[query + 1]) in listed
 
 
 # The task.

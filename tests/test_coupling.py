@@ -7,9 +7,10 @@ from collections import ChainMap
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from task_subjects import FORMATS, FURTHER_FORMATS, draw_group, text_of
 
 from longhand import CoupledGPTConfig
-from longhand.data import ColumnTask
+from longhand.data import Addition, ColumnTask, SignedSubtraction
 from longhand.data.tokenization import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES, any_text_rules, shift_position_ids
 from longhand.modeling.relations import ONLY_QUERY, coupled_pair_map
@@ -25,38 +26,7 @@ MULTIPLICATION_RULES = [
     "multiplication_scratchpad",
 ]
 MINESWEEPER_RULES = ["minesweeper", "minesweeper_next_cell"]
-PADDED_RULES = ["multi_operand_addition", "addition_scratchpad", "columns"]
 STRING_RULES = ["copy", "reverse"]
-QUERIES = {
-    **dict.fromkeys(PADDED_RULES, "$653+049="),
-    **dict.fromkeys(STRING_RULES, "$65349="),
-    **dict.fromkeys(SUBTRACTION_RULES, "$653-49="),
-    **dict.fromkeys([*MULTIPLICATION_RULES, "calculator"], "$653*49="),
-    **dict.fromkeys(MINESWEEPER_RULES, "$M_>__="),
-    "division": "$65349/7=",
-}
-"""A query for rules that refuse `$653+49=`."""
-
-LAYOUTS = {
-    **dict.fromkeys(PADDED_RULES, ("$65+49=", "$6+5+4=", "..$5+4=")),
-    "columns": ("$65+49=", "..$6+5=", "..$5+4="),
-    **dict.fromkeys(STRING_RULES, ("$65=...", ".$649=7", "..$549=")),
-    **dict.fromkeys(SUBTRACTION_RULES, ("$65-49=", "$6-549=", "..$5-4=", "$544-9=")),
-    "calculator": ("$65-49=", "$6-549=", "..$5*4=", "$65+49="),
-    **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$6*549=", "..$5*4=", "$544*9=")),
-    **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$M_MM_=", "..$_>M=", "$_>M>_=")),
-    "division": ("$654/9=", ".$65/9=", "..$5/4="),
-}
-"""Queries of different layouts, for rules that refuse `$65+49=`, `$6+549=`, ..."""
-
-ONE_LAYOUT = {
-    **dict.fromkeys(STRING_RULES, ("$6549=", "$1122=")),
-    **dict.fromkeys([*SUBTRACTION_RULES, "calculator"], ("$65-49=", "$22-11=")),
-    **dict.fromkeys(MULTIPLICATION_RULES, ("$65*49=", "$11*22=")),
-    **dict.fromkeys(MINESWEEPER_RULES, ("$MM>_M=", "$__>__=")),
-    "division": ("$654/9=", "$221/1="),
-}
-"""Queries of one layout, for rules that refuse `$65+49=` and `$11+22=`."""
 
 
 class Sums(ColumnTask):
@@ -68,6 +38,24 @@ class Sums(ColumnTask):
 
 TABLE = ChainMap({"columns": Sums().rule}, COUPLING_RULES)
 """The rules, with the rule `columns` for the table of a task."""
+
+TASK_OF = {rule: task for task in [*FURTHER_FORMATS, *FORMATS] for rule in getattr(task, "couplings", ())}
+TASK_OF |= {
+    "addition_all_reversed": Addition(zero_padding=False, order="all_reversed"),
+    "columns": Sums(),
+    "calculator": SignedSubtraction(),
+}
+
+
+def queries(rule: str, *lengths: int) -> list[str]:
+    """Drawn queries of these lengths of a task that has the rule, padded on the left to one width with `.`."""
+    task = TASK_OF.get(rule, Addition())
+    texts = []
+    for place, length in enumerate(lengths):
+        examples = task.format(*draw_group(task, length, 1, seed=place))
+        texts.append(text_of(task, examples.tokens[0][: examples.query_lengths[0]]))
+    return [text.rjust(max(map(len, texts)), ".") for text in texts]
+
 
 SYMBOLS = {".": PAD, "?": UNKNOWN}
 
@@ -147,16 +135,6 @@ def test_marked_top_puts_a_digit_or_a_marker_in_the_columns_that_digits_of_a_pro
     assert (by_digit[: first + 2] == 0).all() and (by_digit[len(text) - 1 :] == second + 1).all()
 
 
-@pytest.mark.parametrize("operands", [2, 3, 10])
-@pytest.mark.parametrize("width", [1, 2, 5])
-def test_every_operand_of_a_sum_has_the_ids_of_the_response(operands, width):
-    text = "$" + "+".join(["9" * width] * operands) + "="
-    digits = list(range(1, width + 1))
-    expected = [0, *[*digits, width + 1] * operands, *digits[::-1], 0]
-    assert ids_of("multi_operand_addition", text, len(expected))[0].tolist() == expected
-    assert COUPLING_RULES["multi_operand_addition"].plan(encode(text), 1).response_length == width + 1
-
-
 def test_response_lengths_of_a_batch_are_the_longest_ones():
     assert COUPLING_RULES["multi_operand_addition"].plan(encode("$065+049=", "$6+5+4+3="), 9).response_length == 4
     assert COUPLING_RULES["multiplication"].plan(encode("..$6*5=", "$65*49="), 7).response_length == 5
@@ -211,7 +189,7 @@ def test_operands_without_padding_keep_the_ids_of_their_significance(rule, first
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rest", ["000000", "2070$.", "+=$9=1", "??????"])
 def test_ids_do_not_depend_on_anything_after_the_equals_sign(rule, rest):
-    query = QUERIES.get(rule, "$653+49=")
+    (query,) = queries(rule, 3)
     assert torch.equal(ids_of(rule, query + rest), ids_of(rule, query, len(query) + 6))
 
 
@@ -223,7 +201,7 @@ def test_response_length_counts_a_carry_and_the_end_token(rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("padding", [1, 3])
 def test_left_padding_moves_ids_by_columns_only(rule, padding):
-    query = QUERIES.get(rule, "$653+49=")
+    (query,) = queries(rule, 3)
     padded = ids_of(rule, "." * padding + query, padding + 13)
     expected = torch.nn.functional.pad(ids_of(rule, query, 13), (padding, 0))
     assert torch.equal(padded, expected)
@@ -231,7 +209,7 @@ def test_left_padding_moves_ids_by_columns_only(rule, padding):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
-    texts = LAYOUTS.get(rule, ("$65+49=", "$6+549=", "..$5+4=", "$544+9="))
+    texts = queries(rule, 2, 3, 1, 3)
     batch = TABLE[rule].plan(encode(*texts), 13).position_ids
     assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
     batch = TABLE[rule].plan(encode(*texts[:2]), 13).position_ids
@@ -240,7 +218,11 @@ def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_one_layout_share_one_row_of_ids(rule):
-    texts = ONE_LAYOUT.get(rule, ("$65+49=", "$11+22="))
+    (text,) = queries(rule, 3)
+    texts = [
+        text,
+        re.sub("[1-9]" if rule not in MINESWEEPER_RULES else "M", "1" if rule not in MINESWEEPER_RULES else "_", text),
+    ]
     batch = TABLE[rule].plan(encode(*texts), 11).position_ids
     assert torch.equal(batch, ids_of(rule, texts[0], 11).unsqueeze(0))
 

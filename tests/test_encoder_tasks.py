@@ -261,19 +261,8 @@ def test_closing_up_moves_labels_with_their_tokens():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: EncoderAddition(field_width=0), "field_width must be an integer from 1 to 1,000,000, got 0"),
         (lambda: EncoderAddition(varied_field=True), "varied_field needs field_width"),
-        (lambda: EncoderAddition(varied_field=1), "varied_field must be True or False, got 1"),
-        (lambda: EncoderAddition(text_tokens=-1), "text_tokens must be an integer from 0 to 1,000,000, got -1"),
-        (lambda: EncoderAddition(sampling="hard"), "sampling 'hard' is unknown: choose one of uniform, shifted"),
-        (lambda: EncoderMultiplication(sampling="mixed"), "'mixed' is unknown: choose one of uniform, shifted, sparse"),
-        (lambda: EncoderMultiplication(multiplier_length=0), "multiplier_length must be an integer from 1 to"),
-        (lambda: EncoderAddition(field_width="5"), "field_width must be an integer from 1 to 1,000,000, got '5'"),
-        (lambda: EncoderAddition(text_tokens=1.5), "text_tokens must be an integer from 0 to 1,000,000, got 1.5"),
-        (
-            lambda: EncoderMultiplication(multiplier_length=None),
-            "multiplier_length must be an integer from 1 to 1,000,000, got None",
-        ),
+        (lambda: EncoderAddition(text_tokens=10**9), "text_tokens must be an integer from 0 to 1,000,000"),
         (lambda: EncoderMultiplication().prompt("56*653"), "the first number must have multiplier_length = 1 digits, got 2"),
         (lambda: EncoderMultiplication(multiplier_length=3).prompt("56*653"), "multiplier_length = 3 digits, got 2"),
         (

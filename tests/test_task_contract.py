@@ -69,16 +69,6 @@ def test_a_text_is_prompt_response_and_end_and_the_response_is_what_counts(task)
     assert batch["logits_to_keep"] == batch["input_ids"].shape[1] - first
 
 
-@every_decoder
-def test_prompts_are_of_the_form_that_a_model_checks(task):
-    if task.prompt_format is None:
-        return
-    digits, lengths = draw_group(task, 4, 30)
-    examples = task.format(digits, lengths)
-    for tokens, query in zip(examples.tokens, examples.query_lengths, strict=True):
-        assert task.prompt_format.prompt_fault(text_of(task, tokens[1:query])) is None
-
-
 @every_task
 def test_splits_share_no_short_problem_and_an_unknown_split_is_refused(task):
     symbols = 2 if task.name == "minesweeper" else len(getattr(task, "alphabet", "")) or getattr(task, "symbols", 10)
