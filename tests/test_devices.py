@@ -1,0 +1,96 @@
+"""Every tensor is made on the device of what it meets: forward passes, losses, generation, evaluation, certification."""
+
+import encoder_subjects
+import pytest
+import torch
+from accelerator import CUDA, Accelerator, is_on, place
+from encoding_subjects import ENCODINGS, build, tokenizer
+
+import longhand
+from longhand.data import TASKS
+from longhand.data.certificates import certify
+from longhand.data.families.family import to_device
+from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.evaluation.measure import check_lengths, draw_batch, evaluate_lengths
+from longhand.modeling import parallel_greedy
+
+PROMPTS = tokenizer(["653+049=", "7+12="], padding=True, return_tensors="pt")
+
+
+def move(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        place(tensor)
+    return model
+
+
+def on_accelerator(model, run):
+    """What a function of a model and a way to move a batch returns, on the processor and on the accelerator."""
+    expected = run(model, lambda batch: batch)
+    with Accelerator():
+        return run(move(model), lambda batch: to_device(batch, CUDA)), expected
+
+
+def train(model, batch):
+    torch.manual_seed(0)
+    outputs = model.train()(**batch)
+    outputs.loss.backward()
+    return outputs
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_decoders_learn_and_write_on_one_device(encoding):
+    batch = tokenizer(["653+049=2070$", "7+12=910$"], padding=True, return_tensors="pt")
+    batch["labels"] = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
+
+    def run(model, place):
+        outputs = train(model, place(dict(batch)))
+        prompts = place(dict(PROMPTS))
+        written = [model.eval().generate(**prompts, max_new_tokens=9, **how) for how in ({}, {"num_beams": 2})]
+        if model.model.position_encoding.windowed:
+            written.append(model.generate(**prompts, do_sample=False, custom_generate=parallel_greedy))
+        model(**prompts, output_attentions=True)
+        return [outputs.logits, outputs.loss, *written]
+
+    found, expected = on_accelerator(build(encoding, attention_scale="log_length", attn_implementation="eager"), run)
+    assert all(map(is_on, found))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", encoder_subjects.ENCODERS)
+def test_encoders_learn_and_label_on_one_device(name):
+    batch = encoder_subjects.encode("_12+_95", "1+5")
+    batch["labels"] = batch.input_ids.clamp(max=10).masked_fill(batch.attention_mask == 0, -100)
+
+    def run(model, place):
+        outputs = train(model, place(dict(batch)))
+        return [outputs.loss, model.eval()(**place(dict(batch)), output_attentions=True).logits]
+
+    found, expected = on_accelerator(encoder_subjects.build(name, attn_implementation="eager"), run)
+    assert all(map(is_on, found))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_rule_gives_ids_and_relations_on_the_device_of_the_tokens(name):
+    task = TASKS[name]()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    kind = task.family.model_class
+    model = kind(kind.config_class(**task.family.config_options(task) | sizes)).eval()
+    parts = [draw_batch(model, part, part.operand_lengths(3), 2, split="train")["input_ids"] for part in task.parts]
+    for part in parts:
+        found, expected = on_accelerator(model, lambda model, place, part=part: model(**place({"input_ids": part})).logits)
+        assert is_on(found)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["addition-tiny", "binary-multiplication", "encoder-multiplication-1-settling"])
+def test_models_are_evaluated_and_certified_on_one_device(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    checkpoint = load_checkpoint(longhand.zoo(name))
+    model, task = move(checkpoint.model), checkpoint.task
+    with Accelerator():
+        train(model, to_device(draw_batch(model, task, task.operand_lengths(3), 2), CUDA))
+        lengths = check_lengths(model.eval(), task, [task.operand_lengths(3)])
+        for way in ("teacher_forced", "generate", "parallel")[: 3 if task.family.name == "decoder" else 1]:
+            assert evaluate_lengths(checkpoint, lengths, num_samples=9, decode=way)[0]["exact_match"] == 1
+        assert certify(model, task).certified
