@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 
 from .coupling import CouplingRule
 from .coupling_rules import COUPLING_RULES, sequential
 from .inputs import TaskConfig
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding
-from .registry import check_at_least_one, check_heads, check_known
+from .registry import above_zero, activation, at_least_one, check_heads, check_known
 from .relations import level_ranges
 from .transducer import read_transducer
 from .vocabulary import ALL_TOKENS, BOS, PAD, SEPARATE_EOS, TOKENS
@@ -135,18 +134,18 @@ class CoupledGPTConfig(TaskConfig):
     model_type = "coupled_gpt"
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
 
-    vocab_size: int = len(TOKENS)
-    hidden_size: int = 64
-    num_hidden_layers: int = 1
-    num_attention_heads: int = 4
-    head_dim: int | None = None
-    intermediate_size: int = 256
+    vocab_size: int = at_least_one(default=len(TOKENS))
+    hidden_size: int = at_least_one(default=64)
+    num_hidden_layers: int = at_least_one(default=1)
+    num_attention_heads: int = at_least_one(default=4)
+    head_dim: int | None = at_least_one(default=None)
+    intermediate_size: int = at_least_one(default=256)
     mlp: Literal["geglu", "plain"] = "geglu"
-    hidden_act: str = "gelu_pytorch_tanh"
+    hidden_act: str = activation(default="gelu_pytorch_tanh")
     norm: Literal["rms", "layer", "none"] = "rms"
     norm_placement: Literal["pre", "post", "pre_post", "sandwich"] = "sandwich"
     final_norm: Literal["rms", "layer", "none"] | None = None
-    norm_eps: float = 1e-6
+    norm_eps: float = above_zero(default=1e-6)
     init: Literal["fan_in", "t5"] = "fan_in"
     tie_word_embeddings: bool = False
     attention_scale: Literal["sqrt", "none", "log_length", "zero"] = "sqrt"
@@ -155,13 +154,13 @@ class CoupledGPTConfig(TaskConfig):
     qk_norm_init: float = 4.0
     position_encoding: str = "pairwise"
     coupling: str = "addition"
-    position_levels: int | None = None
+    position_levels: int | None = at_least_one(default=None)
     share_level_tables: bool = True
-    max_position_ids: int = 202
+    max_position_ids: int = at_least_one(default=202)
     position_init: Literal["normal", "orthogonal"] = "normal"
     wrap_position_ids: bool = False
     randomized_positions: bool = False
-    rotary_base: float = 10000.0
+    rotary_base: float = above_zero(default=10000.0)
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = True
@@ -219,15 +218,6 @@ class CoupledGPTConfig(TaskConfig):
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
-        sizes = (
-            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim"),
-            *("intermediate_size", "position_levels", "max_position_ids"),
-        )
-        check_at_least_one(self, sizes)
-        for name in ("norm_eps", "rotary_base"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        check_known("hidden_act", self.hidden_act, ACT2FN)
         plugins = getattr(self, "plugins", ())
         check_known("coupling", self.coupling, COUPLING_RULES, plugins)
         check_known("position_encoding", self.position_encoding, POSITION_ENCODINGS, plugins)

@@ -3,11 +3,10 @@
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 
 from .encoder_maps import COLUMNS, GRID, NO_MAP, PAIR_MAP_RULES, num_relations
 from .inputs import TaskConfig
-from .registry import check_at_least_one, check_heads, check_known
+from .registry import above_zero, activation, at_least_one, check_heads, probability
 from .transducer import Transducer, read_transducer
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
@@ -62,27 +61,27 @@ class PairwiseBertConfig(TaskConfig):
 
     model_type = "pairwise_bert"
 
-    vocab_size: int = len(ENCODER_TOKENS)
-    hidden_size: int = 768
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 8
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    max_position_embeddings: int = 101
+    vocab_size: int = at_least_one(default=len(ENCODER_TOKENS))
+    hidden_size: int = at_least_one(default=768)
+    num_hidden_layers: int = at_least_one(default=6)
+    num_attention_heads: int = at_least_one(default=8)
+    intermediate_size: int = at_least_one(default=3072)
+    hidden_act: str = activation(default="gelu")
+    hidden_dropout_prob: float = probability(default=0.1)
+    attention_probs_dropout_prob: float = probability(default=0.1)
+    layer_norm_eps: float = above_zero(default=1e-12)
+    initializer_range: float = above_zero(default=0.02)
+    max_position_embeddings: int = at_least_one(default=101)
     absolute_positions: Literal["none", "all", "text"] = "none"
     pair_maps: list[str] | None = None
     share_over_heads: bool = True
     relation_range: list[int] | None = None
     relation_init: Literal["normal", "one_per_head"] = "normal"
     windowed: bool = False
-    max_multiplier_length: int = 3
-    num_loops: int = 1
+    max_multiplier_length: int = at_least_one(default=3)
+    num_loops: int = at_least_one(default=1)
     settle_weight: float = 0.0
-    settle_tolerance: float | None = None
+    settle_tolerance: float | None = above_zero(default=None)
     label_states: bool = False
     sink: bool = False
     transducer: dict[str, Any] | None = None
@@ -142,24 +141,12 @@ class PairwiseBertConfig(TaskConfig):
 
     def validate_architecture(self):
         """Check fields against each other; `@strict` calls this method."""
-        sizes = (
-            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-            *("max_position_embeddings", "max_multiplier_length", "num_loops"),
-        )
-        check_at_least_one(self, sizes)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in 0..1, below 1, got {getattr(self, name)}")
-        for name in ("layer_norm_eps", "initializer_range", "settle_tolerance"):
-            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be above 0, got {value}")
         if not 0 <= self.settle_weight < float("inf") or (self.settle_weight and self.num_loops == 1):
             raise ValueError(
                 f"settle_weight must be 0, or above it with num_loops of at least 2, got {self.settle_weight} "
                 f"with num_loops {self.num_loops}"
             )
         check_heads(self)
-        check_known("hidden_act", self.hidden_act, ACT2FN)
         self._check_pair_maps()
         self._check_window()
         self._check_label_states()

@@ -117,19 +117,20 @@ def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
         raise ValueError(f"logits_to_keep must be 0..{tokens}, or indices of the {tokens} tokens, got {logits_to_keep!r}")
 
 
-@of_values
-def check_pair_map(pair_map: Any, batch: int, queries: int, keys: int, encoding: Any) -> None:
-    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations that a position encoding reads."""
-    if not encoding.uses_pair_map:
-        raise ValueError(f"pair_map is for encodings that read relations, not for {encoding.config.position_encoding!r}")
-    relations = encoding.relation_limits
+def check_pair_map(pair_map: Tensor, batch: int, queries: int, keys: int, limits: tuple[int, int] | None) -> None:
+    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations within limits, if there are any."""
     shape = tuple(pair_map.shape)
     if shape[1:] != (queries, keys) or shape[0] not in (1, batch):
         raise ValueError(f"pair_map must be ({batch} or 1, {queries}, {keys}), got {shape}")
-    if relations is not None:
-        smallest, largest = (int(extreme) for extreme in pair_map.aminmax())
-        if smallest < relations[0] or largest > relations[1]:
-            raise ValueError(f"pair_map must hold relations {relations[0]}..{relations[1]}, got {smallest}..{largest}")
+    if limits is not None:
+        _check_relations(pair_map, limits)
+
+
+@of_values
+def _check_relations(pair_map: Tensor, limits: tuple[int, int]) -> None:
+    smallest, largest = (int(extreme) for extreme in pair_map.aminmax())
+    if smallest < limits[0] or largest > limits[1]:
+        raise ValueError(f"pair_map must hold relations {limits[0]}..{limits[1]}, got {smallest}..{largest}")
 
 
 _SPECIAL = {SEPARATE_EOS: "\x03", PAD: "\0", UNKNOWN: "\ufffd"}

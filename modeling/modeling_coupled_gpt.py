@@ -336,7 +336,10 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
             check_prompts(self.config, input_ids[:1])
         if pair_map is not None:
             batch, tokens = (inputs.hidden_states if inputs.row_index is None else inputs.row_index).shape[:2]
-            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding)
+            if not self.position_encoding.uses_pair_map:
+                name = self.config.position_encoding
+                raise ValueError(f"pair_map is for encodings that read relations, not for {name!r}")
+            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding.relation_limits)
             inputs.pair_map = pair_map[:, inputs.queries]
         elif neighbours is not None:
             inputs.neighbours = Neighbours(*neighbours).select(inputs.queries)

@@ -16,14 +16,9 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
 from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
-from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
+from .inputs import check_input_ids, check_mask, check_padding, check_pair_map, check_prompts, of_values
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
-from .relations import (
-    FAVOUR,
-    NOT_RELATED,
-    Neighbours,
-    attend_to_columns,
-)
+from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns
 from .settling import (
     IGNORED,
     NO_STATE,
@@ -275,15 +270,14 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
         check_mask(attention_mask, *embeddings.shape[:2])
-        for name, given in (("pair_map", pair_map), ("position_ids", position_ids)):
-            if given is not None and len(given) not in (1, len(embeddings)):
-                raise ValueError(f"{name} must have 1 row or {len(embeddings)}, got {len(given)}")
+        if position_ids is not None and len(position_ids) not in (1, len(embeddings)):
+            raise ValueError(f"position_ids must have 1 row or {len(embeddings)}, got {len(position_ids)}")
         if input_ids is not None and (self.training or (pair_map is None and position_ids is None)):
             # In training one row tells whether the data are of the model's format, at no cost.
             check_prompts(self.config, input_ids[:1] if self.training else input_ids)
         if position_ids is not None and input_ids is not None:
             check_indices(position_ids, input_ids)
-        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, embeddings.shape[1])
+        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, *embeddings.shape[:2])
         hidden = padding_of(attention_mask)
         pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
         embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
@@ -354,13 +348,16 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         (layer,) = self.layers
         return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
-    def _pair_maps(self, input_ids, pair_map, position_ids, tokens):
+    def _pair_maps(self, input_ids, pair_map, position_ids, batch, tokens):
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
         names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
         if not names:
             return {}
         if pair_map is not None:
-            self._check_pair_map(pair_map, names, tokens)
+            if len(names) > 1:
+                raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
+            limits = (NOT_RELATED, self.config.sink_relation(names[0]) - 1)
+            check_pair_map(pair_map, batch, tokens, tokens, limits)
             return {names[0]: pair_map.long()}
         if input_ids is None:
             raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
@@ -370,20 +367,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         indices, config = indices.expand(len(input_ids), -1), self.config
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
-
-    def _check_pair_map(self, pair_map: Tensor, names: list[str], tokens: int) -> None:
-        """Raise ValueError unless a given map is the map of the only rule, for this number of tokens."""
-        if len(names) > 1:
-            raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
-        if pair_map.ndim != 3 or pair_map.shape[1:] != (tokens, tokens):
-            raise ValueError(f"pair_map must be (batch or 1, {tokens}, {tokens}), got {tuple(pair_map.shape)}")
-        self._check_relations(pair_map, names)
-
-    @of_values
-    def _check_relations(self, pair_map: Tensor, names: list[str]) -> None:
-        largest = self.config.sink_relation(names[0]) - 1
-        if not NOT_RELATED <= int(pair_map.min()) <= int(pair_map.max()) <= largest:
-            raise ValueError(f"pair_map must hold relations -1..{largest}, got {int(pair_map.min())}..{int(pair_map.max())}")
 
     def _attention_arguments(self, pair_maps, hidden, every_pair: bool, dtype) -> dict[str, Any]:
         """Return the arguments of every layer that say which keys a query sees, and in which relation.
@@ -428,7 +411,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.label_states:
             self.find_answers(input_ids)
         else:
-            self._pair_maps(input_ids, None, None, input_ids.shape[1])
+            self._pair_maps(input_ids, None, None, *input_ids.shape)
         self.check_tokens(input_ids.shape[1])
 
     def check_tokens(self, tokens: int) -> None:

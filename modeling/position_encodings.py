@@ -70,6 +70,9 @@ class PositionEncoding(nn.Module):
     relation_limits: tuple[int, int] | None = None
     """Smallest and largest relation of a pair map; None if every integer is one."""
 
+    largest_id = LARGEST_ID
+    """The largest legal position id."""
+
     options: tuple[str, ...] = ()
     """Fields of the configuration that only some encodings read, this one among them."""
 
@@ -82,11 +85,12 @@ class PositionEncoding(nn.Module):
 
     @of_values
     def check(self, position_ids: Tensor) -> None:
-        """Raise ValueError for ids that the encoding cannot represent: outside int32, negative, and others in some."""
+        """Raise ValueError for ids that the encoding cannot represent: negative ones, and ids above `largest_id`."""
         smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
-        if smallest < 0 or largest > LARGEST_ID:
+        if smallest < 0 or largest > self.largest_id:
             outside = smallest if smallest < 0 else largest
-            raise ValueError(f"position ids must be 0 (none) or above, below 2**31, got {outside}")
+            name = self.config.position_encoding
+            raise ValueError(f"position ids of {name!r} must be in 0..{self.largest_id}, 0 for none, got {outside}")
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
@@ -325,9 +329,10 @@ class FireBias(TokenDistanceBias):
     start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
 
     Raises:
-        ValueError: an id is not in 0..2**15 - 1.
+        ValueError: an id is above `largest_id`.
     """
 
+    largest_id = FIRE_IDS - 1
     hidden_units = 32
     first_scale, first_threshold = 0.1, 512.0
 
@@ -348,13 +353,6 @@ class FireBias(TokenDistanceBias):
         parameters = (self.hidden_weight, self.hidden_bias, self.output_weight, self.output_bias)
         for parameter, inputs in zip(parameters, (1, 1, self.hidden_units, self.hidden_units), strict=True):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
-
-    @of_values
-    def check(self, position_ids):
-        smallest, largest = (int(value) for value in position_ids.aminmax())
-        if smallest < 0 or largest >= FIRE_IDS:
-            bad = smallest if smallest < 0 else largest
-            raise ValueError(f"position ids must be in 0..{FIRE_IDS - 1} for FIRE, got {bad}")
 
     def pair_map(self, query_ids, key_ids):
         self.check(query_ids)

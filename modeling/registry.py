@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from huggingface_hub.dataclasses import as_validated_field
+from transformers.activations import ACT2FN
+
 
 class Registry(dict[str, Any]):
     """What is registered, by name. Looking up a name that is missing raises ValueError with the legal names."""
@@ -45,11 +48,31 @@ def check_known(field: str, value: str, table: Iterable[str], plugins: Iterable[
         raise ValueError(f"{field} {value!r} is unknown: choose one of {', '.join(table)}{hint}")
 
 
-def check_at_least_one(config: Any, names: Iterable[str]) -> None:
-    """Raise ValueError if one of these fields is below 1; None is legal."""
-    for name in names:
-        if (value := getattr(config, name)) is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+@as_validated_field
+def at_least_one(value: int | None = None) -> None:
+    """A field of a configuration that is at least 1, or None."""
+    if value is not None and value < 1:
+        raise ValueError(f"must be at least 1, got {value}")
+
+
+@as_validated_field
+def above_zero(value: float | None = None) -> None:
+    """A field of a configuration that is finite and above 0, or None."""
+    if value is not None and not 0 < value < float("inf"):
+        raise ValueError(f"must be above 0, got {value}")
+
+
+@as_validated_field
+def probability(value: float = 0.0) -> None:
+    """A field of a configuration that is a probability below 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"must be in 0..1, below 1, got {value}")
+
+
+@as_validated_field
+def activation(value: str = "") -> None:
+    """A field of a configuration that is a name of `transformers.activations.ACT2FN`."""
+    check_known("the activation", value, ACT2FN)
 
 
 def check_heads(config: Any, hint: str = "") -> None:

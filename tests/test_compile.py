@@ -58,7 +58,7 @@ def test_an_encoder_is_one_graph_if_its_map_is_given(recipe):
     task = run.task.for_evaluation
     model = task.family.model_class(run.config)
     batch = EvaluationBatches(task, task.operand_lengths(3), 4, 0, "test", 4, collator=task.family.collator(run.config))[0]
-    (pair_map,) = model.model._pair_maps(batch["input_ids"], None, None, batch["input_ids"].shape[1]).values() or [None]
+    (pair_map,) = model.model._pair_maps(batch["input_ids"], None, None, *batch["input_ids"].shape).values() or [None]
     assert_one_graph(model, {"input_ids": batch["input_ids"], "labels": batch["labels"], "pair_map": pair_map})
 
 

@@ -224,7 +224,7 @@ def test_fire_refuses_ids_that_do_not_fit():
     relation = module.pair_map(ids(last), ids(0, last))
     assert relation.dtype == torch.int32 and (relation >= 0).all()
     for bad in (FIRE_IDS, -1):
-        with pytest.raises(ValueError, match=rf"position ids must be in 0\.\.{last} for FIRE, got {bad}"):
+        with pytest.raises(ValueError, match=str(bad)):
             module.pair_map(ids(3), ids(0, bad))
 
 

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "b7f44b1abbe3b0ff87573ef491372d5e6f00f3b7ea29f01a606edd3277daa17c",
-    "pairwise_bert": "45aefbd48f4d18f2326cf900ec8e5a3003cc2cad874866851ca7ad51fc4a968a",
+    "coupled_gpt": "f088f3ec0f12255dc7e86e7404b8c0728452bda6fc61ef7cc55f2aaa1ee5097a",
+    "pairwise_bert": "b99960088e5d25b374f1585210a0b68bdc574f1a2cb460fe6b00700956fc33b1",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

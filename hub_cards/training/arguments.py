@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 from transformers.utils import is_torch_bf16_gpu_available
@@ -410,6 +410,8 @@ def parse_run(arguments: list[str]) -> Run:
     positions = family.training_arguments and make(family.training_arguments, values)
     try:
         config = family.model_class.config_class(**{**vars(model), **family.config_options(task, positions)})
+    except StrictDataclassFieldValidationError as error:
+        raise ValueError(one_line(error)) from error
     except StrictDataclassError as error:
         raise ValueError(one_line(error.__cause__ or error)) from error
     if values["bf16"] and not values["use_cpu"] and not is_torch_bf16_gpu_available():
