@@ -12,7 +12,9 @@ import yaml
 from loopback_hub import port_of_nobody
 from safetensors.torch import load_file
 
-from longhand import train
+from longhand import CoupledGPTForCausalLM, train
+from longhand.data import Addition
+from longhand.hub_cards.evaluation.measure import draw_batch
 
 ROOT = Path(__file__).parent.parent
 RESULTS = (ROOT / "hub_cards" / "RESULTS.md").read_text(encoding="utf-8")
@@ -43,6 +45,20 @@ def test_two_nodes_with_the_configuration_of_the_page_train_what_one_process_doe
     one, two = (load_file(tmp_path / folder / "model.safetensors") for folder in ("one", "0"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.thorough
+def test_two_processes_in_bfloat16_reach_the_loss_of_one(tmp_path):
+    half = [*SMALL, "--bf16", "True", "--use_cpu", "True", "--output_dir"]
+    two = launch("--cpu", "--num_processes", 2, "--mixed_precision", "bf16", ROOT / "train.py", *half, tmp_path / "two")
+    printed = two.communicate(timeout=300)[0]
+    assert two.returncode == 0, printed
+    train.main([*half, str(tmp_path / "one")])
+    models = [CoupledGPTForCausalLM.from_pretrained(tmp_path / name).eval() for name in ("one", "two")]
+    batch = draw_batch(models[0], Addition(), (3, 3), 100)
+    one, two, untrained = (model(**batch).loss for model in (*models, CoupledGPTForCausalLM(models[0].config)))
+    torch.testing.assert_close(one, two, rtol=0.01, atol=0)
+    assert one < 0.95 * untrained
 
 
 def test_processes_that_would_each_train_alone_are_refused(tmp_path, monkeypatch, capsys):
