@@ -111,7 +111,7 @@ def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installe
     assert run_alone(stranger, hub, tmp_path, snippet) == f"{right}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_snippets_and_pipelines_run_online_through_faults_and_then_offline(
     hub, api, folder, small_encoder, stranger, tmp_path
 ):

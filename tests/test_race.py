@@ -115,7 +115,7 @@ def race(monkeypatch):
     return import_module("race")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_this_package_runs_alone_without_a_checkout(tmp_path):
     done = run_race("generation", "decoding", "--output", tmp_path / "race.jsonl")
     assert done.returncode == 0, done.stderr
@@ -127,7 +127,7 @@ def test_this_package_runs_alone_without_a_checkout(tmp_path):
     assert len(race_table(rows).splitlines()) == len(rows) + 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_both_sides_run_in_turn_with_a_checkout(tmp_path):
     done = run_race("--peer", checkout(tmp_path / "peer"), "--output", tmp_path / "race.jsonl")
     assert done.returncode == 0, done.stderr
@@ -144,7 +144,7 @@ def test_a_checkout_that_reads_other_problems_is_refused(race):
         race.check_same(race.paper_model(), same | {"tokens": 606})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_checkout_that_fails_is_reported_in_its_last_words(race, tmp_path):
     folder = checkout(tmp_path / "peer")
     (folder / "src/model/__init__.py").write_text("raise ImportError('no part that it needs')")

@@ -60,7 +60,7 @@ def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_path):
     sizes = {"hidden_size": 16, "intermediate_size": 16, "relation_range": [0, 1], "windowed": True}
     model = CoupledGPTForCausalLM(CoupledGPTConfig(**sizes))

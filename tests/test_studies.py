@@ -338,7 +338,7 @@ def test_settings_are_those_of_the_run_with_defaults():
     assert TINY.setting("coupled", "max_steps") == 4 and TINY.setting("coupled", "loops") is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, capsys):
     evaluate = {"long": [{"lengths": 4, "num_samples": 2}], "certificates": [{"certify": True, "variants": ["pairwise"]}]}
     variants = {"nope": {}, "pairwise": {"recipe": "addition", "until_certified": False}}
@@ -370,6 +370,7 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     assert log.count("trained and evaluated") == 1
 
 
+@pytest.mark.thorough
 def test_the_papers_runs_begin_in_order_end_in_time_and_go_on(tmp_path, monkeypatch, capsys):
     small = {
         "max_steps": 2,
