@@ -24,7 +24,7 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium, which is not installed")
 
 PICTURES = Path(__file__).parents[1] / "hub_cards" / "results"
-MOST_JAVASCRIPT, WIDEST = 1500, 125
+MOST_JAVASCRIPT, WIDEST, QUICK = 1500, 125, 7000
 UNFIT = {"encoder-multiplication-grid": "grid"}
 SHOWN = [name for name in shown_by_default() if name not in UNFIT]
 
@@ -280,12 +280,15 @@ def test_logits_are_those_of_torch(open_page, file, tmp_path):
             assert np.abs(found - expected.numpy()).max() < 1e-7, name
 
 
-def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file):
+@pytest.mark.parametrize("most", [QUICK, pytest.param(10**7, marks=pytest.mark.thorough)])
+def test_the_pages_own_search_finds_what_the_certificates_count(open_page, file, most):
     page = open_page(file)
     for name in SHOWN:
         stated = json.loads((Path(zoo(name)) / "certificate.json").read_text())
+        small = stated["neighbourhoods"] <= QUICK
+        if stated["neighbourhoods"] > most:
+            continue
         choose(page, name)
-        small = stated["neighbourhoods"] < 7000
         found = page.evaluate("options => longhand.request('check', options)", {} if small else {"stop": 0})["parts"]
         assert sum(part["count"] for part in found) == stated["neighbourhoods"], name
         if small:
