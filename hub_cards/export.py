@@ -11,7 +11,6 @@ examples:
 
 import argparse
 import logging
-import secrets
 import warnings
 from importlib.util import find_spec
 from itertools import product
@@ -30,6 +29,7 @@ from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.files import write_atomically
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, virtual_indices
 from longhand.modeling.modeling_coupled_gpt import ForwardInputs
@@ -171,6 +171,7 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
 
     Raises:
         ValueError: a package is missing, the model cannot be a graph, or the graph's logits differ.
+        OSError: the file cannot be written; what stood there is kept.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ValueError(f"the export needs {', '.join(missing)}: pip install 'longhand[export]'")
@@ -180,27 +181,23 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
     if checkpoint.task.family is ENCODER:
         sizes, outputs, kind = _ENCODER_SIZES, ["logits"], ExportablePairwiseBert
     graph = kind(model).eval()
-    partial = file.with_name(f".{secrets.token_hex(8)}.partial.onnx")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                graph,
-                graph.example(problems(checkpoint.by_part()[0], 4)),
-                dynamo=True,
-                verbose=False,
-                input_names=list(sizes),
-                output_names=outputs,
-                dynamic_shapes=tuple(sizes.values()),
-            )
-        assert program is not None
-        program.save(str(partial))
-        difference = compare(checkpoint, graph, list(sizes), partial)
-        if not difference <= TOLERANCE:
-            raise ValueError(f"the graph's logits differ from the model's by {difference:.2g}, nothing is written")
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            graph,
+            graph.example(problems(checkpoint.by_part()[0], 4)),
+            dynamo=True,
+            verbose=False,
+            input_names=list(sizes),
+            output_names=outputs,
+            dynamic_shapes=tuple(sizes.values()),
+        )
+    assert program is not None
+    content = program.model_proto.SerializeToString()
+    difference = compare(checkpoint, graph, list(sizes), content)
+    if not difference <= TOLERANCE:
+        raise ValueError(f"the graph's logits differ from the model's by {difference:.2g}, nothing is written")
+    write_atomically(file, content)
     return difference
 
 
@@ -215,11 +212,11 @@ def problems(checkpoint: Checkpoint, length: int) -> torch.Tensor:
     return tokens[(tokens != PAD).all(1)]
 
 
-def compare(checkpoint: Checkpoint, graph: Any, names: list[str], file: Path) -> float:
-    """Return the largest difference of a logit between an ONNX file and the model, on problems of two sizes."""
+def compare(checkpoint: Checkpoint, graph: Any, names: list[str], content: bytes) -> float:
+    """Return the largest difference of a logit between an ONNX graph and the model, on problems of two sizes."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(file))
+    session = onnxruntime.InferenceSession(content)
     largest = 0.0
     for part, length in product(checkpoint.by_part(), (3, 6)):
         tokens = problems(part, length)

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +38,41 @@ def read_object(file: Path) -> dict[str, Any]:
     return value
 
 
-def write_atomically(file: Path, content: str | bytes) -> None:
-    """Write text (UTF-8) or bytes to a new temporary file in the same folder, then move it into place.
+def is_one_line(name: str) -> bool:
+    """Whether a name is one line of UTF-8, so that every file, and the Hub, can hold it."""
+    return name.splitlines() == [name] and name == name.encode(errors="replace").decode()
 
-    The temporary name is random and must not exist yet, so a link that somebody planted there is not followed.
+
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Write one file, see `replace_files`."""
+    replace_files(file.parent, {file.name: content})
+
+
+def replace_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write text (UTF-8) or bytes to new temporary files in a folder, all of them, and then move them into place.
+
+    The temporary names are random and must not exist yet, so a link that somebody planted there is not followed.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; the message names the file.
+        OSError: the disk is full, or the folder cannot be written; the message names the file. What stood there is kept.
     """
+    end = f".{secrets.token_hex(8)}.partial"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    written: list[Path] = []
+    file = folder
     try:
-        _write_and_move(file, content.encode() if isinstance(content, str) else content)
+        for name, content in files.items():
+            file = folder / name
+            descriptor = os.open(folder / f".{name}{end}", flags, 0o666)
+            written.append(folder / f".{name}{end}")
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content.encode() if isinstance(content, str) else content)
+        for name in files:
+            file = folder / name
+            os.replace(folder / f".{name}{end}", file)
     except OSError as error:
         kept = "what stood there is kept" if file.is_file() else "nothing was written"
         raise OSError(error.errno, f"{error.strerror or error}: {file} cannot be written, {kept}") from error
-
-
-def _write_and_move(file: Path, content: bytes) -> None:
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.replace(temporary, file)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in written:
+            temporary.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ examples:
 import argparse
 import json
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,7 @@ def write_tasks(options: argparse.Namespace) -> None:
                 print(f"left out: {error}")
     if not written:
         raise ValueError("nothing was written: no --lengths of these tasks has problems in both splits")
-    shutil.copy(reading.__file__, options.directory / "reading.py")
+    write_atomically(options.directory / "reading.py", Path(reading.__file__).read_bytes())
     print(f"wrote {len(written)} tasks to {options.directory}, {written[0]} to {written[-1]}")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from longhand.hub_cards.files import is_one_line
+
 LOCK_FILE = ".longhand.lock"
 
 
@@ -31,11 +33,11 @@ def holding(folder: Path, reading: bool = False) -> Iterator[None]:
         InUseError: another process holds the folder.
         ValueError: it is a file, cannot be written, or has a name that no folder can have.
     """
+    if "\0" in str(folder) or not is_one_line(str(folder.absolute())):
+        raise ValueError(f"{str(folder)!r} cannot be the folder of a checkpoint: its name must be one line of UTF-8")
     if reading and not folder.exists():
         yield
         return
-    if "\0" in str(folder):
-        raise ValueError(f"{str(folder)!r} cannot be a folder: its name holds a null character")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose a folder")
     made = [] if reading else [path for path in (folder, *folder.parents) if not path.exists()]

@@ -18,11 +18,13 @@ examples:
 import argparse
 import inspect
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import yaml
 from transformers.utils import logging
 
@@ -38,20 +40,17 @@ from longhand.hub_cards.publishing.collection import describe_items, list_items,
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,
     dataset_publication,
-    join_shards,
+    joined_publication,
     push_dataset,
-    push_shard,
-    shard_branch,
-    shard_files,
     shard_publication,
 )
-from longhand.hub_cards.publishing.page import page_publication
 from longhand.hub_cards.publishing.publications import (
     Publication,
     decoding_publication,
     describe_files,
     metric_publication,
     model_publication,
+    page_publication,
     preview,
     publish,
     push_metric,
@@ -208,14 +207,24 @@ def add_destination(destination, kind: str) -> None:
     add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
 
 
+ARGUMENTS: dict[str, Callable[[Any], None]] = {
+    "model": add_model,
+    "dataset": add_dataset,
+    "metric": add_metric,
+    "decoding": add_decoding,
+    "page": add_page,
+    "zoo": add_zoo,
+    "card": add_card,
+}
+"""What adds the arguments of a kind of publication to the command line; its docstring is the help page."""
+
+
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. `kind` is what to push: model, dataset, metric, decoding, page, zoo or card."""
+    """The parser of the command line. `kind` is what to push, a key of `ARGUMENTS`."""
     style = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser("python -m longhand.hub_cards.push", description=__doc__, formatter_class=style)
     kinds = parser.add_subparsers(dest="kind", required=True, title="what to push", metavar="KIND")
-    contents = {"model": add_model, "dataset": add_dataset, "metric": add_metric, "decoding": add_decoding}
-    contents |= {"page": add_page, "zoo": add_zoo, "card": add_card}
-    for name, add_content in contents.items():
+    for name, add_content in ARGUMENTS.items():
         about = inspect.cleandoc(add_content.__doc__ or "")
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
@@ -224,64 +233,37 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_publication(options: argparse.Namespace) -> Publication:
-    """The publication that the options describe, checked. Nothing is generated, and the Hub is not asked.
+def dataset_of(options: argparse.Namespace) -> Publication:
+    """The dataset that the options describe, or one shard of it, or all its shards. Nothing is generated.
 
     Raises:
-        ValueError: the folder, a name or a value is not legal.
-    """
-    if options.kind == "model":
-        return model_publication(options.folder, options.repo_id, options.dataset, options.with_code)
-    if options.kind == "metric":
-        return metric_publication(options.repo_id)
-    if options.kind == "decoding":
-        return decoding_publication(options.repo_id)
-    if options.kind == "page":
-        return page_publication(options.repo_id, options.models)
-    return dataset_publication(read_dataset(options), options.repo_id, options.num_proc)
-
-
-def read_dataset(options: argparse.Namespace) -> GeneratedDataset:
-    """The dataset that the options describe. Nothing is generated.
-
-    Raises:
-        ValueError: a name or a value is not legal.
+        ValueError: a name or a value is not legal, or an option cannot be given with the others.
     """
     given = parse_fields(options.task, options.fields)
     if options.min_length is not None:
         given["min_length"] = options.min_length
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
-    return GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
-
-
-def push_or_show_shards(options: argparse.Namespace) -> None:
-    """Push or show one shard of a dataset, or publish them all.
-
-    Raises:
-        ValueError: an option is not legal, or cannot be given with the others.
-    """
+    dataset = GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
     if options.num_shards is None:
-        raise ValueError("shard is for num_shards, which is not set")
-    if options.shard is not None and options.revision is not None:
-        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
-    dataset, place = read_dataset(options), {name: getattr(options, name) for name in ("private", "commit_message")}
+        if options.shard is not None:
+            raise ValueError("shard is for num_shards, which is not set")
+        return dataset_publication(dataset, options.repo_id, options.num_proc)
     if options.shard is None:
-        shard_files(dataset.files(), 0, options.num_shards)
-        if options.yes:
-            print(join_shards(dataset, options.repo_id, options.num_shards, revision=options.revision, **place))
-        else:
-            print(
-                f"nothing was published: --yes publishes {len(dataset.files())} files and the card in one commit, ", end=""
-            )
-            print("once every shard is there; the Hub was not asked")
-        return
-    which = (dataset, options.repo_id, options.shard, options.num_shards, options.num_proc)
-    if options.yes:
-        print(push_shard(*which, lambda files: print(describe_files(files)), **place))
-    else:
-        print(preview(shard_publication(*which)))
-        print(f"nothing was pushed: --yes pushes these files to the branch {shard_branch(dataset)} of {options.repo_id}")
+        return joined_publication(dataset, options.repo_id, options.num_shards)
+    if options.revision is not None:
+        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
+    return shard_publication(dataset, options.repo_id, options.shard, options.num_shards, options.num_proc)
+
+
+PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
+    "model": lambda options: model_publication(options.folder, options.repo_id, options.dataset, options.with_code),
+    "dataset": dataset_of,
+    "metric": lambda options: metric_publication(options.repo_id),
+    "decoding": lambda options: decoding_publication(options.repo_id),
+    "page": lambda options: page_publication(options.repo_id, options.models),
+}
+"""The publication that the options of a kind describe, checked. Nothing is generated, and the Hub is not asked."""
 
 
 def push_or_show_zoo(options: argparse.Namespace) -> None:
@@ -304,22 +286,20 @@ def run(options: argparse.Namespace) -> None:
         load_plugin(file)
     if options.kind == "zoo":
         return push_or_show_zoo(options)
-    if options.kind == "card":
-        with holding(options.folder, reading=True):
-            return print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
-    check_revision(options.revision)
-    if options.kind == "dataset" and (options.shard, options.num_shards) != (None, None):
-        return push_or_show_shards(options)
     with ExitStack() as held:
-        if options.kind == "model":
-            if is_in_zoo(folder := Path(locate(str(options.folder)))):
-                options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))
+        if options.kind == "model" and is_in_zoo(folder := Path(locate(str(options.folder)))):
+            options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))
+        if options.kind in ("model", "card"):
             held.enter_context(holding(options.folder, reading=True))
-        push_or_show(options)
+        if options.kind == "card":
+            print(f"wrote {write_card(options.folder, options.repo_id, options.dataset)}")
+        else:
+            push_or_show(options)
 
 
 def push_or_show(options: argparse.Namespace) -> None:
-    publication = read_publication(options)
+    check_revision(options.revision)
+    publication = PUBLICATIONS[options.kind](options)
     for note in publication.notes:
         print(f"note: {note}")
     if options.yes:
@@ -335,6 +315,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Console entry. Illegal input and a refusal by the Hub end with one line and exit status 2."""
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
+    # The client warns of a commit that would be empty. The command says so itself.
+    huggingface_hub.logging.set_verbosity_error()
     with interruptible("run the command again"), refusing_in_one_line(OSError):
         run(make_parser().parse_args(arguments))
 

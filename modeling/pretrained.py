@@ -65,8 +65,8 @@ class LonghandPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config, *inputs, **kwargs):
         super().__init__(config, *inputs, **kwargs)
-        # Tags of the cards that Trainer and `push_to_hub` write.
-        self.model_tags = ["longhand"]
+        # Tags of the cards that Trainer and `push_to_hub` write. A push knows a repository of models by the second.
+        self.model_tags = ["longhand", "longhand-model"]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):

@@ -72,6 +72,26 @@ def small_encoder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def adder(tmp_path_factory) -> Path:
+    """The folder of a model that adds, built and not trained, with results made up. Copy it to change it."""
+    from publishing_subjects import ROWS
+
+    from longhand.hub_cards.evaluation.results import write_results
+    from longhand.hub_cards.research.constructions.study import run as construct
+
+    folder = tmp_path_factory.mktemp("built") / "adder"
+    construct("addition", 60, folder)
+    write_results(ROWS, folder / "results.jsonl")
+    return folder
+
+
+@pytest.fixture
+def folder(adder, tmp_path) -> Path:
+    """A copy of the adder."""
+    return Path(shutil.copytree(adder, tmp_path / "adder"))
+
+
 @pytest.fixture
 def hub():
     with LoopbackHub() as hub:

@@ -89,8 +89,6 @@ class Fault:
         method: HTTP method.
         path: regular expression that the path holds.
         times: requests that are still to go wrong.
-        retry_after: seconds in the header of that name.
-        reset_after: seconds in the header `RateLimit`, which huggingface.co sends in place of the other.
     """
 
     kind: Literal["status", "cut", "lost", "truncated"]
@@ -98,8 +96,6 @@ class Fault:
     path: str
     times: int = 1
     status: int = 500
-    retry_after: int | None = None
-    reset_after: int | None = None
 
 
 class Refusal(Exception):
@@ -219,13 +215,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang_up()
         self.body = self.rfile.read(length) if length else self.read_chunks()
         if fault and fault.kind == "status":
-            answer = as_json({"error": "made by the test"}, fault.status)
-            if fault.retry_after is not None:
-                answer.headers["Retry-After"] = str(fault.retry_after)
-            if fault.reset_after is not None:
-                answer.headers |= {"RateLimit": f'"api";r=0;t={fault.reset_after}'}
-                answer.headers |= {"RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
-            return self.send(answer)
+            return self.send(as_json({"error": "made by the test"}, fault.status))
         try:
             with self.hub.lock:
                 answer = self.dispatch()
@@ -240,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
             answer.body = answer.body[: len(answer.body) // 2]
         self.send(answer, cut=fault is not None and fault.kind == "cut")
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
+    do_HEAD = do_POST = do_PUT = do_GET
 
     def read_chunks(self) -> bytes:
         body = b""
@@ -335,14 +325,6 @@ class Handler(BaseHTTPRequestHandler):
         repository = self.hub.repositories[kind, name] = Repository(kind, name, private)
         repository.commit("main", "initial commit", files)
         return as_json({"url": url, "name": name, "id": name})
-
-    @route("DELETE", "/api/repos/delete")
-    def delete(self) -> Answer:
-        wanted = json.loads(self.body)
-        name = f"{wanted.get('organization') or self.user()[0]}/{wanted['name']}"
-        self.check_write(name)
-        self.hub.repositories.pop((wanted.get("type") or "model", name))
-        return as_json({})
 
     @route("GET", rf"{OF_KIND}(?:/revision/(?P<revision>[^/]+))?")
     def info(self, kind: str, name: str, revision: str = "main") -> Answer:
@@ -502,11 +484,8 @@ class Handler(BaseHTTPRequestHandler):
                 if value["oid"] not in self.hub.large_files:
                     raise Refusal(400, f"{value['path']} was not uploaded")
                 files[value["path"]] = self.hub.large_files[value["oid"]]
-            elif operation["key"] == "deletedFile":
-                if files.pop(value["path"], None) is None:
-                    raise Refusal(404, "A file with this name doesn't exist", "EntryNotFound")
-            elif operation["key"] == "deletedFolder":
-                files = {path: content for path, content in files.items() if not path.startswith(value["path"])}
+            elif operation["key"] == "deletedFile" and files.pop(value["path"], None) is None:
+                raise Refusal(404, "A file with this name doesn't exist", "EntryNotFound")
         if errors := _card_errors(files.get("README.md", b"").decode()):
             raise Refusal(400, "; ".join(errors))
         commit = repository.commit(revision, header["value"]["summary"], files)

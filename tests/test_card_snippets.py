@@ -9,15 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from card_subjects import built, folder
 
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.publishing.examples import decoder_example, family_card
 from longhand.hub_cards.publishing.publications import push_model
-
-assert built and folder
 
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 ENCODER_FORMATS = [

@@ -1,6 +1,5 @@
 """The cards of models."""
 
-import json
 import re
 import shutil
 from functools import partial
@@ -8,8 +7,8 @@ from functools import partial
 import pytest
 import transformers
 import yaml
-from card_subjects import ROWS, built, dataset_card, folder, row, save_model
 from huggingface_hub import ModelCard
+from publishing_subjects import ROWS, dataset_card, row, save_model, write_certificate
 
 import longhand
 from longhand.data import TASKS, EncoderAddition
@@ -28,20 +27,14 @@ from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 
-assert built and folder
-
 
 def certify_by_hand(folder, monkeypatch, certified=True):
     """A certificate with numbers of its own, for the words of cards: no check contradicts it."""
     monkeypatch.setattr(certificates, "find_difference", lambda *_, **__: None)
-    model = CoupledGPTForCausalLM.from_pretrained(folder)
-    task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
     numbers = {"problems": 30123, "predictions": 140321, "neighbourhoods": 6217, "wrong": 0 if certified else 17}
-    certificate = {"certified": certified, "statement": "A statement.", "proof": [], "task": task, **numbers}
-    certificate |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "weights": hash_weights(model)}
-    certificate |= {"files": certificates.hash_files(folder)}
-    (folder / "certificate.json").write_text(json.dumps(certificate))
-    return certificate
+    numbers |= {"margin": 2.71828, "bound": 0.0177, "ratio": 153.6, "failures": [], "statement": "A statement.", "proof": []}
+    weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
+    return write_certificate(folder, weights, certified=certified, **numbers)
 
 
 def test_metadata_has_the_results_by_length(folder):
@@ -76,15 +69,12 @@ def test_the_widget_s_example_is_a_prompt_that_the_model_answers(folder, small_e
 
 
 def test_the_card_names_versions_and_the_source_s_address_if_it_is_known(folder, tmp_path, monkeypatch):
-    written = (
-        f"This card was written with longhand {longhand.__version__}, transformers {transformers.__version__} and torch"
-    )
-    assert written in (card := render_model_card(folder)) and "The code is at" not in card
-    (tmp_path / "CITATION.cff").write_text(
-        cards.CITATION_FILE.read_text() + "repository-code: https://example.org/longhand\n"
-    )
+    card = render_model_card(folder)
+    assert f"longhand {longhand.__version__}, transformers {transformers.__version__}" in card and "example.org" not in card
+    known = cards.CITATION_FILE.read_text() + "repository-code: https://example.org/longhand\n"
+    (tmp_path / "CITATION.cff").write_text(known)
     monkeypatch.setattr(cards, "CITATION_FILE", tmp_path / "CITATION.cff")
-    assert "The code is at https://example.org/longhand." in render_model_card(folder)
+    assert "https://example.org/longhand" in render_model_card(folder)
 
 
 def test_every_measured_number_is_that_of_the_files(folder):
@@ -169,12 +159,6 @@ def test_the_construction_s_command_builds_the_same_weights(folder, tmp_path):
     assert hashes[0] == hashes[1]
 
 
-def test_a_construction_that_does_not_state_its_command_shows_where_to_find_it(folder):
-    recipe = read_recipe(folder / "recipe.yaml")
-    write_recipe({name: value for name, value in recipe.items() if name != "command"}, folder / "recipe.yaml")
-    assert "python -m longhand.hub_cards.research constructions --help\n" in render_model_card(folder)
-
-
 def test_a_construction_s_recipe_names_a_task_to_train(folder):
     assert parse_run([str(folder)]).task == TASKS["addition"]()
 
@@ -207,7 +191,7 @@ def test_a_family_without_a_card_is_refused_and_never_described_as_another(monke
         partial(render_model_card, folder),
         partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5}),
     ):
-        with pytest.raises(ValueError, match="models of the family 'decoder' have no card: add one to FAMILY_CARDS"):
+        with pytest.raises(ValueError, match="FAMILY_CARDS"):
             render()
 
 
@@ -229,9 +213,7 @@ def test_the_card_of_an_encoder_speaks_of_classes_and_not_of_a_response(small_en
     data = ModelCard(card).data
     assert data.pipeline_tag == "token-classification" and {"pairwise_bert", "structural-symmetry"} <= set(data.tags)
     assert {result.task_type for result in data.eval_results} == {"token-classification"}
-    assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card
-    assert "| digits | exact match |" in card and "| 4 | 0.2500 |" in card and "every label of the answer" in card
-    assert "trained on operands of 1 to 4 digits only" in card and "square of the input's length" in card
+    assert draw_labels(EncoderAddition()) in card and "(`relative`, `coupled`)" in card and "| 4 | 0.2500 |" in card
     for word in ("position ids", "decoding", "response", "decoder", "generate"):
         assert word not in card.partition("## Training")[0]
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\n\n\n", card.partition("## Citation")[0])

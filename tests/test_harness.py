@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 import yaml
+from publishing_subjects import refusal
 from small_language_models import save_random_model
 
 from longhand import eval as evaluation
@@ -62,9 +63,8 @@ def test_the_copied_reading_stands_alone(folder):
     assert scores == {"exact_match": 0.0, "lenient_match": 1.0}
 
 
-def test_sizes_without_problems_are_named_and_left_out(folder, tmp_path, capsys):
+def test_sizes_without_problems_are_left_out(tmp_path):
     harness.main([str(tmp_path), "--tasks", "minesweeper", "--lengths", "1", "4", "--num_samples", "3"])
-    assert "left out: the test split holds no problem" in capsys.readouterr().out
     assert [file.name for file in tmp_path.glob("*.yaml")] == ["longhand_minesweeper_4.yaml"]
 
 
@@ -77,20 +77,18 @@ def test_problems_may_be_read_from_the_hub(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "named"),
     [
-        (["--tasks", "sums"], "task 'sums' is unknown"),
-        (["--lengths", "0"], "--lengths must be at least 1, got 0"),
+        (["--tasks", "sums"], "sums"),
+        (["--lengths", "0"], "--lengths"),
         (["--lengths", "ten"], "ten"),
-        (["--num_samples", "0"], "--num_samples must be at least 1"),
-        (["--dataset", "sums"], "must be of the form USER/NAME"),
-        (["--tasks", "minesweeper", "--lengths", "1"], "nothing was written"),
+        (["--num_samples", "0"], "--num_samples"),
+        (["--dataset", "sums"], "sums"),
+        (["--tasks", "minesweeper", "--lengths", "1"], "--lengths"),
     ],
 )
-def test_bad_options_are_refused_in_one_line(tmp_path, capsys, options, expected):
-    with pytest.raises(SystemExit) as stop:
-        harness.main([str(tmp_path), *options])
-    assert stop.value.code == 2 and expected in capsys.readouterr().err
+def test_bad_options_are_refused_in_one_line(tmp_path, capsys, options, named):
+    assert named in refusal(capsys, harness.main, tmp_path, *options)
 
 
 def run_harness(folder, model, tasks, shots=None):
@@ -195,11 +193,10 @@ def test_a_question_in_text_is_the_problem_that_our_own_models_are_given(name):
 def test_a_model_of_others_gets_the_command_that_measures_it(words, hub, tmp_path, capsys):
     """A name without a user, such as `gpt2`, is one of the Hub's too. The first half of the command runs here."""
     folder = save_random_model(tmp_path / "llama")
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main([str(folder), "--lengths", "2,5", "--num_samples", "3", *words[:2]])
-    written, measured = capsys.readouterr().err.partition("problems: ")[2].split(" && ")
+    said = refusal(capsys, evaluation.main, folder, "--lengths", "2,5", "--num_samples", "3", *words[:2])
+    written, measured = said.partition("problems: ")[2].split(" && ")
     task = "copy" if words else "addition"
-    assert stop.value.code == 2 and f"pretrained={folder} " in measured and measured.endswith(f"longhand_{task}\n")
+    assert f"pretrained={folder} " in measured and measured.endswith(f"longhand_{task}")
     words = shlex.split(written)[3:]
     harness.main([str(tmp_path / "tasks"), *words[1:]])
     assert sorted(file.name for file in (tmp_path / "tasks").glob("*.yaml")) == [f"longhand_{task}_{n}.yaml" for n in (2, 5)]

@@ -3,35 +3,35 @@
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from huggingface_hub import ModelCard
+from publishing_subjects import contents, fill_disk, held, make_best, measured, refusal, row, state, write_certificate
+from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push
+from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.evaluation.results import read_results, write_results
-from longhand.hub_cards.publishing.cards import update_card
-from longhand.hub_cards.publishing.publications import model_files, push_model
+from longhand.hub_cards.publishing.cards import update_card, write_card
+from longhand.hub_cards.publishing.publications import model_files, model_publication, push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
-from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import CoupledGPTForCausalLM
-
-ROW = {"model": "adder", "task": "addition", "length": 5, "length_b": 5, "num_samples": 20, "seed": 0, "seconds": 0.1}
-ROW |= {"decode": "teacher_forced", "exact_match": 0.5, "token_accuracy": 0.75, "hardware": "CPU"}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("built") / "adder"
-    construct("addition", 30, folder)
-    weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
-    write_results([{**ROW, "weights": weights}], folder / "results.jsonl")
-    push.main(["card", str(folder)])
+def built(adder, tmp_path_factory) -> Path:
+    """The adder with a measured result and a card."""
+    folder = Path(shutil.copytree(adder, tmp_path_factory.mktemp("carded") / "adder"))
+    write_results([measured(5, 0.5, "adder", folder)], folder / "results.jsonl")
+    write_card(folder)
     return folder
 
 
@@ -42,16 +42,6 @@ def folder(built, tmp_path) -> Path:
 
 def row_of(folder: Path, **changes) -> dict:
     return {**read_results(folder / "results.jsonl")[0], **changes}
-
-
-def refusal(capsys, main, *arguments) -> str:
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, arguments)))
-    message = capsys.readouterr().err
-    assert stop.value.code == 2 and message.startswith("error: ") and message.count("\n") == 1
-    return message
 
 
 def bind(path: Path) -> None:
@@ -144,54 +134,30 @@ def test_one_dataset_may_be_named_without_a_list(folder):
     assert {result.dataset_type for result in results} == {"user/sums"}
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "no\0name", "../nowhere"])
-def test_a_folder_that_cannot_be_is_refused_in_one_line(tmp_path, capsys, name):
+@pytest.mark.parametrize("name", ["x" * 300, "no\0name", "../nowhere", "two\nlines", "not \udcff UTF-8"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_that_cannot_be_is_refused_in_one_line(folder, tmp_path, capsys, name, is_there):
+    if is_there and name.startswith(("two", "not")):
+        folder.rename(tmp_path / name)
     refusal(capsys, push.main, "card", tmp_path / name)
     refusal(capsys, push.main, "model", tmp_path / name, "user/adder")
 
 
-def state(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+@pytest.mark.parametrize("name", ["two\nlines.png", "not \udcff UTF-8.png"])
+def test_a_file_whose_name_the_hub_cannot_hold_is_refused(folder, name):
+    (folder / name).write_bytes(b"")
+    with pytest.raises(ValueError, match="UTF-8"):
+        model_files(folder, "user/adder")
 
 
 @pytest.mark.parametrize("written", range(3))
 def test_a_disk_that_is_full_changes_nothing_of_a_card(folder, monkeypatch, written):
-    before, write = state(folder), Path.write_bytes
-    left = [None] * written
-
-    def fill(path, content):
-        if path.is_relative_to(folder):
-            if not left:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            left.pop()
-        return write(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", fill)
-    with pytest.raises(OSError, match="No space left"):
-        update_card(folder, [row_of(folder, exact_match=0.25)], dataset="user/sums")
-    assert state(folder) == before
-
-
-def test_a_card_that_cannot_be_written_is_one_line_and_the_old_one_stays(folder, capsys, monkeypatch):
     before = state(folder)
-    error = OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr("longhand.hub_cards.files.os.open", lambda *arguments: (_ for _ in ()).throw(error))
-    assert "Read-only file system" in refusal(capsys, push.main, "card", folder)
-    assert state(folder) == before
-
-
-def test_results_that_differ_in_time_alone_change_nothing(hub, api, folder):
-    update_card(folder, [row_of(folder, length=7, length_b=7)])
-    before, row = state(folder), row_of(folder, seconds=99.5)
-    assert str(update_card(folder, [row])) == f"{folder / 'README.md'}: holds these results already, nothing was changed"
-    assert state(folder) == before
-    push_model(folder, "user/adder", api=api)
-    head = hub.repositories["model", "user/adder"].head
-    assert "nothing was changed" in str(update_card("user/adder", [row], api=api))
-    assert hub.repositories["model", "user/adder"].head == head
-    done = update_card(folder, [{**row, "exact_match": 0.25}])
-    assert str(done) == f"updated {folder / 'README.md'}: wrote results.jsonl, accuracy.png, README.md"
-    assert row_of(folder)["seconds"] == 99.5
+    fill_disk(monkeypatch, folder, written)
+    name = ("results.jsonl", "accuracy.png", "README.md")[written]
+    with pytest.raises(OSError, match=name) as refused:
+        update_card(folder, [row_of(folder, exact_match=0.25)], dataset="user/sums")
+    assert refused.value.errno == errno.ENOSPC and state(folder) == before
 
 
 PRIVATE = {
@@ -219,31 +185,22 @@ def test_a_recipe_is_published_without_places_names_and_tokens(hub, api, folder)
     assert published.keys() >= read_recipe(folder / "recipe.yaml").keys() - PRIVATE.keys()
 
 
-def test_a_recipe_without_private_lines_is_published_as_it_is(hub, api, folder):
-    (folder / "recipe.yaml").write_text(
-        text := "# By hand, see https://example.org/a/b.\n" + (folder / "recipe.yaml").read_text()
-    )
-    push_model(folder, "user/adder", api=api)
-    assert hub.repositories["model", "user/adder"].head.files["recipe.yaml"].decode() == text
-
-
-def test_a_card_of_a_folder_with_an_absolute_path_names_the_folder_alone(folder):
-    push.main(["card", str(folder)])
-    text = (folder / "README.md").read_text()
-    assert 'from_pretrained("adder"' in text and str(folder.parent) not in text
+def test_a_recipe_without_private_lines_is_published_as_it_is(folder):
+    text = "# By hand, see https://example.org/a/b.\n" + (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text)
+    assert model_files(folder, "user/adder")["recipe.yaml"].decode() == text
 
 
 @pytest.mark.parametrize(
-    ("private", "what"),
-    [("hf_abcdefghijklmnopqrstuvwxyz", "a token"), ("a token of mine", "a token"), ("{folder}/model", "the path {folder}"),
-     ("{home}/x", "the path {home}"), ("{folder}", "the path {folder}"), ("{home}", "the path {home}")],
-)  # fmt: skip
-def test_a_file_with_a_token_or_a_path_of_this_machine_is_not_pushed(folder, monkeypatch, private, what):
+    "private",
+    ["hf_abcdefghijklmnopqrstuvwxyz", "a token of mine", "{folder}/model", "{home}/x", "{folder}", "{home}"],
+)
+def test_a_file_with_a_token_or_a_path_of_this_machine_is_not_pushed(folder, monkeypatch, private):
     monkeypatch.setattr("longhand.hub_cards.publishing.privacy.get_token", lambda: "a token of mine")
     places = {"folder": folder, "home": Path.home()}
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"made_in": private.format(**places)}, indent=1))
-    with pytest.raises(ValueError, match=rf"tokenizer_config.json, line \d+, holds {what.format(**places)} and would be"):
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json, line \d+"):
         model_files(folder, "user/adder")
 
 
@@ -254,18 +211,15 @@ def test_an_address_and_another_folder_that_hold_the_name_of_a_home_are_pushed(f
     model_files(folder, "user/adder")
 
 
-def test_code_that_is_not_ours_needs_consent(hub, api, folder, capsys):
+def test_code_that_is_not_ours_needs_consent(at_home, folder, capsys):
     (folder / "extra.py").write_text("print('hello')\n")
     with (folder / "coupling.py").open("a") as code:
         code.write("# mine\n")
-    for main in (lambda words: push.main([*words, "--yes"]), push.main):
-        message = refusal(capsys, main, "model", folder, "user/adder")
-        assert "Python files that this version of longhand did not write for this model: coupling.py, extra.py" in message
-        assert "--with_code" in message
-    push.main(["model", str(folder), "user/adder", "--with_code"])
-    assert "extra.py\n" in capsys.readouterr().out
-    push_model(folder, "user/adder", with_code=True, api=api)
-    assert {"extra.py", "coupling.py"} <= set(hub.repositories["model", "user/adder"].head.files)
+    for more in ([], ["--yes"]):
+        message = refusal(capsys, push.main, "model", folder, "user/adder", *more)
+        assert "coupling.py, extra.py" in message and "--with_code" in message
+    push.main(["model", str(folder), "user/adder", "--with_code", "--yes"])
+    assert {"extra.py", "coupling.py"} <= set(held(at_home))
 
 
 def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository(hub, api, folder):
@@ -274,22 +228,173 @@ def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository
     row = row_of(folder)
     damaged = repository.commit("main", "by hand", repository.head.files | {"results.jsonl": b"{}\n"})
     for change in (lambda: push_model(folder, "user/adder", api=api), lambda: update_card("user/adder", [row], api=api)):
-        with pytest.raises(ValueError, match=r"^user/adder/results.jsonl, line 1: the result lacks model"):
+        with pytest.raises(ValueError, match=r"^user/adder/results\.jsonl, line 1: .*model"):
             change()
     assert repository.head == damaged
 
 
-def test_without_yes_a_branch_is_checked_and_what_a_push_keeps_is_said(folder, capsys):
-    assert "revision must be the name of a branch" in refusal(
-        capsys, push.main, "model", folder, "user/a", "--revision", "a b"
-    )
-    push.main(["model", str(folder), "user/adder"])
-    assert "its results of the same weights are kept, and files of an earlier push" in capsys.readouterr().out
-
-
-def test_earlier_results_are_not_replaced_without_a_word(folder, tmp_path, capsys):
+def test_earlier_results_are_replaced_and_named(folder, tmp_path, capsys):
     words = [str(folder), "--lengths", "3", "--num_samples", "2", "--output_dir", str(tmp_path / "out")]
+<<<<<<< HEAD
     evaluation.main(words)
     assert "replaced" not in capsys.readouterr().out
     evaluation.main(words)
     assert str(tmp_path / "out" / "results.jsonl") in capsys.readouterr().out.splitlines()[0]
+=======
+    file = tmp_path / "out" / "results.jsonl"
+    evaluation.main(words)
+    assert f"{file} has" not in capsys.readouterr().out
+    for changes in ({}, {"weights": "0" * 64}, {"model": "other"}):
+        if changes:
+            write_results([row_of(folder, **changes)], file)
+        evaluation.main(words)
+        said = capsys.readouterr().out
+        assert f"{file} has" in said and changes.get("model", "") in said
+
+
+def remove_config(folder):
+    (folder / "config.json").unlink()
+
+
+def remove_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def cut_weights(folder):
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def drop_a_weight(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights.popitem()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def add_pickle(folder):
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+def add_pickle_of_the_best(folder):
+    (folder / "best").mkdir()
+    torch.save({}, folder / "best" / "training_args.pt")
+
+
+def change_architecture(folder):
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+
+
+def take_results_of_another(folder):
+    write_results([row(5, 0.5, model="other")], folder / "results.jsonl")
+
+
+def take_results_of_another_task(folder):
+    write_results([row(5, 0.5, task="copy")], folder / "results.jsonl")
+
+
+def take_results_of_other_weights(folder):
+    write_results([row(5, 0.5, weights="0" * 64)], folder / "results.jsonl")
+
+
+def take_certificate_of_another(folder):
+    write_certificate(folder, "0" * 64)
+
+
+def take_certificate_of_another_format(folder):
+    own = hash_weights(CoupledGPTForCausalLM.from_pretrained(folder))
+    write_certificate(folder, own, order="plain")
+
+
+def claim_a_certificate(folder):
+    write_certificate(folder, hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)))
+
+
+def break_the_best(folder):
+    make_best(folder)
+    (folder / "best" / "model.safetensors").write_text("x")
+
+
+def take_best_of_another_task(folder):
+    make_best(folder)
+    recipe = (folder / "recipe.yaml").read_text().replace("zero_padding: true", "zero_padding: false")
+    (folder / "best" / "recipe.yaml").write_text(recipe)
+
+
+def take_best_with_results_of_another(folder):
+    make_best(folder)
+    write_results([row(5, 0.5, model="other")], folder / "best" / "results.jsonl")
+
+
+def remove_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+def remove_code(folder):
+    (folder / "modeling_coupled_gpt.py").unlink()
+
+
+def cut_results(folder):
+    (folder / "results.jsonl").write_text(json.dumps(row(5, 0.5))[:50])
+
+
+def empty_certificate(folder):
+    (folder / "certificate.json").write_text("[]")
+
+
+def list_the_task(folder):
+    (folder / "recipe.yaml").write_text("task: [addition]")
+
+
+def describe_by_a_number(folder):
+    (folder / "recipe.yaml").write_text("task: addition\ndescription: 3")
+
+
+def link_elsewhere(folder):
+    (folder.parent / "elsewhere.png").write_text("mine")
+    (folder / "plot.png").symlink_to(folder.parent / "elsewhere.png")
+
+
+DAMAGES = {
+    remove_config: "config.json",
+    remove_weights: "safetensors",
+    cut_weights: "model.safetensors",
+    drop_a_weight: "config.json",
+    add_pickle: "pytorch_model.bin",
+    add_pickle_of_the_best: "best/training_args.pt",
+    change_architecture: "gpt2",
+    take_results_of_another: "other",
+    take_results_of_another_task: "copy",
+    take_results_of_other_weights: "results.jsonl",
+    take_certificate_of_another: "certificate.json",
+    take_certificate_of_another_format: "certificate.json",
+    claim_a_certificate: "certificate.json",
+    break_the_best: "best/model.safetensors",
+    take_best_of_another_task: "best",
+    take_best_with_results_of_another: "best/results.jsonl",
+    remove_tokenizer: "tokenizer.json",
+    remove_code: "modeling_coupled_gpt.py",
+    cut_results: "results.jsonl, line 1",
+    empty_certificate: "certificate.json",
+    list_the_task: "addition",
+    describe_by_a_number: "recipe.yaml: description",
+    link_elsewhere: "elsewhere.png",
+}
+"""What the refusal of a damaged folder names."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_folder_that_cannot_be_published(hub, api, folder, damage):
+    damage(folder)
+    with pytest.raises(ValueError, match=re.escape(DAMAGES[damage])):
+        push_model(folder, "user/adder", api=api)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("place", ["", "best/"])
+def test_only_the_package_s_own_verifier_is_published(folder, tmp_path, place):
+    make_best(folder)
+    (folder / place / VERIFIER.name).write_text("print('VERIFIED')\n")
+    for with_code in (False, True):
+        files = model_publication(folder, "user/adder", with_code=with_code).make_files(tmp_path, None)
+        assert contents(files)[place + VERIFIER.name] == VERIFIER.read_bytes()
+>>>>>>> df10c80 (Publishing: the Hub's client compares files, one mechanism writes and shards; a contract over kinds of publications)

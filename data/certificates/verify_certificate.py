@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "f088f3ec0f12255dc7e86e7404b8c0728452bda6fc61ef7cc55f2aaa1ee5097a",
-    "pairwise_bert": "b99960088e5d25b374f1585210a0b68bdc574f1a2cb460fe6b00700956fc33b1",
+    "coupled_gpt": "84eb260225eaec4a06472ff97bf84722e9dab90d10564b484d31bccb73035aa4",
+    "pairwise_bert": "155988ffd1779a759d3ad1e9ecca0d280cba4e7e135203c247eba844294f3d59",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

@@ -4,11 +4,10 @@ Every number is read from the files of the checkpoint's folder.
 """
 
 import html
-import os
 import re
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from longhand.hub_cards.evaluation.results import (
     read_results,
     write_results,
 )
-from longhand.hub_cards.files import read_text, write_atomically
+from longhand.hub_cards.files import read_text, replace_files, write_atomically
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.commits import (
     TAG,
@@ -46,7 +45,7 @@ from longhand.hub_cards.publishing.commits import (
     find_head,
     kind_tag,
 )
-from longhand.hub_cards.publishing.examples import TEMPLATES, family_card
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.recipes import RECIPE_FILE
 
@@ -134,7 +133,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
     card = ModelCard.from_template(
         _metadata(checkpoint, title, dataset),
         template_path=str(TEMPLATES / "model_card.md"),
-        title=title,
+        title=plain(title),
         source=source,
         description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
         introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
@@ -217,58 +216,29 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
 
 def results_block(checkpoint: CheckpointFolder) -> str:
     """The tables of accuracy by length and the plot, between marks that `update_card` looks for."""
-    parts = []
-    if not checkpoint.rows and not checkpoint.best_rows:
-        parts.append("Not evaluated.")
-    if checkpoint.rows:
-        parts += _size_tables(checkpoint.rows, checkpoint)
-        parts.append(f"{_describe_samples(checkpoint.rows, checkpoint.task)} {_describe_sizes(checkpoint)}")
-    if checkpoint.spare_best:
-        parts.append(f"`{BEST_FOLDER}/` is left out: {checkpoint.spare_best}.")
-    elif checkpoint.best_rows:
-        parts.append(f"The weights with the best exact match in validation, in `{BEST_FOLDER}/`:")
-        parts += _size_tables(checkpoint.best_rows, checkpoint)
-        parts.append(_describe_samples(checkpoint.best_rows, checkpoint.task))
-    if parts and checkpoint.has_plot:
-        parts.append(f"![exact match by length]({PLOT_FILE})")
-    body = "\n\n".join(parts)
-    return f"<!-- results -->\n{body}\n<!-- end -->"
+    task, certificate = checkpoint.task, checkpoint.certificate
+    values: dict[str, Any] = {"tables": _size_tables, "listed": _listed, "plot": PLOT_FILE, "best_folder": BEST_FOLDER}
+    values["sizes"] = [row["length"] for row in checkpoint.rows]
+    values["certified"] = certificate is not None and certificate["certified"]
+    body = ENVIRONMENT.get_template("results.md").render(
+        checkpoint=checkpoint, task=task, family=family_card(task), **values
+    )
+    return f"<!-- results -->\n{body.strip()}\n<!-- end -->"
 
 
-def _size_tables(rows: list[Row], checkpoint: CheckpointFolder) -> list[str]:
-    """A table for each part of the task that was measured, below its name if there are several."""
-    tables = []
-    for part in checkpoint.task.parts:
-        if own := [row for row in rows if row["task"] == part.name]:
-            tables += [f"`{part.name}`:"] * (len(checkpoint.task.parts) > 1) + [size_table(own, _size_name(own, part))]
-    return tables
+def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """For each part of the task that was measured, its name and the columns of a table with a line for each size."""
+    for part in task.parts:
+        if own := sorted(
+            (row for row in rows if row["task"] == part.name), key=lambda row: (row["length"], row["length_b"])
+        ):
+            columns = {_size_name(own, part): list(map(describe_length, own)), **accuracy_columns(own)}
+            yield part.name, {**columns, "problems": [f"{row['num_samples']:,}" for row in own]}
 
 
-def size_table(rows: list[Row], size_name: str) -> str:
-    """Markdown table with a line for each size: all metrics that the rows have, and the interval of the first."""
-    rows = sorted(rows, key=lambda row: (row["length"], row["length_b"]))
-    columns = {size_name: list(map(describe_length, rows)), **accuracy_columns(rows)}
-    columns["problems"] = [f"{row['num_samples']:,}" for row in rows]
-    lines = [columns, ["---:"] * len(columns), *zip(*columns.values(), strict=True)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _describe_samples(rows: list[Row], task: Task) -> str:
-    def listed(name: str) -> str:
-        return plain(", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows)))
-
-    family = family_card(task)
-    decoding = f"; decoding {listed('decode').replace('_', ' ')}" if family.decodes else ""
-    problems = f"Problems of the test split, seed {listed('seed')}{decoding}; {listed('hardware')}."
-    return f"Exact match: {family.exact_match}. {problems}"
-
-
-def _describe_sizes(checkpoint: CheckpointFolder) -> str:
-    sizes = [row["length"] for row in checkpoint.rows]
-    tested = f"The model was tested at {len(sizes)} {'size' if len(sizes) == 1 else 'sizes'}"
-    tested += f" from {min(sizes):,} to {max(sizes):,}" if len(set(sizes)) > 1 else f", {sizes[0]:,}"
-    certified = checkpoint.certificate is not None and checkpoint.certificate["certified"]
-    return f"{tested}. Other sizes {'rest on the certificate alone' if certified else 'were not measured'}."
+def _listed(rows: list[Row], name: str) -> str:
+    """All values of a field."""
+    return plain(", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows)))
 
 
 def _size_name(rows: list[Row], task: Task) -> str:
@@ -285,39 +255,7 @@ def _citation() -> dict[str, Any]:
 
 def citations() -> str:
     """BibTeX of this package and of the papers that it implements, from CITATION.cff."""
-    own = _citation()
-    entries = []
-    for work in (*own["references"], own):
-        people = [
-            f"{person['family-names']}, {person['given-names']}" if "given-names" in person else f"{{{person['name']}}}"
-            for person in work["authors"]
-        ]
-        key = people[0].partition(",")[0].lower() if "year" in work else "longhand"
-        kind = {"conference-paper": "inproceedings", "article": "article"}.get(work["type"], "software")
-        container = {"booktitle": work.get("collection-title"), "journal": work.get("journal")}
-        values = {"title": f"{{{work['title']}}}", "author": " and ".join(people), **container}
-        values |= {"year": work.get("year"), "version": work.get("version")}
-        listed = ",\n".join(f"  {name} = {{{value}}}" for name, value in values.items() if value is not None)
-        entries.append(f"@{kind}{{{key}{work.get('year', '')},\n{listed}\n}}")
-    return "\n\n".join(entries)
-
-
-@dataclass(frozen=True)
-class CardUpdate:
-    """What new results changed in a checkpoint's folder.
-
-    Attributes:
-        card: its card.
-        changed: paths of the files that were replaced.
-    """
-
-    card: Path
-    changed: list[str]
-
-    def __str__(self) -> str:
-        if not self.changed:
-            return f"{self.card}: holds these results already, nothing was changed"
-        return f"updated {self.card}: wrote {', '.join(self.changed)}"
+    return ENVIRONMENT.get_template("citations.bib").render(own=_citation())
 
 
 def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
@@ -358,7 +296,7 @@ def update_card(
     revision: str | None = None,
     commit_message: str = "New results",
     api: HfApi | None = None,
-) -> CardUpdate | Push:
+) -> Push:
     """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
 
     The rest of the card stays as it is.
@@ -368,9 +306,6 @@ def update_card(
         rows: results of one checkpoint, as `evaluate_lengths` gives them.
         dataset: Hub id of a dataset of the task, for the metadata; default: the dataset that the card names.
         revision: branch on the Hub.
-
-    Returns:
-        What was changed in the folder, or the outcome of the push.
 
     Raises:
         ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card is not
@@ -385,7 +320,14 @@ def update_card(
     if dataset is not None:
         check_repo_id(dataset)
     if (folder := Path(target)).is_dir():
-        return CardUpdate(folder / CARD_FILE, _replace(folder, _updated_files(folder, rows, folder.resolve().name, dataset)))
+        files = _updated_files(folder, rows, folder.resolve().name, dataset)
+        changed = {
+            name: content
+            for name, content in files.items()
+            if not (own := folder / name).is_file() or own.read_bytes() != content
+        }
+        replace_files(folder, changed)
+        return Push(str(folder), list(changed))
     repository = Repository(str(target), "model", "model", revision=revision, api=api)
     with downloaded(repository, head := _head(repository)) as folder:
         files = _updated_files(folder, rows, repository.name, dataset)
@@ -402,26 +344,6 @@ def _head(repository: Repository) -> str:
     if (head := find_head(repository)) is None:
         raise ValueError(f"{repository.name} has no branch {repository.revision or 'main'} to add results to")
     return head
-
-
-def _replace(folder: Path, files: dict[str, bytes]) -> list[str]:
-    """Replace the files that differ, after all of them are written, so that a full disk changes nothing.
-
-    Returns:
-        The names of the files that were replaced.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
-    changed = [
-        name for name, content in files.items() if not (own := folder / name).is_file() or own.read_bytes() != content
-    ]
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".card-") as place:
-        for name in changed:
-            (Path(place) / name).write_bytes(files[name])
-        for name in changed:
-            os.replace(Path(place) / name, folder / name)
-    return changed
 
 
 def add_results(checkpoint: CheckpointFolder, rows: Iterable[Row]) -> CheckpointFolder:

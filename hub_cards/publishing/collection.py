@@ -20,13 +20,13 @@ from longhand.hub_cards.console import one_line
 from longhand.hub_cards.publishing.cards import sentence
 from longhand.hub_cards.publishing.commits import check_owner, refusing
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication
-from longhand.hub_cards.publishing.page import page_publication
 from longhand.hub_cards.publishing.publications import (
     METRIC_FOLDER,
     Publication,
     decoding_publication,
     metric_publication,
     model_publication,
+    page_publication,
     publish,
 )
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe

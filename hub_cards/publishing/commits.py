@@ -13,7 +13,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi, RepoCard
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -23,16 +23,11 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.hf_api import RepoSibling
-from huggingface_hub.utils.sha import git_hash
 
-from longhand.hub_cards.hub import check_repo_id, check_revision
+from longhand.hub_cards.hub import check_repo_id, check_revision, is_passing
 
 TAG = "longhand"
 """Tag on every card of this package."""
-
-CONFLICT = 412
-"""HTTP status if the parent of a commit is not the last commit of the branch."""
 
 TYPES = ("model", "dataset", "space")
 """The Hub's types of repositories."""
@@ -40,25 +35,8 @@ TYPES = ("model", "dataset", "space")
 INITIAL_FILES = (".gitattributes", REPOCARD_NAME, "index.html", "style.css")
 """Files of the Hub's own first commit in a new repository; the last two are a static Space's."""
 
-Files = dict[str, Path | bytes]
-"""Files of a repository by path: a local file, or the content itself."""
-
-
-@dataclass(frozen=True)
-class HeldFile:
-    """A large file that the repository holds already, at the same path.
-
-    Attributes:
-        sha: commit that it is taken from.
-        sha256: of its content.
-    """
-
-    sha: str
-    sha256: str
-
-
-Content = Path | bytes | HeldFile
-"""What a commit writes at a path."""
+Files = Mapping[str, Path | bytes | CommitOperationCopy]
+"""Files of a repository by path: a local file, the content itself, or a file that the repository has in another branch."""
 
 
 class CannotPush(ValueError):
@@ -67,25 +45,25 @@ class CannotPush(ValueError):
 
 @dataclass(frozen=True)
 class Push:
-    """The outcome of a push.
+    """The files that a push to a repository changed, or an update of a card in a folder.
 
     Attributes:
-        url: address of the repository.
-        sha: the commit that holds the files.
-        changed: paths that the commit wrote. Empty if the repository held all files already; then there was no commit.
-        removed: paths that the commit removed.
+        place: address of the repository, or the folder.
+        changed: paths that were written. Empty if the place held all files already; then there was no commit.
+        removed: paths that were removed.
+        sha: the commit that holds the files; None for a folder.
     """
 
-    url: str
-    sha: str
+    place: str
     changed: list[str]
-    removed: list[str]
+    removed: tuple[str, ...] = ()
+    sha: str | None = None
 
     def __str__(self) -> str:
         if not self.changed and not self.removed:
-            return f"{self.url}: holds all this already, nothing was changed"
+            return f"{self.place}: holds all this already, nothing was changed"
         removed = f" and removed {len(self.removed)}" if self.removed else ""
-        return f"{self.url}: wrote {len(self.changed)} file{'s' * (len(self.changed) != 1)}{removed} in one commit"
+        return f"{self.place}: wrote {len(self.changed)} file{'s' * (len(self.changed) != 1)}{removed}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +156,7 @@ def check_owner(owner: str, api: HfApi) -> None:
 
 
 def commit_files(
-    files: Mapping[str, Content],
+    files: Files,
     repository: Repository,
     commit_message: str,
     is_ours: Callable[[str], bool] = lambda path: False,
@@ -187,7 +165,7 @@ def commit_files(
     """Push files atomically, in one commit. A repository that does not exist is made.
 
     Args:
-        files: all files that a push of this kind should leave in the repository.
+        files: all files that a push of this kind should leave in the repository. The Hub's client sends those that differ.
         is_ours: whether a push of this kind writes such a path. The commit removes a path of ours that is not in `files`;
             other paths stay. By default all stay.
         onto: sha of the only commit that the files may be added to, if they were made from it.
@@ -199,18 +177,23 @@ def commit_files(
     """
     check_push(repository)
     with refusing(repository.name):
-        head = _open(repository, files)
-        held = {file.rfilename: file for file in head.siblings or ()}
-        missing = (_missing(path, content, held.get(path)) for path, content in sorted(files.items()))
-        added = [file for file in missing if file]
-        removed = [CommitOperationDelete(path) for path in sorted(held) if path not in files and is_ours(path)]
-        if not added and not removed:
-            return Push(repository.url, head.sha, [], [])
-        if onto not in (None, head.sha):
-            raise CannotPush(f"{repository.name} has changed since {onto} was read: push again")
-        where = {"repo_type": repository.type, "revision": repository.revision, "parent_commit": head.sha}
-        commit = repository.hub.create_commit(repository.name, [*added, *removed], commit_message=commit_message, **where)
-        return Push(repository.url, commit.oid, *([file.path_in_repo for file in part] for part in (added, removed)))
+        head = _open(repository)
+        held = _blobs(head)
+        removed = tuple(path for path in held if path not in files and is_ours(path))
+        operations = [
+            content if isinstance(content, CommitOperationCopy) else CommitOperationAdd(path, content)
+            for path, content in files.items()
+        ]
+        where: Any = {"repo_type": repository.type, "revision": repository.revision, "parent_commit": onto or head.sha}
+        operations += map(CommitOperationDelete, removed)
+        commit = repository.hub.create_commit(repository.name, operations, commit_message=commit_message, **where)
+        now = _blobs(repository.info(commit.oid, files_metadata=True))
+        return Push(repository.url, [path for path in now if now[path] != held.get(path)], removed, commit.oid)
+
+
+def _blobs(head: Any) -> dict[str, str]:
+    """The hash of every file of a commit, by path."""
+    return {file.rfilename: file.blob_id for file in sorted(head.siblings or (), key=lambda file: file.rfilename)}
 
 
 @contextmanager
@@ -242,15 +225,14 @@ def _diagnose(error: BaseException, name: str) -> str:
         lost = "the connection to the Hub failed, push again" if isinstance(cause, HTTPError) else f"{name} cannot be pushed"
         return f"{lost}: {said}"
     status, said = cause.response.status_code, " ".join((cause.server_message or str(cause)).split())
-    if status == 401:
-        return f"the Hub refuses the token, or the token may not see {name}: {said}"
-    if status == 403:
-        return f"no permission to write to {name}: {said}"
-    if status == CONFLICT:
-        return f"{name} has changed at the same moment: push again"
-    if status in (408, 429) or status >= 500:
-        return f"the Hub answered {status} for {name}, {said}: push again later"
-    return f"the Hub refuses {name} ({status}): {said}"
+    reasons = {
+        401: f"the Hub refuses the token, or the token may not see {name}",
+        403: f"no permission to write to {name}",
+        # The parent of the commit is not the last commit of the branch.
+        412: f"{name} has changed at the same moment: push again",
+    }
+    passing = "push again later" if is_passing(status) else f"the Hub refuses {name}"
+    return f"{reasons.get(status, passing)} ({status}): {said}"
 
 
 def _check_ours(repository: Repository, main: Any) -> None:
@@ -283,39 +265,20 @@ def _check_kind(repository: Repository, head: Any) -> bool:
     return bool(kinds)
 
 
-def _open(repository: Repository, files: Mapping[str, Content]) -> Any:
+def _open(repository: Repository) -> Any:
     """What the Hub says of a branch's last commit. The repository and the branch are made if they do not exist."""
     where: Any = {"repo_type": repository.type, "exist_ok": True}
     try:
         repository.info()
     except RepositoryNotFoundError:
-        sdk = _sdk(files[REPOCARD_NAME]) if repository.type == "space" else None
+        # In a static Space users load the files and run them; the Hub does not.
+        sdk = "static" if repository.type == "space" else None
         repository.hub.create_repo(repository.name, private=repository.private, space_sdk=sdk, **where)
     try:
         return repository.info(repository.revision, files_metadata=True)
     except RevisionNotFoundError:
         repository.hub.create_branch(repository.name, branch=str(repository.revision), **where)
         return repository.info(repository.revision, files_metadata=True)
-
-
-def _sdk(card: Content) -> str:
-    """The SDK that a Space's card names. In a static Space users load the files and run them; the Hub does not."""
-    # Only files of datasets are taken from elsewhere in the repository.
-    assert not isinstance(card, HeldFile)
-    text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
-    return RepoCard(text, ignore_metadata_errors=True).data.to_dict().get("sdk", "static")
-
-
-def _missing(path: str, content: Content, file: RepoSibling | None) -> CommitOperationAdd | CommitOperationCopy | None:
-    """What sends a file's content; None if the Hub's file has it: a large one by its SHA-256, others by git's blob id."""
-    if isinstance(content, HeldFile):
-        same = file and file.lfs and file.lfs.sha256 == content.sha256
-        return None if same else CommitOperationCopy(path, path, src_revision=content.sha)
-    own = CommitOperationAdd(path, content)
-    if file and file.lfs:
-        return None if own.upload_info.sha256.hex() == file.lfs.sha256 else own
-    with own.as_file() as opened:
-        return None if file and git_hash(opened.read()) == file.blob_id else own
 
 
 def find_head(repository: Repository) -> str | None:

@@ -8,35 +8,28 @@ file is there.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from datasets import DatasetInfo, SplitDict, SplitInfo
 from datasets.info import DatasetInfosDict
-from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub import CommitOperationCopy, DatasetCard, DatasetCardData
 
 from longhand.data import SPLITS, TASKS, Task, build_task, load_task_dataset
 from longhand.data.builder import VERSION
 from longhand.data.checks import check_integer
 from longhand.data.plugins import plugin_hashes
-from longhand.hub_cards.evaluation.results import Row
-from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, citations, format_fields
 from longhand.hub_cards.publishing.commits import (
     TAG,
     CannotPush,
-    Content,
     Files,
-    HeldFile,
     Push,
     Repository,
-    check_push,
-    commit_files,
-    downloaded,
     find_head,
     kind_tag,
     refusing,
@@ -64,14 +57,6 @@ class DatasetFile:
     split: str
     first: int
     end: int
-
-
-@dataclass(frozen=True)
-class Size:
-    """Bytes of a file, and of its rows in memory."""
-
-    file: int
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -129,7 +114,7 @@ class GeneratedDataset:
                 ]
         return files
 
-    def make(self, files: Iterable[DatasetFile], place: Path, num_proc: int | None = None) -> dict[str, Size]:
+    def make(self, files: Iterable[DatasetFile], place: Path, num_proc: int | None = None) -> dict[str, Path]:
         """Write files into a folder, and make no other rows than theirs.
 
         Args:
@@ -137,36 +122,23 @@ class GeneratedDataset:
             num_proc: number of processes that make shards.
 
         Returns:
-            Their sizes by path.
+            Where they are, by path.
         """
-        sizes = {}
+        made = {}
         for (name, split), group in groupby(files, lambda file: (file.configuration, file.split)):
             own = list(group)
             first, end = own[0].first, own[-1].end
             with TemporaryDirectory(dir=place) as cache:
-                made = self._load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
+                rows = self._load(name, rows={split: (first, end)}, cache_dir=cache, num_proc=num_proc)[split]
                 for file in own:
-                    rows = made.select(range(file.first - first, file.end - first))
-                    (place / file.path).parent.mkdir(parents=True, exist_ok=True)
-                    rows.to_parquet(place / file.path)
-                    sizes[file.path] = Size((place / file.path).stat().st_size, rows.data.nbytes)
-        return sizes
+                    made[file.path] = place / file.path
+                    made[file.path].parent.mkdir(parents=True, exist_ok=True)
+                    rows.select(range(file.first - first, file.end - first)).to_parquet(made[file.path])
+        return made
 
-    def card(self, repo_id: str, sizes: Mapping[str, Size]) -> bytes:
-        """The card, from the sizes of all files."""
-        infos = {}
-        for name in self.configurations:
-            own = [file for file in self.files() if file.configuration == name]
-            splits = SplitDict()
-            for split, count in self.rows(name).items():
-                splits.add(SplitInfo(split, sum(sizes[file.path].rows for file in own if file.split == split), count))
-            infos[name] = DatasetInfo(
-                features=next(iter(self._load(name, streaming=True).values())).features,
-                splits=splits,
-                download_size=sum(sizes[file.path].file for file in own),
-                dataset_size=sum(sizes[file.path].rows for file in own),
-            )
-        return render_dataset_card(self.task, repo_id, self.configurations, self.num_samples, infos, self.seed).encode()
+    def features(self, configuration: str) -> Any:
+        """The types of a configuration's columns."""
+        return next(iter(self._load(configuration, streaming=True).values())).features
 
     def _load(self, configuration: str, **options: Any) -> Any:
         options = {"num_samples": self.num_samples, "seed": self.seed, **options, **self.configurations[configuration]}
@@ -194,24 +166,16 @@ COLUMNS = {
 """What a column holds; those of several levels of position ids have their number at the end."""
 
 
-def render_dataset_card(
-    task: str,
-    repo_id: str,
-    configurations: dict[str, dict[str, Any]],
-    num_samples: dict[str, int],
-    infos: dict[str, DatasetInfo],
-    seed: int,
-) -> str:
+def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[str, int]) -> str:
     """The card of a generated dataset.
 
     Args:
-        configurations: arguments of `load_task_dataset` by the configuration's name; the first is the default one.
-        num_samples: examples of each split, in configurations that name none of their own.
-        infos: the types of a configuration's columns and the sizes of its splits, by its name.
+        sizes: bytes of every file, by its path.
     """
-    columns = {name: info.features for name, info in infos.items()}
-    tasks = {name: _task_of(task, arguments) for name, arguments in configurations.items()}
-    counts = {name: arguments.get("num_samples", num_samples) for name, arguments in configurations.items()}
+    configurations = dataset.configurations
+    features = {name: dataset.features(name) for name in configurations}
+    tasks = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
+    counts = {name: dataset.rows(name) for name in configurations}
     (default, arguments), *_ = configurations.items()
     first = tasks[default]
     family = family_card(first)
@@ -229,9 +193,18 @@ def render_dataset_card(
             for name in configurations
         ],
     )
-    DatasetInfosDict(infos).to_dataset_card_data(data)
+    infos = DatasetInfosDict()
+    for name, rows in counts.items():
+        size = sum(sizes[file.path] for file in dataset.files() if file.configuration == name)
+        splits = SplitDict({split: SplitInfo(split, num_examples=count) for split, count in rows.items()})
+        infos[name] = DatasetInfo(features=features[name], splits=splits, download_size=size)
+    infos.to_dataset_card_data(data)
+    for info in data["dataset_info"] if len(infos) > 1 else [data["dataset_info"]]:
+        for split in info["splits"]:
+            # The bytes of its rows in memory, which are not counted.
+            del split["num_bytes"]
     fixed = {name: value for name, value in arguments.items() if name != "num_samples"}
-    given = "".join(f", {name}={value!r}" for name, value in {**fixed, "seed": seed}.items())
+    given = "".join(f", {name}={value!r}" for name, value in {**fixed, "seed": dataset.seed}.items())
     split, count = next(iter(counts[default].items()))
     card = DatasetCard.from_template(
         data,
@@ -239,22 +212,22 @@ def render_dataset_card(
         title=repo_id.partition("/")[2],
         repo_id=repo_id,
         task=first,
-        seed=seed,
+        seed=dataset.seed,
         counts=counts,
         splits=list(dict.fromkeys(split for own in counts.values() for split in own)),
         configurations=configurations,
         tasks=tasks,
         format_fields=format_fields,
         columns={
-            column: by_configuration({name: f"`{own[column]}`" for name, own in columns.items() if column in own}, columns)
-            for column in dict.fromkeys(column for own in columns.values() for column in own)
+            column: by_configuration({name: f"`{own[column]}`" for name, own in features.items() if column in own}, features)
+            for column in dict.fromkeys(column for own in features.values() for column in own)
         },
         meanings=COLUMNS,
         split=split,
         added_columns=family.dataset_columns(first),
         note=family.dataset_note(tasks),
         drawing=family.draw(first),
-        call=f'load_task_dataset("{task}", split="{split}", num_samples={count}{given})',
+        call=f'load_task_dataset("{dataset.task}", split="{split}", num_samples={count}{given})',
         citation=citations(),
     )
     return str(card).rstrip() + "\n"
@@ -269,10 +242,8 @@ def _task_of(name: str, arguments: dict[str, Any]) -> Task:
 def _size_category(count: int) -> str:
     """The Hub's category for a number of examples."""
     bounds = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
-    index = len(str(count)) - 4
-    if index < 0:
-        return "n<1K"
-    return f"{bounds[index]}<n<{bounds[index + 1]}" if index + 1 < len(bounds) else "n>1T"
+    categories = ["n<1K", *(f"{least}<n<{most}" for least, most in pairwise(bounds)), "n>1T"]
+    return categories[min(max(len(str(count)) - 3, 0), len(bounds))]
 
 
 def push_dataset(
@@ -312,11 +283,11 @@ def dataset_publication(dataset: GeneratedDataset, repo_id: str, num_proc: int |
     Raises:
         ValueError: the repository's name is not legal.
     """
-    check_repo_id(repo_id)
 
-    def make_files(place: Path, rows: list[Row]) -> Files:
-        sizes = dataset.make(dataset.files(), place, num_proc)
-        return {path: place / path for path in sizes} | {CARD_FILE: dataset.card(repo_id, sizes)}
+    def make_files(place: Path, _: None) -> Files:
+        made = dataset.make(dataset.files(), place, num_proc)
+        sizes = {path: file.stat().st_size for path, file in made.items()}
+        return {**made, CARD_FILE: render_dataset_card(dataset, repo_id, sizes).encode()}
 
     return Publication(repo_id, "dataset", "dataset", dataset.name, is_dataset_file, make_files)
 
@@ -335,12 +306,13 @@ def shard_branch(dataset: GeneratedDataset) -> str:
     return f"shards-{hashlib.sha256(json.dumps(made_of, default=int).encode()).hexdigest()[:16]}"
 
 
-def shard_files(files: list[DatasetFile], shard: int, num_shards: int) -> list[DatasetFile]:
-    """The files of a shard, from those of the dataset: one after the other, in shares that differ by one file at most.
+def shard_files(dataset: GeneratedDataset, shard: int, num_shards: int) -> list[DatasetFile]:
+    """The files of a shard: some of the dataset's, one after the other, in shares that differ by one file at most.
 
     Raises:
         ValueError: `shard` or `num_shards` is not legal.
     """
+    files = dataset.files()
     check_integer("num_shards", num_shards, 1, len(files))
     check_integer("shard", shard, 0, num_shards - 1)
     return files[shard * len(files) // num_shards : (shard + 1) * len(files) // num_shards]
@@ -349,98 +321,65 @@ def shard_files(files: list[DatasetFile], shard: int, num_shards: int) -> list[D
 def shard_publication(
     dataset: GeneratedDataset, repo_id: str, shard: int, num_shards: int, num_proc: int | None = None
 ) -> Publication:
-    """One shard of a dataset, with a file that lists sizes and hashes of its files. Nothing is generated yet.
+    """One shard of a dataset for `shard_branch`. A shard that is there is not made again. Nothing is generated yet.
 
     Raises:
         ValueError: a name or number is not legal.
     """
-    check_repo_id(repo_id)
-    own, listing = shard_files(dataset.files(), shard, num_shards), f"shard-{shard:05d}-of-{num_shards:05d}.json"
+    own = shard_files(dataset, shard, num_shards)
 
-    def make_files(place: Path, rows: list[Row]) -> Files:
-        sizes = dataset.make(own, place, num_proc)
-        listed = {path: {**asdict(size), "sha256": _sha256(place / path)} for path, size in sizes.items()}
-        return {path: place / path for path in sizes} | {listing: json.dumps(listed, indent=1).encode()}
+    def make_files(place: Path, waiting: Files | None) -> Files:
+        if all(file.path in (waiting or {}) for file in own):
+            return {}
+        return {f"{WAITING}{path}": file for path, file in dataset.make(own, place, num_proc).items()}
 
-    name = f"{dataset.name}, shard {shard} of {num_shards}"
-    return Publication(repo_id, "dataset", "dataset", name, lambda path: False, make_files)
+    return Publication(
+        repo_id,
+        "dataset",
+        "dataset",
+        f"{dataset.name}, shard {shard} of {num_shards}",
+        is_ours=lambda path: False,
+        make_files=make_files,
+        look=lambda repository, _: _waiting_files(dataset, repository),
+        branch=shard_branch(dataset),
+    )
 
 
-def push_shard(
-    dataset: GeneratedDataset,
-    repo_id: str,
-    shard: int,
-    num_shards: int,
-    num_proc: int | None = None,
-    show: Callable[[Files], None] | None = None,
-    **options: Unpack[PushOptions],
-) -> Push:
-    """Make one shard of a dataset and push it to `shard_branch`, in one commit. A shard that is there is not made again.
-
-    Args:
-        num_proc: number of processes that make rows.
-        show: called with the files before they are committed.
-        options: see `PushOptions`, without `revision`.
+def joined_publication(dataset: GeneratedDataset, repo_id: str, num_shards: int) -> Publication:
+    """The files of all shards, with the card. Nothing is made or sent again, and the branch where they waited stays.
 
     Raises:
-        ValueError: a name or number is not legal.
-        CannotPush: see `push_model`.
+        ValueError: a name or number is not legal. Making the files raises CannotPush if a shard is not there.
     """
-    publication = shard_publication(dataset, repo_id, shard, num_shards, num_proc)
-    options["revision"] = shard_branch(dataset)
-    repository = publication.repository(**options)
-    check_push(repository)
-    held = _held_files(dataset, repository)
-    own = [held.get(file.path) for file in shard_files(dataset.files(), shard, num_shards)]
-    if own[0] and all(own):
-        return Push(repository.url, own[0][1].sha, [], [])
-    return publish(publication, show, **options)
+    shards = [shard_files(dataset, shard, num_shards) for shard in range(max(1, num_shards))]
+
+    def make_files(place: Path, waiting: dict[str, tuple[CommitOperationCopy, int]] | None) -> Files:
+        if waiting is None:
+            return {}
+        if missing := [shard for shard, own in enumerate(shards) if any(file.path not in waiting for file in own)]:
+            raise CannotPush(
+                f"nothing was published: {repo_id} lacks {len(missing)} of {num_shards} shards of this dataset "
+                f"({', '.join(map(str, missing[:20]))}{', ...' * (len(missing) > 20)}); push each of them by --shard, with "
+                "all other options as they are here, and repeat this command"
+            )
+        card = render_dataset_card(dataset, repo_id, {path: size for path, (_, size) in waiting.items()})
+        return {**{path: copied for path, (copied, _) in waiting.items()}, CARD_FILE: card.encode()}
+
+    note = f"{len(dataset.files())} files of {num_shards} shards and the card are published once every shard is there"
+    looked: dict[str, Any] = {"look": lambda repository, _: _waiting_files(dataset, repository), "notes": (note,)}
+    return replace(dataset_publication(dataset, repo_id), make_files=make_files, **looked)
 
 
-def join_shards(dataset: GeneratedDataset, repo_id: str, num_shards: int, **options: Unpack[PushOptions]) -> Push:
-    """Publish the files of all shards, with the card, in one commit. Nothing is made or sent again.
-
-    The branch where they waited stays, so that the call can be repeated.
-
-    Raises:
-        ValueError: a name or number is not legal.
-        CannotPush: a shard is not there, or see `push_model`.
-    """
-    files = dataset.files()
-    shards = [shard_files(files, shard, num_shards) for shard in range(max(1, num_shards))]
-    publication = dataset_publication(dataset, repo_id)
-    repository = publication.repository(**options)
-    check_push(repository)
-    held = _held_files(dataset, repository)
-    if missing := [shard for shard, own in enumerate(shards) if any(file.path not in held for file in own)]:
-        raise CannotPush(
-            f"nothing was published: {repo_id} lacks {len(missing)} of {num_shards} shards of this dataset "
-            f"({', '.join(map(str, missing[:20]))}{', ...' * (len(missing) > 20)}); push each of them by --shard, with all "
-            "other options as they are here, and repeat this command"
-        )
-    content: dict[str, Content] = {file.path: held[file.path][1] for file in files}
-    content[CARD_FILE] = dataset.card(repo_id, {file.path: held[file.path][0] for file in files})
-    return commit_files(content, repository, options.get("commit_message") or f"Push {dataset.name}", is_dataset_file)
+WAITING = "shards/"
+"""Where shards wait in their branch. The branch begins with the files of the main branch, which may hold other rows."""
 
 
-def _held_files(dataset: GeneratedDataset, repository: Repository) -> dict[str, tuple[Size, HeldFile]]:
-    """The files that wait in the branch of a dataset, by path."""
-    waiting = replace(repository, revision=shard_branch(dataset))
-    if (sha := find_head(waiting)) is None:
+def _waiting_files(dataset: GeneratedDataset, repository: Repository) -> dict[str, tuple[CommitOperationCopy, int]]:
+    """What copies the files that wait in the branch of a dataset into the repository, and their bytes, by path."""
+    branch = replace(repository, revision=shard_branch(dataset))
+    if (sha := find_head(branch)) is None:
         return {}
     with refusing(repository.name):
-        siblings = waiting.info(sha, files_metadata=True).siblings
-    hashes = {file.rfilename: file.lfs.sha256 for file in siblings or () if file.lfs}
-    found = {}
-    with downloaded(waiting, sha, ["shard-*.json"]) as place:
-        for listing in place.glob("*.json"):
-            for path, own in json.loads(listing.read_text()).items():
-                # The branch began with the files of the main branch, which may have these names and hold other rows.
-                if hashes.get(path) == own["sha256"]:
-                    found[path] = Size(own["file"], own["rows"]), HeldFile(sha, own["sha256"])
-    return found
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        siblings = branch.info(sha, files_metadata=True).siblings or ()
+    paths = {file.rfilename.removeprefix(WAITING): file for file in siblings if file.rfilename.startswith(WAITING)}
+    return {path: (CommitOperationCopy(file.rfilename, path, sha), file.size) for path, file in paths.items()}

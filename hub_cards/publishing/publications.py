@@ -1,4 +1,4 @@
-"""Publications of checkpoints, of the metric and of parallel decoding; those of datasets are in `dataset.py`.
+"""Publications of checkpoints, of the metric, of parallel decoding and of the page; those of datasets are in `dataset.py`.
 
 A `Publication` describes the files of one repository. `publish` makes the files, shows them and commits them.
 """
@@ -6,13 +6,13 @@ A `Publication` describes the files of one repository. `publish` makes the files
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationCopy, HfApi
 
 from longhand.data.plugins import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
@@ -24,8 +24,11 @@ from longhand.hub_cards.checkpoints.files import (
     changed_code,
 )
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE, Row
+from longhand.hub_cards.files import is_one_line
 from longhand.hub_cards.hub import check_repo_id
+from longhand.hub_cards.page.build import build_page, shown_by_default
 from longhand.hub_cards.publishing.cards import CARD_FILE, add_results, read_rows, render_card, results_files
 from longhand.hub_cards.publishing.commits import (
     Files,
@@ -36,6 +39,7 @@ from longhand.hub_cards.publishing.commits import (
     downloaded,
     find_head,
 )
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling import parallel_decoding
@@ -48,9 +52,10 @@ MODEL_FILES = (
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
 
-DECODING_CARD = Path(__file__).parent / "templates" / "parallel_greedy.md"
 DECODING_FILE = "custom_generate/generate.py"
 """Path at which transformers looks for a function that decodes."""
+
+PAGE_FILE = "index.html"
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,9 @@ class Publication:
         kind: see `Repository`.
         name: what is pushed, for the commit message.
         is_ours: tells whether pushes of this kind write a given path.
-        make_files: the files, from an empty folder to write large ones to and from the rows of a model's results on the Hub.
+        make_files: the files, from an empty folder to write large ones to and from what `look` found, or None.
+        look: what a push needs to know of the repository, from the repository and the last commit of its branch, if any.
+        branch: where the files go, whatever the options of the push say; None if the options decide.
         notes: what is left out of a folder, and why; a line each.
 
     Raises:
@@ -75,16 +82,13 @@ class Publication:
     kind: str
     name: str
     is_ours: Callable[[str], bool]
-    make_files: Callable[[Path, list[Row]], Files]
+    make_files: Callable[[Path, Any], Files]
+    look: Callable[[Repository, str | None], Any] = lambda repository, head: None
+    branch: str | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
         check_repo_id(self.repo_id)
-
-    def repository(self, **options: Unpack["PushOptions"]) -> Repository:
-        """Where the files go, with the options of a push."""
-        place: Any = {name: value for name, value in options.items() if name != "commit_message"}
-        return Repository(self.repo_id, self.type, self.kind, **place)
 
     @property
     def kept(self) -> str:
@@ -145,23 +149,24 @@ def publish(publication: Publication, show: Callable[[Files], None] | None = Non
     Raises:
         ValueError, CannotPush: see `push_model`.
     """
-    commit_message = options.get("commit_message") or f"Push {publication.name}"
-    repository = publication.repository(**options)
+    commit_message = options.pop("commit_message", None) or f"Push {publication.name}"
+    if not is_one_line(commit_message):
+        raise ValueError(f"commit_message must be one line of UTF-8, got {commit_message!r}")
+    place: Any = {**options, "revision": publication.branch or options.get("revision")}
+    repository = Repository(publication.repo_id, publication.type, publication.kind, **place)
     check_push(repository)
-    rows: list[Row] = []
-    if head := find_head(repository) if publication.kind == "model" else None:
-        with downloaded(repository, head, [RESULTS_FILE]) as held:
-            rows = read_rows(held)
+    found = publication.look(repository, head := find_head(repository))
     with tempfile.TemporaryDirectory() as folder:
-        files = publication.make_files(Path(folder), rows)
+        files = publication.make_files(Path(folder), found)
         if show is not None:
             show(files)
         return commit_files(files, repository, commit_message, publication.is_ours, head)
 
 
 def describe_files(files: Files) -> str:
-    """A line for each file: its size in bytes and its path."""
-    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()}
+    """A line for each file that is sent: its size in bytes and its path."""
+    sent = {path: content for path, content in files.items() if not isinstance(content, CommitOperationCopy)}
+    sizes = {path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in sent.items()}
     lines = [f"{size:>14,}  {path}" for path, size in sorted(sizes.items())]
     return "\n".join([*lines, f"{sum(sizes.values()):>14,}  bytes in {len(sizes)} files"])
 
@@ -169,12 +174,11 @@ def describe_files(files: Files) -> str:
 def preview(publication: Publication) -> str:
     """The files that a push to a new repository would write, and the card if there is one, as text. The Hub is not asked."""
     with tempfile.TemporaryDirectory() as place:
-        files = publication.make_files(Path(place), [])
-        if CARD_FILE not in files:
-            return describe_files(files)
-        card = files[CARD_FILE]
-        text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
-        return f"{describe_files(files)}\n\n{CARD_FILE}:\n\n{text}"
+        files = publication.make_files(Path(place), None)
+        text = describe_files(files)
+        if isinstance(card := files.get(CARD_FILE), bytes):
+            text += f"\n\n{CARD_FILE}:\n\n{card.decode()}"
+        return text
 
 
 def push_command(folder: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
@@ -211,30 +215,38 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
             "read them, then push them with --with_code, or save the model again"
         )
 
-    def make_files(place: Path, rows: list[Row]) -> Files:
-        added = add_results(own, rows)
-        files: Files = {path: file for path, file in published_files(folder).items() if not spare or "/" not in path}
+    def look(repository: Repository, head: str | None) -> list[Row]:
+        if head is None:
+            return []
+        with downloaded(repository, head, [RESULTS_FILE]) as held:
+            return read_rows(held)
+
+    def make_files(place: Path, rows: list[Row] | None) -> Files:
+        added = add_results(own, rows or [])
+        files: dict[str, Any] = {
+            path: file for path, file in published_files(folder).items() if not spare or "/" not in path
+        }
         for path in files:
             if path.endswith(RECIPE_FILE):
                 files[path] = published_recipe_text(folder / path).encode()
             if path.endswith(VERIFIER.name):
                 files[path] = VERIFIER
-        if added is not checkpoint and (added.rows or added.best_rows):
-            files |= results_files(added)
-        elif spare:
+        if added is not checkpoint:
             files.pop(RESULTS_FILE, None)
-        files |= {CARD_FILE: render_card(added, repo_id, dataset).encode()}
+            files |= results_files(added) if added.rows or added.best_rows else {}
+        files[CARD_FILE] = render_card(added, repo_id, dataset).encode()
         check_private(files, folder)
         return files
 
     notes = [f"{TRAINING_ARGUMENTS} is not pushed: it is a pickle"] * (folder / TRAINING_ARGUMENTS).is_file()
     notes += [f"{BEST_FOLDER}/ is not pushed: {spare}"] if spare else []
-    return Publication(repo_id, "model", "model", checkpoint.name, is_model_file, make_files, tuple(notes))
+    how: dict[str, Any] = {"look": look, "notes": tuple(notes)}
+    return Publication(repo_id, "model", "model", checkpoint.name, is_model_file, make_files, **how)
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
     """The files that pushing a checkpoint's folder to a new repository writes, by path; see `model_publication`."""
-    return model_publication(folder, repo_id, dataset).make_files(folder, [])
+    return model_publication(folder, repo_id, dataset).make_files(folder, None)
 
 
 def is_model_file(path: str) -> bool:
@@ -247,10 +259,12 @@ def published_files(folder: Path) -> dict[str, Path]:
     """The files of a checkpoint's folder that are published, by path.
 
     Raises:
-        ValueError: a file is a link that leaves the folder.
+        ValueError: a file is a link that leaves the folder, or the Hub cannot hold a name.
     """
     found = [file for place in (folder, folder / BEST_FOLDER) for file in sorted(place.glob("*")) if file.is_file()]
     files = {path: file for file in found if is_model_file(path := file.relative_to(folder).as_posix())}
+    if unfit := [path for path in (folder.resolve().name, *files) if not is_one_line(path)]:
+        raise ValueError(f"the Hub takes names of one line of UTF-8: rename {unfit[0]!r}")
     for path, file in files.items():
         if not file.resolve().is_relative_to(folder.resolve()):
             raise ValueError(
@@ -277,7 +291,7 @@ def metric_publication(repo_id: str) -> Publication:
     card = found[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     found[given] = found.pop(own)
     files: Files = {**found, CARD_FILE: card.encode()}
-    return Publication(repo_id, "space", "metric", METRIC_FOLDER.name, is_metric_file, lambda place, rows: files)
+    return Publication(repo_id, "space", "metric", METRIC_FOLDER.name, is_metric_file, lambda place, _: files)
 
 
 def is_metric_file(path: str) -> bool:
@@ -287,8 +301,31 @@ def is_metric_file(path: str) -> bool:
 
 def decoding_publication(repo_id: str) -> Publication:
     """Parallel greedy decoding for a repository that `generate(custom_generate=repo_id)` loads."""
-    card = DECODING_CARD.read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
+    card = (TEMPLATES / "parallel_greedy.md").read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
     files: Files = {CARD_FILE: card.encode(), DECODING_FILE: Path(parallel_decoding.__file__)}
-    return Publication(
-        repo_id, "model", "decoding", "parallel greedy decoding", files.__contains__, lambda place, rows: files
-    )
+    name = "parallel greedy decoding"
+    return Publication(repo_id, "model", "decoding", name, files.__contains__, lambda place, _: files)
+
+
+def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
+    """The page of `longhand.hub_cards.page` for a static Space on the Hub: one HTML file and a card.
+
+    Args:
+        models: what the page shows: folders of runs, names of the zoo, or Hub ids; by default most of the zoo.
+
+    Raises:
+        ValueError: a name is not legal. Making the files raises what `build_page` does.
+    """
+    sources = [locate(source) for source in models or shown_by_default()]
+
+    def make_files(place: Path, _: None) -> Files:
+        on_the_hub = [source for source in sources if not Path(source).is_dir()]
+        card = ENVIRONMENT.get_template("page_card.md").render(models=on_the_hub)
+        return {PAGE_FILE: build_page(sources).encode(), CARD_FILE: f"{card}\n".encode()}
+
+    return Publication(repo_id, "space", "page", "the page", is_page_file, make_files)
+
+
+def is_page_file(path: str) -> bool:
+    """Whether a path in a repository is written by a push of the page."""
+    return path in (CARD_FILE, PAGE_FILE, "style.css")

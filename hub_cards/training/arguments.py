@@ -28,6 +28,7 @@ from longhand.data.plugins import PACKAGE, Plugin, load_plugin, record_plugins, 
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.console import one_line
+from longhand.hub_cards.files import is_one_line
 from longhand.hub_cards.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"
@@ -439,7 +440,7 @@ def parse_run(arguments: list[str]) -> Run:
 def _folder(name: str) -> Path:
     """Return the folder of a run, by a name that every file of the run can hold."""
     whole = str(Path(name).absolute())
-    if not name.strip() or "\0" in name or whole.splitlines() != [whole] or whole != whole.encode(errors="replace").decode():
+    if not name.strip() or "\0" in name or not is_one_line(whole):
         raise ValueError(f"output_dir must be a folder whose name is one line of UTF-8, got {name!r}")
     return Path(name)
 

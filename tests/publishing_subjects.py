@@ -1,0 +1,122 @@
+"""What tests of cards and pushes share: results, checkpoints that have learned nothing, and what the Hub holds."""
+
+import errno
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from longhand.data.certificates import hash_weights
+from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
+from longhand.hub_cards.publishing.publications import is_model_file
+from longhand.hub_cards.recipes import write_recipe
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
+
+CONFIGURATIONS = {"short": {"max_length": 6}, "plain": {"max_length": 9, "order": "plain"}}
+NUM_SAMPLES = {"train": 40, "validation": 10, "test": 10}
+SUMS = GeneratedDataset("addition", CONFIGURATIONS, NUM_SAMPLES, 3)
+
+
+def row(length, exact_match, model="adder", **changes):
+    values = {"model": model, "task": "addition", "length": length, "length_b": length, "num_samples": 1234, "seed": 7}
+    values |= {"decode": "teacher_forced", "exact_match": exact_match, "token_accuracy": 0.987654, "seconds": 0.1}
+    return values | {"hardware": "some CPU", **changes}
+
+
+ROWS = [row(5, 1.0), row(40, 0.8125)]
+
+
+def measured(length, exact_match, model, folder, **changes):
+    """A row as an evaluation of the folder's model gives it."""
+    return row(length, exact_match, model, weights=hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)), **changes)
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def contents(files) -> dict[str, bytes]:
+    return {path: content if isinstance(content, bytes) else content.read_bytes() for path, content in files.items()}
+
+
+def held(hub, name="user/adder", kind="model", revision="main") -> dict[str, bytes]:
+    """What the repository holds, but for what every new one does."""
+    files = hub.repositories[kind, name].find(revision).files
+    return {path: content for path, content in files.items() if path != ".gitattributes"}
+
+
+def committed(hub) -> list[str]:
+    """The requests that changed a repository or a collection."""
+    asked = re.compile("preupload|validate-yaml|info/lfs|paths-info")
+    return [path for method, path in hub.requests if method in ("POST", "PUT", "DELETE") and not asked.search(path)]
+
+
+def refusal(capsys, main, *arguments, status=2) -> str:
+    """The one line that a command ends with."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stop.value.code == status and message.startswith("error: ")
+    return message
+
+
+def fill_disk(monkeypatch, folder: Path, files: int = 0) -> None:
+    """Leave room for this many new files of a folder."""
+    left, open_file = [None] * files, os.open
+
+    def fill(path, *options, **named):
+        if str(path).endswith(".partial") and Path(path).is_relative_to(folder):
+            if not left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            left.pop()
+        return open_file(path, *options, **named)
+
+    monkeypatch.setattr("longhand.hub_cards.files.os.open", fill)
+
+
+def change_a_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    next(iter(weights.values())).mul_(2)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def make_best(folder: Path) -> None:
+    (folder / "best").mkdir()
+    for file in [file for file in folder.iterdir() if is_model_file(file.name) and file.name != "results.jsonl"]:
+        shutil.copy(file, folder / "best")
+    change_a_weight(folder / "best")
+
+
+def write_certificate(folder: Path, weights: str, **fields) -> dict:
+    """A certificate with numbers of its own."""
+    task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
+    certificate = {"certified": True, "ratio": 20.0, "weights": weights, "task": task, "files": hash_files(folder)}
+    certificate |= fields
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    return certificate
+
+
+def save_model(folder: Path, task, **options) -> Path:
+    """A model that has learned nothing."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    CoupledGPTForCausalLM(CoupledGPTConfig(**sizes, **options)).save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
+    write_recipe(task.describe(), folder / "recipe.yaml")
+    return folder
+
+
+class AnySize(dict):
+    """Sizes of files that were not made."""
+
+    def __missing__(self, path):
+        return 1
+
+
+def dataset_card(task, configurations, num_samples) -> str:
+    return render_dataset_card(GeneratedDataset(task, configurations, num_samples), "user/sums", AnySize())
