@@ -235,21 +235,10 @@ def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository
 
 def test_earlier_results_are_replaced_and_named(folder, tmp_path, capsys):
     words = [str(folder), "--lengths", "3", "--num_samples", "2", "--output_dir", str(tmp_path / "out")]
-<<<<<<< HEAD
     evaluation.main(words)
     assert "replaced" not in capsys.readouterr().out
     evaluation.main(words)
     assert str(tmp_path / "out" / "results.jsonl") in capsys.readouterr().out.splitlines()[0]
-=======
-    file = tmp_path / "out" / "results.jsonl"
-    evaluation.main(words)
-    assert f"{file} has" not in capsys.readouterr().out
-    for changes in ({}, {"weights": "0" * 64}, {"model": "other"}):
-        if changes:
-            write_results([row_of(folder, **changes)], file)
-        evaluation.main(words)
-        said = capsys.readouterr().out
-        assert f"{file} has" in said and changes.get("model", "") in said
 
 
 def remove_config(folder):
@@ -397,4 +386,3 @@ def test_only_the_package_s_own_verifier_is_published(folder, tmp_path, place):
     for with_code in (False, True):
         files = model_publication(folder, "user/adder", with_code=with_code).make_files(tmp_path, None)
         assert contents(files)[place + VERIFIER.name] == VERIFIER.read_bytes()
->>>>>>> df10c80 (Publishing: the Hub's client compares files, one mechanism writes and shards; a contract over kinds of publications)
