@@ -118,7 +118,7 @@ def test_an_adapter_of_a_model_of_others_gets_the_command_that_measures_it(tmp_p
     assert f"pretrained={base},peft={tmp_path / 'adapter'}" in said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_adapter_travels_by_the_hub(hub, api, tmp_path):
     make_base(tmp_path / "base")
     push_model(tmp_path / "base", "user/base", api=api)

@@ -98,7 +98,7 @@ except Exception as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installed(hub, api, folder, stranger, tmp_path):
     push_model(folder, "user/adder", api=api)
     snippet = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]

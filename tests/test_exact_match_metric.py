@@ -176,7 +176,7 @@ print(metric.compute(predictions=[[4, 1]], references=[[-100, 1]], lengths=[2])[
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_was_pushed_is_loaded_from_its_space(tmp_path, monkeypatch):
     monkeypatch.undo()
     with LoopbackHub() as hub:

@@ -122,7 +122,7 @@ def push_by_trainer(hub, api, place, names, places, launcher=()):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_trainer_pushes_the_card_with_what_was_measured(hub, api, tmp_path):
     push_by_trainer(hub, api, tmp_path, NAMES, ["plain", "end", "every"])
     for name in NAMES:
@@ -141,7 +141,7 @@ def test_trainer_pushes_the_card_with_what_was_measured(hub, api, tmp_path):
             assert_measured(commit.files, name, steps=int(commit.title.rpartition(" ")[2]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_push_what_one_of_them_measured(hub, api, tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     push_by_trainer(hub, api, tmp_path, ["addition"], ["end", "every"], launcher)

@@ -66,7 +66,7 @@ def test_a_truncated_download_is_an_error_and_leaves_no_half_file(hub, api, adde
     assert Path(file).read_bytes() == files["model.safetensors"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_eval_and_load_dataset_read_what_was_pushed(hub, api, adder, small_encoder, tmp_path):
     push_model(adder, "user/adder", api=api)
     push_model(small_encoder, "user/reader", api=api)

@@ -46,7 +46,7 @@ def run(hub, place, code):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_load_and_datasets_are_made_as_the_page_says(hub, tmp_path):
     construct("addition", 60, tmp_path / "addition")
     push_adder(hub, tmp_path / "addition")

@@ -68,78 +68,39 @@ def build(name: str) -> CoupledGPTForCausalLM:
     return CoupledGPTForCausalLM(CoupledGPTConfig(hidden_size=64, num_hidden_layers=2, **CHECKPOINTS[name])).eval()
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory) -> dict[str, tuple[CoupledGPTForCausalLM, dict[str, torch.Tensor]]]:
-    """By the configuration's name: its saved model, and what one other process computed with it."""
-    models, folder = {}, tmp_path_factory.mktemp("remote")
-    for name in CHECKPOINTS:
-        torch.manual_seed(5)
-        models[name] = build(name)
-        models[name].save_pretrained(folder / name)
-        build_tokenizer().save_pretrained(folder / name)
-    (folder / "script.py").write_text(SCRIPT)
-    environment = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "home"),
-        "HF_MODULES_CACHE": str(folder / "modules"),
-    }
-    command = [sys.executable, "-I", "script.py", str(len(models)), *models, *PROMPTS]
-    subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
-    return {name: (model, load_file(folder / f"{name}.safetensors")) for name, model in models.items()}
-
-
-@pytest.fixture(params=CHECKPOINTS)
-def checkpoint(request, checkpoints) -> tuple[str, CoupledGPTForCausalLM, dict[str, torch.Tensor]]:
-    return request.param, *checkpoints[request.param]
-
-
-def batch():
-    return build_tokenizer()(PROMPTS, padding=True, return_tensors="pt")
+def parameters(results: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(kind): value for name, value in results.items() if name.startswith(kind)}
 
 
 def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-def parameters(results: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(kind): value for name, value in results.items() if name.startswith(kind)}
-
-
-def test_remote_tokenizer_gives_the_same_tokens(checkpoint):
-    assert torch.equal(checkpoint[2]["tokens"], batch().input_ids)
-
-
-def test_remote_weights_are_bitwise_equal(checkpoint):
-    _, model, results = checkpoint
-    assert_same_weights(parameters(results, "loaded."), dict(model.named_parameters()))
-
-
-def test_remote_logits_are_equal_but_for_rounding(checkpoint):
-    _, model, results = checkpoint
-    assert_close(results["logits"], model(**batch()).logits)
-
-
-def test_remote_base_model_is_equal_but_for_rounding(checkpoint):
-    _, model, results = checkpoint
-    assert_close(results["hidden"], model.model(**batch()).last_hidden_state)
-
-
-def test_remote_generation_is_equal(checkpoint):
-    _, model, results = checkpoint
-    assert torch.equal(results["generated"], model.generate(**batch()))
-
-
-def test_remote_code_checks_prompts_if_the_configuration_has_a_format(checkpoint):
-    _, model, results = checkpoint
-    refusal = bytes(results["refusal"].tolist()).decode()
-    assert ("write '653+49='" in refusal) if model.config.prompt_format else (refusal == "none")
-
-
-def test_fresh_model_of_the_remote_class_begins_as_one_of_the_package(checkpoint):
-    name, _, results = checkpoint
-    torch.manual_seed(0)
-    fresh, expected = parameters(results, "fresh."), dict(build(name).named_parameters())
-    assert fresh.keys() == expected.keys()
-    for name, parameter in expected.items():
-        # Orthogonal tables come out of a factorization, which is rounded.
-        assert_close(fresh[name], parameter)
+def test_the_code_that_travels_gives_what_the_package_gives(tmp_path):
+    models = {}
+    for name in CHECKPOINTS:
+        torch.manual_seed(5)
+        models[name] = build(name)
+        models[name].save_pretrained(tmp_path / name)
+        build_tokenizer().save_pretrained(tmp_path / name)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    places = {"HF_HOME": str(tmp_path / "home"), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"} | places
+    command = [sys.executable, "-I", "script.py", str(len(models)), *models, *PROMPTS]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300)
+    batch = build_tokenizer()(PROMPTS, padding=True, return_tensors="pt")
+    for name, model in models.items():
+        results = load_file(tmp_path / f"{name}.safetensors")
+        assert torch.equal(results["tokens"], batch.input_ids)
+        assert_same_weights(parameters(results, "loaded."), dict(model.named_parameters()))
+        assert_close(results["logits"], model(**batch).logits)
+        assert_close(results["hidden"], model.model(**batch).last_hidden_state)
+        assert torch.equal(results["generated"], model.generate(**batch))
+        refusal = bytes(results["refusal"].tolist()).decode()
+        assert ("'653+49='" in refusal) if model.config.prompt_format else (refusal == "none")
+        torch.manual_seed(0)
+        fresh, expected = parameters(results, "fresh."), dict(build(name).named_parameters())
+        assert fresh.keys() == expected.keys()
+        for parameter, value in expected.items():
+            # Orthogonal tables come out of a factorization, which is rounded.
+            assert_close(fresh[parameter], value)

@@ -401,25 +401,23 @@ def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | No
     """The files that new rows change, by path. The folder itself is not changed.
 
     Args:
-        called: a second name by which the new rows may call the checkpoint; the first is its name in the folder's results.
+        called: the name of the folder or repository.
     """
-    own = _own_name(folder, called)
-    # A repository or a run may itself be called `best`, so we compare whole names, not their ends.
-    suffixes = {f"{name}{suffix}": suffix for suffix in (f"/{BEST_FOLDER}", "") for name in (own, called)}
-    if (given := rows[0]["model"]) not in suffixes:
-        raise ValueError(f"rows are of the checkpoint {given!r}, {called} is {own!r}")
-    suffix = suffixes[given]
-    checkpoint = read_checkpoint(folder, own)
+    checkpoint = read_checkpoint(folder, _own_name(folder, called))
     if (task := rows[0]["task"]) not in (parts := [part.name for part in checkpoint.task.parts]):
         raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {' or '.join(map(repr, parts))}")
-    if rows[0]["weights"] != checkpoint.weights.get(f"{own}{suffix}"):
+    measured = rows[0]["model"]
+    names = [name for name, weights in checkpoint.weights.items() if weights == rows[0]["weights"]]
+    if not names:
         raise ValueError(
-            f"rows are of another checkpoint: {called}{suffix} has other weights or another configuration than what they "
-            "were measured on"
+            f"rows are of another checkpoint: {called} has other weights or another configuration than what the results of "
+            f"{measured} were measured on"
         )
+    # The last checkpoint and the best one may have the same weights.
+    name = names[-1 if measured.endswith(f"/{BEST_FOLDER}") else 0]
     card = _read_card(folder, called)
     dataset = dataset or named_dataset(card)
-    merged = merge_rows(read_rows(folder), [{**row, "model": f"{own}{suffix}"} for row in rows])
+    merged = merge_rows(read_rows(folder), [{**row, "model": name} for row in rows])
     checkpoint = _with_results(checkpoint, merged)
     card.data["eval_results"] = eval_results(checkpoint, dataset)
     card.data["model_name"] = card.data.get("model_name") or checkpoint.name
