@@ -283,6 +283,26 @@ def plot_comparison(
 
 
 @house_style
+def plot_results(
+    rows: list[Row],
+    file: Path,
+    trained_lengths: tuple[int, int] | None,
+    size_names: tuple[str, str],
+    seeds: bool = False,
+) -> None:
+    """Draw exact match over one size; or the first model's over both, if problems of one length differ in the second.
+
+    Args:
+        size_names: names of `length` and `length_b` of the rows.
+        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn.
+    """
+    pairs = {(row["length"], row["length_b"]) for row in rows}
+    if len(pairs) == len({length for length, _ in pairs}):
+        plot_accuracy(rows, file, trained_lengths, size_names, seeds)
+    else:
+        plot_grid([row for row in rows if row["model"] == rows[0]["model"]], file, trained_lengths, size_names)
+
+
 def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str]) -> None:
     """Draw exact match over two sizes, such as the lengths of both operands (paper 1's heatmaps).
 

@@ -12,7 +12,7 @@ from longhand.hub_cards.evaluation.measure import (
     position_maps,
     read_attention,
 )
-from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_attention, plot_grid, plot_position_maps
+from longhand.hub_cards.evaluation.plots import plot_attention, plot_position_maps, plot_results
 from longhand.hub_cards.evaluation.results import (
     ATTENTION_FILE,
     PLACES_FILE,
@@ -48,12 +48,7 @@ def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | Non
     # The rows first: they are kept if a picture cannot be drawn or written.
     write_results(rows, folder / RESULTS_FILE)
     print(f"\nwrote {folder / RESULTS_FILE}")
-    task = TASKS[rows[0]["task"]]
-    pairs = {(row["length"], row["length_b"]) for row in rows}
-    if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, folder / PLOT_FILE, trained_lengths, task.size_names, seeds)
-    else:
-        plot_grid(rows, folder / PLOT_FILE, trained_lengths, task.size_names)
+    plot_results(rows, folder / PLOT_FILE, trained_lengths, TASKS[rows[0]["task"]].size_names, seeds)
     print(f"wrote {folder / PLOT_FILE}")
 
 

@@ -24,7 +24,7 @@ from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
 from longhand.hub_cards.console import one_line
-from longhand.hub_cards.evaluation.plots import plot_accuracy, plot_grid
+from longhand.hub_cards.evaluation.plots import plot_results
 from longhand.hub_cards.evaluation.results import (
     RESULTS_FILE,
     Row,
@@ -373,16 +373,11 @@ def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFo
 
 def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
     """A checkpoint's results file and plot, by file name."""
-    rows, task = [*checkpoint.rows, *checkpoint.best_rows], checkpoint.task
-    pairs = {(row["length"], row["length_b"]) for row in rows}
+    rows = [*checkpoint.rows, *checkpoint.best_rows]
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         write_results(rows, scratch / RESULTS_FILE)
-        # Lines over one length, or a grid if problems of one length differ in the second.
-        if len(pairs) == len({length for length, _ in pairs}):
-            plot_accuracy(rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
-        else:
-            plot_grid(checkpoint.rows or rows, scratch / PLOT_FILE, checkpoint.trained_lengths, task.size_names)
+        plot_results(rows, scratch / PLOT_FILE, checkpoint.trained_lengths, checkpoint.task.size_names)
         return {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
 
 

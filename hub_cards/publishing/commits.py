@@ -180,7 +180,7 @@ def commit_files(
         head = _open(repository)
         held = _blobs(head)
         removed = tuple(path for path in held if path not in files and is_ours(path))
-        operations = [
+        operations: list[Any] = [
             content if isinstance(content, CommitOperationCopy) else CommitOperationAdd(path, content)
             for path, content in files.items()
         ]

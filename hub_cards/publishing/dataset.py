@@ -124,7 +124,7 @@ class GeneratedDataset:
         Returns:
             Where they are, by path.
         """
-        made = {}
+        made: dict[str, Path] = {}
         for (name, split), group in groupby(files, lambda file: (file.configuration, file.split)):
             own = list(group)
             first, end = own[0].first, own[-1].end
@@ -328,7 +328,7 @@ def shard_publication(
     """
     own = shard_files(dataset, shard, num_shards)
 
-    def make_files(place: Path, waiting: Files | None) -> Files:
+    def make_files(place: Path, waiting: dict[str, Any] | None) -> Files:
         if all(file.path in (waiting or {}) for file in own):
             return {}
         return {f"{WAITING}{path}": file for path, file in dataset.make(own, place, num_proc).items()}
@@ -382,4 +382,4 @@ def _waiting_files(dataset: GeneratedDataset, repository: Repository) -> dict[st
     with refusing(repository.name):
         siblings = branch.info(sha, files_metadata=True).siblings or ()
     paths = {file.rfilename.removeprefix(WAITING): file for file in siblings if file.rfilename.startswith(WAITING)}
-    return {path: (CommitOperationCopy(file.rfilename, path, sha), file.size) for path, file in paths.items()}
+    return {path: (CommitOperationCopy(file.rfilename, path, sha), file.size or 0) for path, file in paths.items()}
