@@ -9,7 +9,7 @@ from matplotlib import rcParams
 from PIL import Image
 
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_grid, spread
+from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_results, spread
 
 
 def row(model="x", length=10, exact_match=1.0, length_b=None):
@@ -87,7 +87,9 @@ def test_lengths_that_spread_far_have_a_logarithmic_axis(lengths, scale, tmp_pat
 
 def test_trained_cells_of_a_grid_are_outlined_and_values_written(tmp_path):
     rows = [row(length=a, length_b=b, exact_match=0.25) for a in (3, 5, 9, 14) for b in (3, 5, 9)]
-    figure = drawn(plot_grid, rows, tmp_path / "x.png", (5, 9), ("width", "height"))
+    # The best checkpoint's results are not the last one's.
+    best = [{**one, "model": "x/best", "exact_match": 1.0} for one in rows]
+    figure = drawn(plot_results, rows + best, tmp_path / "x.png", (5, 9), ("width", "height"))
     (outline,) = figure.axes[0].lines
     assert (min(outline.get_xdata()), max(outline.get_xdata())) == (0.5, 2.5)
     assert (min(outline.get_ydata()), max(outline.get_ydata())) == (0.5, 2.5)
