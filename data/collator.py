@@ -37,6 +37,7 @@ class CouplingCollator:
         position_sampling: a name of `POSITION_SAMPLINGS`.
         wrap_position_ids: whether ids continue at 1 after the largest, for random starts.
         max_multiplier: the largest multiplier, for `"multiplier"`.
+        level_position_ids: the largest id of every level, for `"random_start"`; None means `max_position_ids`.
     """
 
     coupling: str | CouplingRule
@@ -44,6 +45,7 @@ class CouplingCollator:
     position_sampling: str = "fixed"
     wrap_position_ids: bool = False
     max_multiplier: int | None = None
+    level_position_ids: tuple[int, ...] | None = None
 
     @classmethod
     def for_evaluation(cls, config: CoupledGPTConfig) -> "CouplingCollator":
@@ -170,7 +172,14 @@ def _fixed(collator, tokens, position_ids, count, generator) -> torch.Tensor:
 
 
 def _random_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:
-    return _started(collator, position_ids, position_ids.amax(dim=(1, 2), keepdim=True), count, generator)
+    if collator.level_position_ids is None:
+        return _started(collator, position_ids, position_ids.amax(dim=(1, 2), keepdim=True), count, generator)
+    largest = position_ids.amax(dim=2, keepdim=True)
+    room = torch.tensor(collator.level_position_ids).reshape(1, -1, 1)
+    for needed, ids in zip(largest.amax(dim=(0, 2)).tolist(), collator.level_position_ids, strict=True):
+        check_room(collator.coupling, needed, ids)
+    starts = (room - largest + 1).numpy()
+    return shift_position_ids(position_ids, torch.from_numpy(generator.integers(0, starts, size=(count, *starts.shape[1:]))))
 
 
 def _batch_start(collator, tokens, position_ids, count, generator) -> torch.Tensor:

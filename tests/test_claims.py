@@ -97,6 +97,7 @@ def test_broken_results_change_the_verdict(claim, paper, monkeypatch):
 
     measured = {"exact_match", "token_accuracy", "accuracy", "certified", "test_loss", "training_loss", "probabilities"}
     measured |= {"share_up_to_4", "effective_relations", "strongest", "after", "run_seconds", "same_id", "id_below"}
+    measured |= {"error", "shown", "hidden", "outside", "aligned"}
     before = judge(claim, paper).verdict
     read = claims.read_results
     monkeypatch.setattr(
@@ -189,8 +190,8 @@ def test_a_headline_of_fewer_than_three_seeds_is_not_decided(judged):
         ("match", {"variant": "near", "size": 8, "above": ["far"]}, False),
         ("match", {"variant": "far", "size": 4, "above": ["near"]}, None),
         ("match", {"variant": "far", "size": 4, "above": ["odd"], "fitted": False}, True),
-        ("not_above", {"variant": "far", "than": "near", "sizes": [4]}, True),
-        ("not_above", {"variant": "far", "than": "near", "sizes": [4, 8]}, False),
+        ("match", {"variant": "far", "size": 4, "not_above": ["near"]}, True),
+        ("match", {"variant": "far", "size": [4, 8], "not_above": ["near"]}, False),
         ("best", {"variant": "far", "than": ["near"], "sizes": [4, 8, 12]}, True),
         ("best", {"variant": "near", "than": ["far"], "sizes": [8, 12, 4]}, False),
         ("keeps", {"variant": "near", "first": 4, "last": 12, "at_most": 0.1}, True),

@@ -14,11 +14,7 @@ from longhand.data.splits import make_generator
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.complexity import study as command
-from longhand.hub_cards.research.complexity.distributions import (
-    cascade_distribution,
-    dependency_distribution,
-    dependency_lengths,
-)
+from longhand.hub_cards.research.complexity.distributions import cascade_distribution, dependency_distribution
 
 WEIGHTS = {"L": 45, "N": 10, "H": 45}
 """Pairs of digits that sum to less than 9, to 9 and to more, of 100."""
@@ -113,11 +109,6 @@ def test_lengths_and_distribution_are_those_of_all_pairs(digits):
     assert np.allclose(cascade_distribution(digits), exact, rtol=1e-12, atol=0)
 
 
-def test_published_probabilities_of_cascades():
-    assert cascade_distribution(5)[4] == pytest.approx(8.55e-4, rel=1e-9)
-    assert cascade_distribution(50)[:5].sum() == pytest.approx(0.9979, abs=5e-5)
-
-
 def test_every_probability_of_a_cascade_is_precise():
     digits = 50
     ways = Counter({(0, 0): 1})
@@ -140,22 +131,6 @@ def test_distribution_of_a_thousand_digits_is_whole(distribution):
     assert shares.sum() == pytest.approx(1, abs=1e-12)
     # One more column is ten times as rare, down to the least float.
     assert np.allclose(shares[21:300] / shares[20:299], 0.1, rtol=0.01)
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("digits", [2, 3])
-def test_drawn_pairs_are_uniform_in_their_class(draw, digits):
-    first, second = all_pairs(digits)
-    allowed = np.ones(len(first), bool) if draw is draw_cascades else cascade_lengths(first, second) <= 1
-    lengths = np.where(allowed, DRAWS[draw](first, second), -1)
-    count = 200_000
-    for longest in range(digits + 1):
-        drawn = draw(make_generator(digits, longest), np.full(count, longest), digits)
-        code = (np.concatenate(drawn, axis=1) * 10 ** np.arange(2 * digits)).sum(axis=1)
-        frequency = np.bincount(code, minlength=100**digits)
-        members = np.flatnonzero(lengths == longest)
-        assert frequency[members].sum() == count
-        assert_frequencies(frequency[members], np.full(len(members), 1 / len(members)))
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -185,29 +160,6 @@ def test_given_classes_hold(draw, digits, classes):
         assert (cascade_lengths(first, second) == np.minimum(longest, 1)).all()
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-def test_classes_hold_when_few_are_drawn_at_a_time(draw, monkeypatch):
-    monkeypatch.setattr(complexity, "_MAX_CELLS", 200)
-    longest = make_generator(1).integers(0, 13, size=500)
-    assert (DRAWS[draw](*draw(make_generator(2), longest, 12)) == longest).all()
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-def test_no_classes_give_no_sums(draw):
-    first, second = draw(make_generator(0), np.array([], dtype=int), 5)
-    assert first.shape == second.shape == (0, 5)
-
-
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
-def test_dependency_distribution_is_that_of_all_products(digits):
-    numbers = to_digits(np.arange(10**digits), digits)
-    counts = sum(
-        np.bincount(dependency_lengths(np.full((10**digits, 1), multiplier, np.uint8), numbers), minlength=digits + 1)
-        for multiplier in range(1, 10)
-    )
-    assert np.allclose(dependency_distribution(digits), counts / (9 * 10**digits), rtol=0, atol=1e-14)
-
-
 def test_dependency_distribution_of_more_digits():
     digits, shares = 12, Counter()
     for multiplier in range(1, 10):
@@ -228,68 +180,57 @@ def test_dependency_distribution_of_more_digits():
     assert np.allclose(dependency_distribution(digits), exact, rtol=0, atol=1e-14)
 
 
-def test_published_probabilities_of_dependencies():
-    assert dependency_distribution(5)[4] == pytest.approx(1.9e-3, rel=1e-9)
-    assert dependency_distribution(20)[:5].sum() == pytest.approx(0.998, abs=5e-4)
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_dependency_distribution_is_that_of_all_products(digits):
+    levels = Counter(levels_of_product(a, b) for a in range(1, 10) for b in range(10**digits))
+    exact = [levels[length] / (9 * 10**digits) for length in range(digits + 1)]
+    assert np.allclose(dependency_distribution(digits), exact, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("multiplier_digits", [1, 2, 3])
-def test_dependency_lengths_are_the_levels_of_the_product(multiplier_digits):
-    generator = make_generator(multiplier_digits)
-    multipliers = generator.integers(0, 10**multiplier_digits, size=2000)
-    numbers = generator.integers(0, 10**7, size=2000)
-    # Products such as 3 * 3333...34 carry all the way.
-    multipliers[:3], numbers[:3] = (3, 9, 10**multiplier_digits - 1), (333334, 1111112, 9999999)
-    expected = [levels_of_product(*pair) for pair in zip(multipliers.tolist(), numbers.tolist(), strict=True)]
-    factors = to_digits(multipliers, multiplier_digits), to_digits(numbers, 8)
-    assert dependency_lengths(*factors).tolist() == expected
-    alone = [
-        dependency_lengths(*pair).item() for pair in zip(*(np.split(numbers, 2000) for numbers in factors), strict=True)
-    ]
-    assert alone == expected
-    assert len(set(expected)) > 4
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("few", [False, True])
+def test_sums_of_a_class_follow_from_the_seed(draw, few, monkeypatch):
+    if few:
+        monkeypatch.setattr(complexity, "_MAX_CELLS", 200)
+    longest = make_generator(1).integers(0, 13, size=500)
+    first, again, other = (np.stack(draw(make_generator(seed), longest, 12)) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any() and (DRAWS[draw](*first) == longest).all()
+    assert draw(make_generator(0), longest[:0], 5)[0].shape == (0, 5)
 
 
-def test_a_product_may_carry_through_a_thousand_columns():
-    multiplicand = np.full((2, 1000), 3, dtype=np.uint8)
-    multiplicand[0, 0] = 4
-    assert dependency_lengths(np.array([[3], [3]], dtype=np.uint8), multiplicand).tolist() == [1000, 0]
-
-
-def zeros(*shapes):
-    return [np.zeros(shape, dtype=np.uint8) for shape in shapes]
-
-
+@pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize(
-    ("call", "named"),
+    ("longest", "digits", "said"),
     [
-        *((lambda draw=draw, own=own: draw(make_generator(0), np.array(own), 5), r"0\.\.5 .* got (6|-1)")
-          for draw in DRAWS for own in ([0, 6], [3, -1])),
-        *((lambda draw=draw, own=own: draw(make_generator(0), np.array(own), 5), r"\(count,\) integers")
-          for draw in DRAWS for own in ([1.0], [[1]], 1)),
-        *((lambda call=call, digits=digits: call(digits), "digits")
-          for call in (cascade_distribution, dependency_distribution) for digits in (0, -1)),
-        *((lambda draw=draw: draw(make_generator(0), np.array([0]), 0), "digits") for draw in DRAWS),
-        *((lambda length=length, shapes=shapes: length(*zeros(*shapes)), "shape")
-          for length in DRAWS.values() for shapes in (((2, 3), (2, 4)), ((3,), (3,)))),
-        *((lambda shapes=shapes: dependency_lengths(*zeros(*shapes)), r"multiplier .*\(count, 1 to 3\)")
-          for shapes in (((2, 4), (2, 5)), ((2, 0), (2, 5)), ((2,), (2, 5)))),
-        (lambda: dependency_lengths(*zeros((2, 1), (3, 5))), r"multiplicand .*\(3, 5\)"),
+        (np.array([0, 6]), 5, "6"),
+        (np.array([3, -1]), 5, "-1"),
+        (np.array([1.0]), 5, "longest"),
+        (np.array([[1]]), 5, "longest"),
+        (np.array([0]), 0, "digits"),
     ],
-)  # fmt: skip
-def test_numbers_and_classes_that_do_not_fit_are_named(call, named):
-    with pytest.raises(ValueError, match=named):
-        call()
+)
+def test_classes_that_no_sum_has_are_refused(draw, longest, digits, said):
+    with pytest.raises(ValueError, match=said):
+        draw(make_generator(0), longest, digits)
 
 
-def test_command_writes_the_published_rows_and_draws_them(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("call", [cascade_distribution, dependency_distribution])
+def test_numbers_without_digits_are_refused(call):
+    with pytest.raises(ValueError, match="digits"):
+        call(0)
+
+
+@pytest.mark.parametrize("length", [cascade_lengths, carry_run_lengths])
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,))])
+def test_numbers_of_other_shapes_are_refused(length, shapes):
+    with pytest.raises(ValueError, match="shape"):
+        length(*(np.zeros(shape, dtype=np.uint8) for shape in shapes))
+
+
+def test_the_published_rows_are_those_of_the_command(tmp_path, monkeypatch):
     published = read_results(command.RESULTS)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")
     main(["complexity"])
-    rows = read_results(tmp_path / "rows.jsonl")
-    assert [(row["length"], row["digits"]) for row in rows] == list(command.PANELS)
-    for row, kept in zip(rows, published, strict=True):
+    for row, kept in zip(read_results(tmp_path / "rows.jsonl"), published, strict=True):
         assert row["probabilities"] == pytest.approx(kept["probabilities"], rel=1e-9, abs=1e-14)
         assert row["share_up_to_4"] == pytest.approx(sum(row["probabilities"][:5]))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.jsonl", "rows.png"]
-    assert "8.55e-04" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """The ceiling of one layer without position encoding, and the invariance of the model that it follows from."""
 
-import shutil
 from collections import Counter, defaultdict
 from itertools import permutations
 
@@ -8,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from longhand import train
-from longhand.eval import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.nope_ceiling import study as command
 from longhand.hub_cards.research.nope_ceiling.ceiling import nope_ceiling
@@ -47,9 +43,8 @@ def next_logits(model, *texts):
     return model(torch.tensor([[TOKENS.index(c) for c in text] for text in texts]), use_cache=False).logits[:, -1]
 
 
-@pytest.mark.parametrize("digits", KNOWN)
-def test_ceiling_is_the_known_value(digits):
-    assert nope_ceiling(digits) == KNOWN[digits]
+def test_ceiling_of_four_digits_is_the_known_value():
+    assert nope_ceiling(4) == KNOWN[4]
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])
@@ -103,95 +98,10 @@ def test_ceiling_of_three_digits_cannot_be_reached_by_one_layer():
     assert torch.allclose(*next_logits(random_model(), *texts), atol=1e-5)
 
 
-@pytest.mark.parametrize(("digits", "count"), [(1, 81), (2, 8100), (3, 500), (5, 500)])
-def test_pairs_are_all_or_a_sample_of_all(digits, count):
-    pairs = command.operand_pairs(digits, max(count, 500), 0)
-    assert pairs.shape == (count, 2, digits) and pairs.dtype == np.uint8
-    assert pairs[..., -1].min() >= 1 and pairs.max() == 9
-    if digits <= 2:
-        assert len(np.unique(pairs.reshape(count, -1), axis=0)) == count
-
-
-@pytest.fixture(scope="module")
-def short_run(tmp_path_factory):
-    """A run on one digit, too short to be always right."""
-    folder = tmp_path_factory.mktemp("runs") / "short"
-    lengths = [
-        word for name in ("min_length", "max_length", "validation_lengths", "test_lengths") for word in (f"--{name}", "1")
-    ]
-    sizes = ["--hidden_size", "16", "--intermediate_size", "16", "--max_steps", "150", "--eval_steps", "150"]
-    samples = ["--validation_samples", "10", "--test_samples", "10", "--output_dir", str(folder)]
-    train.main(["nope-ceiling", *lengths, *sizes, *samples])
-    return folder
-
-
-def test_command_writes_ceilings_and_runs_and_draws_them(short_run, tmp_path, monkeypatch, capsys):
+def test_the_published_rows_are_the_ceilings(tmp_path, monkeypatch):
+    published = read_results(command.RESULTS)
+    assert {row["length"]: (row["right"], row["num_pairs"]) for row in published} == {**KNOWN, 5: (10033314, 8100000000)}
     monkeypatch.setattr(command, "RESULTS", tmp_path / "rows.jsonl")
     monkeypatch.setattr(command, "MAX_DIGITS", 3)
-    main(["nope_ceiling", str(short_run), "--num_samples", "81"])
-    *ceilings, row = read_results(tmp_path / "rows.jsonl")
-    assert [(ceiling["right"], ceiling["num_pairs"]) for ceiling in ceilings] == [KNOWN[digits] for digits in (1, 2, 3)]
-    assert row["model"] == "short" and row["length"] == 1 and row["num_samples"] == 81 and row["all_pairs"]
-    assert command.interval(row) == (row["exact_match"], row["exact_match"])
-    assert (tmp_path / "rows.png").stat().st_size > 0
-    assert f"{row['exact_match']:.5f}" in capsys.readouterr().out
-
-
-def test_exact_match_counts_the_right_answers_of_greedy_decoding(short_run):
-    checkpoint = load_checkpoint(str(short_run))
-    right = sum(checkpoint.answer(f"{a}+{b}") == str(a + b) for a in range(1, 10) for b in range(1, 10))
-    assert 0 < right < 81
-    assert command.evaluate_run(short_run, 81, 0)["exact_match"] == right / 81
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"max_length": 30}, "got 'addition' of 1 to 30"),
-        ({"min_length": 6, "max_length": 6}, "got 'addition' of 6 to 6"),
-        ({"task": "copy"}, "config.json is of another task or format"),
-    ],
-)
-def test_runs_of_other_data_are_refused(short_run, tmp_path, capsys, change, reason):
-    folder = shutil.copytree(short_run, tmp_path / "run")
-    write_recipe({**read_recipe(folder / "recipe.yaml"), **change}, folder / "recipe.yaml")
-    assert_refused(folder, reason, capsys)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"num_hidden_layers": 2}, "got 2 and 'none'"),
-        ({"position_encoding": "learned"}, "got 1 and 'learned'"),
-    ],
-)
-def test_models_that_the_ceiling_does_not_bound_are_refused(short_run, tmp_path, capsys, options, reason):
-    folder = shutil.copytree(short_run, tmp_path / "run")
-    random_model(**options).save_pretrained(folder)
-    assert_refused(folder, reason, capsys)
-
-
-@pytest.mark.parametrize("missing", ["config.json", "recipe.yaml", "results.jsonl"])
-def test_unfinished_runs_are_refused(short_run, tmp_path, capsys, missing):
-    folder = shutil.copytree(short_run, tmp_path / "run")
-    (folder / missing).unlink()
-    assert_refused(folder, f"it has no {missing}", capsys)
-
-
-def assert_refused(folder, reason, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["nope_ceiling", str(folder)])
-    assert stop.value.code == 2 and reason in capsys.readouterr().err
-
-
-def test_published_rows_are_the_ceiling_and_below_it():
-    rows = read_results(command.RESULTS)
-    ceilings = {row["length"]: row for row in rows if row["model"] == command.CEILING}
-    assert {digits: (row["right"], row["num_pairs"]) for digits, row in ceilings.items()} == {
-        **KNOWN,
-        5: (10033314, 8100000000),
-    }
-    runs = [row for row in rows if row["model"] != command.CEILING]
-    assert {row["length"] for row in runs} == {1, 2, 3, 4, 5}
-    for row in runs:
-        assert command.interval(row)[0] <= ceilings[row["length"]]["exact_match"]
+    main(["nope_ceiling"])
+    assert read_results(tmp_path / "rows.jsonl") == published[:3]

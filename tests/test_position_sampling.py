@@ -46,6 +46,15 @@ def test_a_batch_start_is_the_same_for_all_examples_and_differs_between_batches(
     assert min(starts) == 0 and max(starts) >= (13 if wrap else 14 - int(base.max()))
 
 
+def test_every_level_may_have_a_largest_id_of_its_own(two_levels):
+    collator = CouplingCollator(two_levels, 30, "random_start", level_position_ids=(30, 12))
+    base = collated(CouplingCollator(two_levels, 30))["position_ids"]
+    found = collated(collator, count=2000)["position_ids"]
+    starts = torch.where(base > 0, found - base, -1).amax(dim=2)
+    assert torch.equal(found, torch.where(base > 0, base + starts.unsqueeze(2), 0))
+    assert found.amax(dim=(0, 2)).tolist() == [30, 12] and starts.amin(dim=0).tolist() == [0, 0]
+
+
 def test_a_batch_start_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"need 13 position ids but max_position_ids is 12.*responses of 11 digits"):
         collated(CouplingCollator("abacus", 12, "batch_start"), lengths=[(11, 11)])
@@ -198,6 +207,8 @@ NO_WRAP = ["--wrap_position_ids", "False"]
         (["addition-rotary", "--position_sampling", "multiplier"], "needs max_multiplier of at least 2, got None"),
         (["addition-rotary", "--position_sampling", "multiplier", "--max_multiplier", "1"], "at least 2, got 1"),
         (["addition-rotary", "--max_multiplier", "3"], "for position_sampling 'multiplier' only, got 3"),
+        ([*UNCOUPLED, "--level_position_ids", "9"], "level_position_ids is for position_sampling 'random_start'"),
+        (["paper-addition", "--use_cpu", "True", "--level_position_ids", "9", "9"], "1 numbers from 1 to 202"),
         (["addition-absolute", "--position_sampling", "fixed"], "wrap_position_ids is for .* got it with 'fixed'"),
         ([*UNCOUPLED, "--position_sampling", "randomized"], "wrap_position_ids is for .* got it with 'randomized'"),
         (

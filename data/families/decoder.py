@@ -49,6 +49,10 @@ class PositionArguments:
     max_multiplier: int | None = field(
         default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
     )
+    level_position_ids: list[int] | None = field(
+        default=None,
+        metadata={"help": "largest id of every level, for position_sampling random_start; unset, max_position_ids"},
+    )
     coupling: str | None = field(
         default=None,
         metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
@@ -202,7 +206,15 @@ class Decoder(Family):
             raise ValueError(
                 f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
             )
-        return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier)
+        levels = arguments.level_position_ids
+        if levels is not None:
+            if sampling != "random_start" or config.wrap_position_ids:
+                raise ValueError("level_position_ids is for position_sampling 'random_start' without wrap_position_ids")
+            if len(levels) != config.rule.levels or not all(1 <= ids <= config.max_position_ids for ids in levels):
+                legal = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
+                raise ValueError(f"level_position_ids must be {legal}, got {levels}")
+        tables = None if levels is None else tuple(levels)
+        return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
 
     def answer(self, task, model, tokenizer, question, streamer=None):
         return task.reader.read(self.respond(task, model, tokenizer, question, streamer))

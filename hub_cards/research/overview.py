@@ -1,6 +1,6 @@
 """The two pictures on the first screen of README.md: how far addition reaches, and how far every other task does."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
-from longhand.hub_cards.evaluation.results import Row, read_results, write_results
-from longhand.hub_cards.research.tables import PANELS, PUBLISHED_REACH
+from longhand.hub_cards.evaluation.results import Row
+from longhand.hub_cards.research.tables import OVERVIEW
 
 LONGEST_OF_TASKS = 2000
 
@@ -36,11 +36,11 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
     _draw_certified(axes, window, sizes[0])
     note(axes, "window, certified:\nexact for every length", (longest, 1), (0, -22), BLUE, fontsize=10, ha="center")
     axes.plot(table.x, table.y, color=ORANGE, marker="s")
-    reached = f"learned table (paper 1's method):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
+    reached = f"learned table (paper 1, four additions):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
-    reach = PUBLISHED_REACH["addition"]
-    axes.vlines(reach.size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
-    note(axes, f"paper 1, as published: {reach.text} digits", (reach.size, 0.42), (6, 0), PINK, fontsize=10)
+    text, size = OVERVIEW["published"]["addition"].values()
+    axes.vlines(size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
+    note(axes, f"paper 1, as published: {text} digits", (size, 0.42), (6, 0), PINK, fontsize=10)
     plots.save_figure(figure, file)
 
 
@@ -53,7 +53,7 @@ def plot_tasks(
     table_sizes: str,
     file: Path,
 ) -> None:
-    """Draw exact match against size, a panel of `PANELS` for each task.
+    """Draw exact match against size, a panel for each task.
 
     Args:
         windows: rows of each recipe with a window.
@@ -63,7 +63,8 @@ def plot_tasks(
         table_sizes: sizes that the learned tables were trained on, in words.
     """
     figure, panels = plots.new_figure(3.9, 2, 5, sharex=True, sharey=True)
-    for axes, (title, recipe, task) in zip(panels.flat, PANELS, strict=True):
+    for axes, panel in zip(panels.flat, OVERVIEW["panels"], strict=True):
+        title, recipe, task = panel.values()
         axes.set(xscale="log", xlim=(0.9, LONGEST_OF_TASKS), ylim=(-0.08, 1.25), yticks=[0, 0.5, 1])
         axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
         axes.set_xticks([], minor=True)
@@ -73,8 +74,8 @@ def plot_tasks(
         if task in tables:
             table = median_line("", tables[task])
             axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
-        if task in PUBLISHED_REACH:
-            axes.vlines(PUBLISHED_REACH[task].size, 0, 1, color=PINK, linestyle="--", linewidth=1.4)
+        if task in OVERVIEW["published"]:
+            axes.vlines(OVERVIEW["published"][task]["size"], 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:
             _draw_certified(axes, window, sizes[recipe][0], size=2.5)
@@ -102,13 +103,3 @@ def _draw_certified(axes: Axes, line: Line, first: int, size: float = 4.5) -> No
     axes.plot(line.x, line.y, color=BLUE, marker="o", markersize=size, linestyle="", zorder=4)
     arrow = {"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(1, 1), xycoords=("axes fraction", "data"), xytext=(first, 1), textcoords="data", arrowprops=arrow)
-
-
-def write_and_draw(
-    rows: list[Row], file: Path, draw: Callable[[list[Row], Path], None], table: Callable[[list[Row]], str]
-) -> None:
-    """Write the rows to a file. From that file draw the picture beside it, and print the table of the pages."""
-    write_results(rows, file)
-    rows = read_results(file)
-    draw(rows, picture := file.with_suffix(".png"))
-    print(f"{table(rows)}\nwrote {file} and {picture}")

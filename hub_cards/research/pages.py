@@ -16,16 +16,10 @@ from longhand.hub_cards.research import tables
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, fitted_reach, study_block
+from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, fitted_reach, read_tests, study_block
 
-RESEARCH = Path(__file__).parent
-HUB_CARDS = RESEARCH.parent
-README = HUB_CARDS.parent / "README.md"
-RESULTS = HUB_CARDS / "RESULTS.md"
-COMPARISONS = HUB_CARDS / "COMPARISONS.md"
-ENCODERS = HUB_CARDS / "ENCODERS.md"
-CLAIMS = HUB_CARDS / "CLAIMS.md"
-CHOMSKY = HUB_CARDS / "CHOMSKY.md"
+HUB_CARDS = Path(__file__).parents[1]
+PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY")]
 FOLDER = HUB_CARDS / "results"
 
 RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addition-absolute", "baselines")
@@ -46,22 +40,12 @@ def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
 def measured_blocks() -> dict[str, str]:
     """Return the tables of what no study trains: speed, cost, faults, constructions, the ceiling, theories of encoders."""
     return {
-        "benchmarks": tables.benchmark_table(read_rows("", "benchmarks.jsonl")),
+        **{
+            name: tables.filled_table(name, read_results(HUB_CARDS / table["file"])) for name, table in tables.FILLED.items()
+        },
         "race": tables.race_table(read_rows("", "race.jsonl")),
-        "rivals": tables.rivals_table(read_rows("", "rivals.jsonl")),
-        "training-time": tables.training_time_table(
-            read_rows("", "training_time.jsonl"), read_rows("", "training_time_clock.jsonl")
-        ),
-        "generation": tables.generation_table(read_rows("", "generation.jsonl")),
-        "faults/fuzz": tables.fuzz_table(read_rows("faults", "fuzz.jsonl")),
-        "faults/kills": tables.kills_table(read_rows("faults", "kills.jsonl")),
         "cost": tables.cost_table(read_rows("", "cost.jsonl")),
-        "constructions": tables.long_table(read_results(RESEARCH / "constructions" / "long.jsonl")),
-        "cost/digit": tables.digit_cost_table(decoding := read_rows("", "decoding.jsonl")),
-        "cost/decoding": tables.decoding_table(decoding),
-        "nope-ceiling": tables.ceiling_table(read_results(RESEARCH / "nope_ceiling" / "ceiling.jsonl")),
-        "ring": tables.ring_table(read_results(RESEARCH / "ring" / "losses.jsonl")),
-        "complexity": tables.complexity_table(read_results(RESEARCH / "complexity" / "distributions.jsonl")),
+        "ring": tables.ring_table(read_results(HUB_CARDS / "research" / "ring" / "losses.jsonl")),
         "tasks": tasks_block(),
         **claims_blocks(),
     }
@@ -131,7 +115,8 @@ def draw_pictures(pages: str) -> None:
     draw_overview()
     plot_cost(read_rows("", "cost.jsonl"), FOLDER / "cost.png")
     for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
-        draw_study(load_study(folder.split("/")[1]), read_rows(folder), FOLDER / folder / "accuracy.png")
+        name = folder.split("/")[1]
+        draw_study(load_study(name), read_rows(folder), FOLDER / folder / "accuracy.png", read_tests(STUDY_RESULTS / name))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -139,7 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
-    before = {file: file.read_text(encoding="utf-8") for file in (RESULTS, COMPARISONS, ENCODERS, CLAIMS, CHOMSKY)}
+    before = {file: file.read_text(encoding="utf-8") for file in PAGES}
     pages = "\n".join(before.values())
     blocks = all_blocks(pages)
     after = {file: render(text, blocks) for file, text in before.items()}

@@ -15,7 +15,7 @@ from typing import Any
 from longhand.hub_cards.evaluation.results import Row, generalizable_length, group_by, group_variants
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 from longhand.hub_cards.research.study import Study
-from longhand.hub_cards.research.study_pages import FITS, trained_match
+from longhand.hub_cards.research.study_pages import FITS, seeds_that_fit, trained_match
 
 ENOUGH_SEEDS = 3
 """Fewer seeds of a variant say nothing about a difference unless the intervals of their problems are apart."""
@@ -75,8 +75,7 @@ class Evidence:
 
     def seeds_that_fit(self, variant: str) -> tuple[int, int]:
         """Return how many seeds of a variant fit its trained sizes, and how many there are."""
-        seeds = group_by(group_variants(self.tests).get(variant, []), itemgetter("model")).values()
-        return sum((trained_match(rows, self.trained(variant)) or 0) >= FITS for rows in seeds), len(seeds)
+        return seeds_that_fit(group_variants(self.tests).get(variant, []), self.trained(variant))
 
     def runs(self, variant: str, fitted: bool = True) -> list[Row]:
         """Return the rows of a variant.
@@ -263,41 +262,40 @@ def reach(
 def match(
     evidence: Evidence,
     variant: str,
-    size: int,
+    size: int | list[int],
     at_least: float | None = None,
     at_most: float | None = None,
     above: tuple[str, ...] = (),
+    not_above: tuple[str, ...] = (),
     fitted: bool = True,
 ) -> Finding:
-    """Exact match of a variant at a size, or above that of others; all must fit their trained sizes if `fitted`."""
-    rows = {name: evidence.at(name, size, fitted) for name in (variant, *above)}
-    values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
-    parts: list[bool | None] = [within(median(values[variant]), at_least, at_most)]
-    parts += [is_above(rows[variant], rows[name], "exact_match") for name in above]
-    found = f"{', '.join(f'`{name}` {spread(own)}' for name, own in values.items())} at {size}"
-    return Finding(all_of(parts), found, f"`{variant}` above" if above else bounds(at_least, at_most))
+    """Exact match of a variant at a size, or at each of some sizes.
 
-
-@predicate
-def not_above(evidence: Evidence, variant: str, than: str, sizes: list[int]) -> Finding:
-    """The median of a variant is nowhere above that of another; it is decided against only if the seeds are above."""
+    Args:
+        above: variants whose exact match must be lower.
+        not_above: variants whose median must not be lower; it is decided against only if the seeds are.
+        fitted: all must fit their trained sizes.
+    """
     parts, found = [], []
-    for size in sizes:
-        own, other = evidence.at(variant, size), evidence.at(than, size)
-        values, others = ([row["exact_match"] for row in rows] for rows in (own, other))
-        lower = median(values) <= median(others)
-        parts.append(True if lower else False if is_above(own, other, "exact_match") else None)
-        found.append(f"`{variant}` {spread(values)}, `{than}` {spread(others)} at {size}")
-    return Finding(all_of(parts), "; ".join(found), f"`{variant}` at no size above `{than}`")
+    for one in size if isinstance(size, list) else [size]:
+        rows = {name: evidence.at(name, one, fitted) for name in (variant, *above, *not_above)}
+        values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
+        parts.append(within(median(values[variant]), at_least, at_most))
+        parts += [is_above(rows[variant], rows[name], "exact_match") for name in above]
+        for name in not_above:
+            lower = median(values[variant]) <= median(values[name])
+            parts.append(lower or (False if is_above(rows[variant], rows[name], "exact_match") else None))
+        found.append(f"{', '.join(f'`{name}` {spread(own)}' for name, own in values.items())} at {one}")
+    asked = f"`{variant}` above" if above else f"`{variant}` not above" if not_above else bounds(at_least, at_most)
+    return Finding(all_of(parts), "; ".join(found), asked)
 
 
 @predicate
 def best(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) -> Finding:
     """A variant has the highest median at more than half of these sizes."""
-    medians = {
-        name: [median(row["exact_match"] for row in evidence.at(name, size)) for size in sizes] for name in (variant, *than)
-    }
-    first = sum(own == max(all_own) for own, *all_own in zip(medians[variant], *medians.values(), strict=True))
+    rows = [{name: evidence.at(name, size) for name in (variant, *than)} for size in sizes]
+    medians = [{name: median(row["exact_match"] for row in own) for name, own in at.items()} for at in rows]
+    first = sum(own[variant] == max(own.values()) for own in medians)
     return Finding(first > len(sizes) / 2, f"`{variant}` is best at {first} of {len(sizes)} sizes", "more than half")
 
 

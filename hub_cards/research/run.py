@@ -86,8 +86,9 @@ def run(
         deadline = None if minutes is None else time.monotonic() + 60 * minutes
         failed = train_all(missing, folder, jobs, partial(gather, study, folder, results), deadline)
     if (results / RESULTS_FILE).exists() and (rows := read_results(results / RESULTS_FILE)):
-        draw_study(study, rows, results / "accuracy.png")
-        print(f"\n{study_block(study, results)}\nwrote {results / RESULTS_FILE} and {results / 'accuracy.png'}")
+        draw_study(study, rows, picture := results / "accuracy.png")
+        written = f"{results / RESULTS_FILE}{f' and {picture}' * picture.exists()}"
+        print(f"\n{study_block(study, results)}\nwrote {written}")
     if failed:
         raise SystemExit(1)
 

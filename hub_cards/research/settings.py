@@ -64,7 +64,14 @@ NOT_COMPARED = {
     ),
     *("field_width", "multiplier_length", "text_tokens", "seeds", "test_samples", "tested", "min_length", "max_operands"),
     # These only leave room for the sizes.
-    *("max_position_ids", "max_position_embeddings", "max_multiplier_length", "max_hints", "position_levels"),
+    *(
+        "max_position_ids",
+        "level_position_ids",
+        "max_position_embeddings",
+        "max_multiplier_length",
+        "max_hints",
+        "position_levels",
+    ),
     # These change what is measured, written or computed, but no model.
     *("recipe", "description", "seed", "data_seed", "use_cpu", "bf16", "dataloader_num_workers", "torch_compile"),
     *("test_lengths", "validation_lengths", "validation_samples", "logging_steps", "eval_steps", "save_total_limit"),

@@ -53,12 +53,12 @@ CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""
 
-USUAL = ("trained on", "worst trained size", "lengths", "reach", "of the best checkpoint", "certified", "steps", "seconds")
+USUAL = ("trained on", "seeds that fit", "lengths", "reach", "of the best checkpoint", "certified", "steps", "seconds")
 """The columns of a study's table, unless its file names others; `lengths` is a column for each size. The columns of best
 checkpoints and of certificates are left out where there are none.
 
-Others: `predictions checked` and `smallest margin` of the certificates; `exact match`, the worst of all runs and sizes;
-`parameters` of the model.
+Others: `predictions checked`, `smallest margin` and `lead / bound` of the certificates; `exact match`, the worst of all runs
+and sizes; `parameters` of the model.
 """
 
 
@@ -78,9 +78,25 @@ def fails(rows: list[Row], sizes: tuple[int, int]) -> bool:
     return trained_match(rows, sizes) is not None and not fits(rows, sizes)
 
 
+def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
+    """Return how many seeds of a variant fit its trained sizes, and how many there are."""
+    seeds = group_by(rows, itemgetter("model")).values()
+    return sum(fits(own, sizes) for own in seeds), len(seeds)
+
+
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
     """Return the generalizable length of a variant if it fits the trained sizes."""
     return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
+
+
+def unfitted(study: Study, tests: list[Row]) -> list[str]:
+    """Return the variants that do not fit their trained sizes.
+
+    Args:
+        tests: exact match by size, of last checkpoints or of the best ones.
+    """
+    variants = group_variants(tests)
+    return [name for name, own in variants.items() if name in study.variants and fails(own, study.trained_sizes(name))]
 
 
 def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
@@ -107,42 +123,51 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy", columns=("lengths", "seconds"))
     if evaluation:
-        return study_table(study, rows, columns=("lengths", "seconds"))
+        return study_table(study, rows, tests=read_tests(folder), columns=("lengths", "seconds"))
     certificates = read_results(folder / CERTIFICATES) if (folder / CERTIFICATES).exists() else []
     return study_table(study, rows, certificates)
+
+
+def read_tests(folder: Path) -> list[Row]:
+    """Return exact match by size of a study's last checkpoints; of the best ones if there are no others."""
+    return last_rows(rows := read_results(folder / RESULTS_FILE)) or rows
 
 
 def study_table(
     study: Study,
     rows: list[Row],
     certificates: Sequence[Row] = (),
+    tests: list[Row] | None = None,
     measure: str = "exact_match",
     columns: Sequence[str] = (),
 ) -> str:
     """Return a line for each variant with results, in the order of the study.
 
-    Last checkpoints are shown; best ones only if there are no others. A variant that does not fit has no cells by size.
+    Last checkpoints are shown; best ones only if there are no others. Variants that do not fit their trained sizes have no
+    line: the note names them. Where the measure is not exact match, they have one.
 
     Args:
+        tests: rows that say what fits; None means `rows`.
         columns: as in `USUAL`; by default the columns of the study.
     """
     left_out = {"of the best checkpoint": not best_rows(rows), "certified": not certificates}
     columns = columns or study.columns or [name for name in USUAL if not left_out.get(name)]
     shown = last_rows(rows) or rows
     classes = is_by_class(shown)
-    what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
+    poor = unfitted(study, shown if tests is None else tests) if measure == "exact_match" else []
     notes = [] if last_rows(rows) else ["best checkpoints"]
+    what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
     notes += [describe_seeds(group_variants(shown)), describe_samples(shown, what)]
     shown = by_class(shown) if classes else shown
     last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
+    lengths = study.lengths if tests is None and study.lengths else sorted({row["length"] for row in shown})
     lines = []
-    for variant in (name for name in study.variants if name in last):
+    for variant in (name for name in study.variants if name in last and name not in poor):
         own, sizes = last[variant], study.trained_sizes(variant)
-        lengths = study.lengths or sorted({row["length"] for row in shown})
         cells: dict[str, str | TableLine] = {
             "trained on": describe_sizes(sizes),
-            "worst trained size": "" if (matched := trained_match(own, sizes)) is None else f"{matched:.3f}",
-            "lengths": median_cells([] if measure == "exact_match" and fails(own, sizes) else own, lengths, measure),
+            "seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)),
+            "lengths": median_cells(own, lengths, measure),
             "reach": fitted_reach(own, sizes),
             "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
             "exact match": describe_worst(own),
@@ -156,9 +181,10 @@ def study_table(
         chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
         lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
     note = f"{', '.join(notes)}."
-    if any(NOT_FITTED in line.values() for line in lines):
-        note += f" Fitted: at least {FITS} at every trained size that was tested."
-    return render_table(lines, note[0].upper() + note[1:])
+    note = note[0].upper() + note[1:]
+    if poor:
+        note += f" Left out, since exact match at a trained size is below {FITS}: {', '.join(f'`{name}`' for name in poor)}."
+    return render_table(lines, note) if lines else f"{note}\n"
 
 
 def certificate_cells(rows: list[Row]) -> TableLine:
@@ -181,8 +207,14 @@ def describe_worst(rows: list[Row]) -> str:
     return f"{'' if worst == 1 else 'at least '}{worst:.3f} to {max(row['length'] for row in rows):,}"
 
 
-def draw_study(study: Study, rows: list[Row], file: Path) -> None:
-    """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid."""
+def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | None = None) -> None:
+    """Draw exact match against size or class, a line for each variant: medians over seeds. Two sizes make a grid.
+
+    Variants that do not fit their trained sizes are left out; if none fits, there is no picture.
+
+    Args:
+        tests: rows that say what fits; None means `rows`.
+    """
     shown = last_rows(rows) or rows
     classes, lengths = is_by_class(shown), {row["length"] for row in shown}
     variants = group_variants(by_class(shown) if classes else shown)
@@ -191,9 +223,11 @@ def draw_study(study: Study, rows: list[Row], file: Path) -> None:
     if len({(row["length"], row["length_b"]) for row in shown}) > len(lengths) and not classes:
         plot_grid(shown, file, sizes, TASKS[shown[0]["task"]].size_names)
         return
-    drawn = {name: variants[name] for name in study.variants if name in variants}
-    drawn = {name: own for name, own in drawn.items() if not fails(own, study.trained_sizes(name))} or drawn
-    plot_comparison(drawn, file, sizes, CLASSES if classes else study.xlabel)
+    poor = unfitted(study, shown if tests is None else tests)
+    if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
+        plot_comparison(drawn, file, sizes, CLASSES if classes else study.xlabel)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def is_by_class(rows: list[Row]) -> bool:

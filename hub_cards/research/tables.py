@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
+from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple
 
 from longhand.hub_cards.evaluation.results import (
     ATTENTION_KINDS,
@@ -15,53 +15,12 @@ from longhand.hub_cards.evaluation.results import (
     group_cost,
     group_variants,
     growth_exponent,
-    has_classes,
     last_rows,
 )
-from longhand.hub_cards.recipes import load_recipe
+from longhand.hub_cards.recipes import load_recipe, read_recipe
 
-
-class Panel(NamedTuple):
-    """A recipe with a window that has a small picture, and the task whose other results stand beside it; "" if none do."""
-
-    title: str
-    recipe: str
-    task: str
-
-
-PANELS = (
-    Panel("subtraction", "subtraction", "subtraction"),
-    Panel("sum of 3 numbers", "three-summands", "multi_operand_addition"),
-    Panel("sum of n numbers", "addition-scratchpad", "addition_scratchpad"),
-    Panel("product N x 1", "multiplication-1", ""),
-    Panel("product N x 2", "multiplication-2", "multiplication"),
-    Panel("product N x M", "multiplication-scratchpad", "multiplication_scratchpad"),
-    Panel("copy", "copy", "copy"),
-    Panel("reverse", "reverse", "reverse"),
-    Panel("parity", "parity", "parity"),
-    Panel("minesweeper N x N", "minesweeper", "minesweeper"),
-)
-
-
-class Reach(NamedTuple):
-    """How far a method generalizes: `text` from the longest trained size on, `size` as one number for a picture."""
-
-    text: str
-    size: int
-
-
-PUBLISHED_REACH = {
-    "addition": Reach("40 -> 200", 200),
-    "multi_operand_addition": Reach("40 -> 90 to 100", 100),
-    "addition_scratchpad": Reach("10 x 10 -> 20 to 30 each", 30),
-    "multiplication": Reach("40 -> 90", 90),
-    "multiplication_scratchpad": Reach("10 x 10 -> 20 x 15", 20),
-    "copy": Reach("40 -> 300", 300),
-    "reverse": Reach("40 -> 300", 300),
-    "minesweeper": Reach("9 x 9 -> 12 x 12", 12),
-}
-"""How far the learned table generalizes in paper 1 and its follow-up."""
-
+OVERVIEW = read_recipe(Path(__file__).with_name("overview.yaml"))
+"""The small pictures of tasks, and how far the papers' learned table generalizes; the file says what its fields mean."""
 
 TableLine = dict[str, str]
 """A line of a table: its cells by the heading of their columns."""
@@ -82,13 +41,22 @@ def render_table(lines: Sequence[TableLine], note: str = "") -> str:
     return f"{table}\n\n{note}\n" if note else f"{table}\n"
 
 
-def fill_table(rows: Iterable[Row], columns: Mapping[str, str], note: str = "") -> str:
-    """Return a line for each row.
+def fill_table(rows: Sequence[Row], columns: Mapping[str, str], note: str = "") -> str:
+    """Return a line for each row, and a note that is filled with the fields of the first row.
 
     Args:
-        columns: by heading, a format string that is filled with the fields of the row.
+        columns: by heading, a format string that is filled with the fields of the row. Where the row lacks a field, the cell
+            is empty.
     """
-    return render_table([{name: cell.format(**row) for name, cell in columns.items()} for row in rows], note)
+
+    def fill(cell: str, row: Row) -> str:
+        try:
+            return cell.format(**row)
+        except KeyError:
+            return ""
+
+    lines = [{name: fill(cell, row) for name, cell in columns.items()} for row in rows]
+    return render_table(lines, note.format(**rows[0]))
 
 
 def describe_samples(rows: list[Row], what: str = "problems per length") -> str:
@@ -114,79 +82,34 @@ def seconds(row: Row) -> str:
     return f"{row['run_seconds']:.0f}" if row.get("run_seconds") else ""
 
 
-def benchmark_table(rows: list[Row]) -> str:
-    """Return a table of the rates of both sides and their ratio."""
-    rates = {"longhand": "{longhand:,.0f} {unit}", "baseline": "{baseline:,.0f} {unit}", "ratio": "**{ratio:.1f}**"}
-    columns = {"benchmark": "{benchmark}", **rates, "hardware": "{hardware}"}
-    return fill_table(rows, columns, "The two sides run in turn; medians of one run.")
+FILLED = read_recipe(Path(__file__).with_name("tables.yaml"))
+"""By the name of their block, the tables that only fill rows into columns; the file says what its fields mean."""
 
 
-def rivals_table(rows: list[Row]) -> str:
-    """Return a line for each model and kind of work: its rate, and the ratio to GPT-2 of the same shape."""
-    columns = {"work": "{what}", "shape of": "`{shape}`", "model": "{model}", "parameters": "{parameters:,}"}
-    rates = {"each second": "{per_second:,.1f}", "times GPT-2": "**{ratio:.2f}**"}
-    return fill_table(rows, columns | rates, f"Processor seconds, medians of one run, {rows[0]['hardware']}.")
+def filled_table(block: str, rows: list[Row]) -> str:
+    """Return the table of a block of `FILLED`."""
+    table = FILLED[block]
+    shown = [row for row in rows if row.get("what") == table["what"]] if "what" in table else rows
+    return fill_table(shown, table["columns"], table.get("note", ""))
 
 
 def race_table(rows: list[Row]) -> str:
-    """Return a line for each work: the rates of both sides, their ratio, its aim, and which shares of the limit they are.
+    """Return a line for each work: the rates of both sides, their ratio, its aim, and this package's share of the limit.
 
-    What was measured without the authors' code has empty cells.
-
-    The limit is the rate of a processor that does nothing but the least multiplications, at the peak of matrix products.
+    What was measured without the authors' code has empty cells. The limit is the rate of a processor that does nothing but
+    the least multiplications, at the peak of matrix products.
     """
     lines = []
     for row in rows:
-        needed, peer = row["multiply_adds"], row.get("peer", 0)
-        sides = {"longhand": row["longhand"], "authors' code": peer}
+        sides = {"longhand": row["longhand"], "authors' code": row.get("peer", 0)}
         line = {"work": row["benchmark"]}
         line |= {side: f"{rate:,.{2 if rate < 10 else 0}f}" if rate else "" for side, rate in sides.items()}
-        line |= {"ratio": f"**{row['ratio']:.1f}**" if peer else "", "aim": str(row["aim"])}
-        line |= {"million multiplications": f"{needed / 1e6:,.0f}" if needed else ""}
-        line |= {"limit": f"{row['peak'] / needed:,.0f}" if needed else ""}
-        shares = {side: rate * needed / row["peak"] for side, rate in (sides | {"the aim": row["aim"] * peer}).items()}
-        lines.append(line | {f"share: {side}": f"{share:.1%}" if share else "" for side, share in shares.items()})
-    peak = rows[0]["peak"] / 1e9
-    note = f"Sums a second of processor time, medians; the sides of a row take turns. The peak: {peak:.0f} billion"
-    return render_table(lines, f"{note} multiplications a second, of square matrices in float32. {rows[0]['hardware']}.")
-
-
-def training_time_table(rows: list[Row], clock: list[Row]) -> str:
-    """Return a line for each part of a run, and a column for each run with the seconds that the part takes.
-
-    Args:
-        rows: processor seconds.
-        clock: seconds of the clock.
-    """
-    named = [{**row, "recipe": f"{row['recipe']}, by the clock, {row['hardware'].rpartition(', ')[2]}"} for row in clock]
-    note = f"Processor seconds of one run, {rows[0]['hardware']}; by the clock, on a machine that does nothing else."
-    rows = [*named, *rows]
-    runs = group_by(rows, itemgetter("recipe"))
-    spent = {(row["recipe"], row["part"]): f"{row['seconds']:.1f}" for row in rows}
-    parts = dict.fromkeys(row["part"] for row in rows)
-    lines = [{"part": part, **{name: spent.get((name, part), "") for name in runs}} for part in parts]
-    sums = {name: f"**{sum(row['seconds'] for row in own):.1f}**" for name, own in runs.items()}
-    return render_table([*lines, {"part": "**all**", **sums}], note)
-
-
-def generation_table(rows: list[Row]) -> str:
-    """Return a line for each recipe: examples a second, and their ratio to what is promised."""
-    rows = [{**row, "recipe": row["benchmark"].partition(", ")[2]} for row in rows]
-    rates = {"examples a second": "{longhand:,.0f}", "promised": "{baseline:,}", "ratio": "**{ratio:.1f}**"}
-    return fill_table(rows, {"task of the recipe": "`{recipe}`", **rates}, f"{rows[0]['hardware']}.")
-
-
-def fuzz_table(rows: list[Row]) -> str:
-    """Return a line for each kind of input of the fuzzer, and how the inputs ended."""
-    numbers = {name: f"{{{name}:,}}" for name in ("inputs", "answered", "warned", "refused", "faults")}
-    return fill_table(rows, {"kind": "{kind}", **numbers}, "Seed {seed}, {minutes:g} minutes, {hardware}.".format(**rows[0]))
-
-
-def kills_table(rows: list[Row]) -> str:
-    """Return a line for each job, and how often it was disturbed in which way."""
-    columns = {"job": "{job}", "killed": "{kill:,}", "killed and damaged": "{damage:,}", "started twice": "{twice:,}"}
-    note = "Seed {seed}, {minutes:g} minutes, {hardware}.".format(**rows[0])
-    return fill_table(rows, {**columns, "faults": "{faults:,}"}, note)
+        line |= {"ratio": f"**{row['ratio']:.1f}**" if "peer" in row else "", "aim": str(row["aim"])}
+        share = row["longhand"] * row["multiply_adds"] / row["peak"]
+        lines.append(line | {"longhand's share of the limit": f"{share:.1%}" if share else ""})
+    peak = f"{rows[0]['peak'] / 1e9:.0f} billion multiplications a second, of square matrices in float32"
+    note = f"Sums a second of processor time, medians; the sides of a row take turns. The peak: {peak}."
+    return render_table(lines, f"{note} {rows[0]['hardware']}.")
 
 
 def certificate_table(rows: list[Row]) -> str:
@@ -227,51 +150,11 @@ def cost_table(rows: list[Row]) -> str:
     return render_table(lines, f"{rows[0]['hardware']}.")
 
 
-def digit_cost_table(rows: list[Row]) -> str:
-    """Return a line for each number of sums: the time of a forward pass for each digit, of shorter and of longer sums."""
-    columns = {"sums": "{rows}", "ns a digit, 100,000 digits": "{short:,.0f}", "1,000,000 digits": "{long:,.0f}"}
-    own = [row for row in rows if row["what"] == "forward"]
-    return fill_table(own, {**columns, "ratio": "**{ratio:.2f}**"}, f"Processor time; {rows[0]['hardware']}.")
-
-
-def decoding_table(rows: list[Row]) -> str:
-    """Return a line for each model, number of sums and digits: both ways of greedy decoding."""
-    own = [
-        {
-            **row,
-            "loop": f"{row['stepwise']:.2f}" if "stepwise" in row else "",
-            "times": f"**{row['ratio']:.1f}**" if "ratio" in row else "",
-        }
-        for row in rows
-        if row["what"] == "decoding"
-    ]
-    columns = {"model": "{model}", "sums": "{rows}", "digits": "{digits:,}", "passes": "{passes:,}"}
-    columns |= {"predictions a token": "{predictions:.1f}", "seconds": "{seconds:.2f}", "token by token": "{loop}"}
-    return fill_table(own, {**columns, "ratio": "{times}"}, f"Processor time; {rows[0]['hardware']}.")
-
-
-def ceiling_table(rows: list[Row]) -> str:
-    """Return a line for each number of digits: the ceiling as an exact fraction, and what trained models reached."""
-    runs = group_by([row for row in rows if "right" not in row], itemgetter("length"))
-    reached = {length: ", ".join(f"{row['exact_match']:.5f}" for row in own) for length, own in runs.items()}
-    ceilings = [{**row, "reached": reached.get(row["length"], "")} for row in rows if "right" in row]
-    columns = {"digits": "{length}", "ceiling": "{right:,} / {num_pairs:,}", "": "{exact_match:.5f}"}
-    return fill_table(ceilings, {**columns, "trained models": "{reached}"})
-
-
 def long_table(rows: list[Row]) -> str:
     """Return a line for each evaluation of very long problems."""
-    columns = {
-        "run": "{model}",
-        "digits": "{digits}",
-        "problems": "{num_samples:,}",
-        "decoding": "{decode}",
-        "exact match": "**{exact_match:.3f}**",
-        "seconds": "{seconds:,.1f}",
-    }
-    equal = "{length:,}".format
-    sized = [{**row, "digits": describe_length(row) if has_classes([row]) else equal(**row)} for row in rows]
-    return fill_table(sized, columns, f"{rows[0]['hardware']}.")
+    columns = {"run": "{model}", "digits": "{digits}", "problems": "{num_samples:,}", "decoding": "{decode}"}
+    columns |= {"exact match": "**{exact_match:.3f}**", "seconds": "{seconds:,.1f}"}
+    return fill_table([{**row, "digits": describe_length(row)} for row in rows], columns, "{hardware}.")
 
 
 def describe_seeds(variants: Mapping[str, list[Row]]) -> str:
@@ -298,7 +181,7 @@ def attention_table(rows: list[Row]) -> str:
     """Return a line for each run, layer and head: its attention by the difference of ids."""
     columns = {"run": "{model}", "layer": "{layer}", "head": "{head}"}
     columns |= {kind.replace("_", " "): f"{{{kind}:.2f}}" for kind in ATTENTION_KINDS}
-    return fill_table(rows, columns, "{num_samples} problems of {length} digits, test seed {seed}.".format(**rows[0]))
+    return fill_table(rows, columns, "{num_samples} problems of {length} digits, test seed {seed}.")
 
 
 def positions_table(rows: list[Row]) -> str:
@@ -337,16 +220,6 @@ def ring_table(rows: list[Row]) -> str:
     return render_table(lines, note)
 
 
-def complexity_table(rows: list[Row]) -> str:
-    """Return a line for each distribution: the probabilities of the first lengths, and of all up to 4."""
-    lines = []
-    for row in rows:
-        shares = [*row["probabilities"], *[0.0] * 7]
-        cells = {str(length): f"{shares[length]:.2e}" for length in range(7)}
-        lines.append({"length": row["length"], "digits": str(row["digits"]), **cells, "up to 4": f"{sum(shares[:5]):.4f}"})
-    return render_table(lines)
-
-
 def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
     """Return the median of a measure over runs, for each length; empty if a length was not tested."""
     values = group_by(rows, itemgetter("length"))
@@ -373,8 +246,9 @@ def tasks_table(reach: Mapping[str, str], windows: Mapping[str, list[Row]], cert
         certificates: of those that have some.
     """
     encodings = sorted({name.partition("--")[2] for name in reach if not name.startswith("addition--")})
+    published = OVERVIEW["published"]
     cells: dict[str, list[str]] = {}
-    for recipe in ("addition-short", *(panel.recipe for panel in PANELS)):
+    for recipe in ("addition-short", *(panel["recipe"] for panel in OVERVIEW["panels"])):
         verdicts = [row["certified"] for row in certificates.get(recipe, [])]
         proved = f"every size, certified ({sum(verdicts)} of {len(verdicts)} seeds)"
         said = proved if any(verdicts) else describe_reach(windows[recipe])
@@ -384,7 +258,7 @@ def tasks_table(reach: Mapping[str, str], windows: Mapping[str, list[Row]], cert
             "task": task,
             "window": "; ".join(said),
             **{encoding: reach.get(f"{task}--{encoding}", "") for encoding in encodings},
-            "the papers' learned table": PUBLISHED_REACH[task].text if task in PUBLISHED_REACH else "",
+            "the papers' learned table": published[task]["text"] if task in published else "",
         }
         for task, said in cells.items()
     ]

@@ -60,8 +60,8 @@ if __name__ == "__main__":
     rows = []
     for recipe, promised in RECIPES.items():
         measured = rate(recipe, options.rounds)
-        row = {"benchmark": f"generation, {recipe}", "unit": "examples/s", "longhand": measured, "baseline": promised}
-        rows.append({**row, "ratio": measured / promised, "hardware": hardware(torch.device("cpu"))})
+        row = {"recipe": recipe, "rate": measured, "promised": promised, "ratio": measured / promised}
+        rows.append({**row, "hardware": hardware(torch.device("cpu"))})
         print(f"{recipe}: {measured:,.0f} examples/s, promised {promised:,}, ratio {measured / promised:.1f}", flush=True)
     if options.output:
         options.output.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,15 +28,14 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
-from bench import drawn_batches, evaluate, paper_model, training_steps
 from rivals import in_turn
 from transformers.utils import logging
 
-from longhand.data import Addition
+from longhand.data import Addition, CouplingCollator, EvaluationBatches, FreshBatches
 from longhand.data.collator import IGNORED
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
-from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 EXPECTED = [f"src/{name}/__init__.py" for name in ("data", "evaluate", "model", "tokenization", "training")]
 EXPECTED.append("configs/config.yaml")
@@ -45,6 +44,61 @@ KINDS = ("generation", "training", "evaluation", "decoding")
 
 LONGEST, EVALUATED, DECODED = 30, 200, 100
 """Digits of the longest trained sums, and of those that are evaluated and decoded."""
+
+
+MAX_POSITION = 202
+
+
+def paper_model() -> CoupledGPTForCausalLM:
+    """The model of paper 1's Fig. 3: one layer, 4 heads, d 512, d_ff 2048, learned table of 202 ids."""
+    config = CoupledGPTConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        intermediate_size=2048,
+        position_encoding="learned",
+        max_position_ids=MAX_POSITION,
+        norm_placement="pre_post",
+        init="t5",
+        attention_scale="none",
+        tie_word_embeddings=True,
+    )
+    return CoupledGPTForCausalLM(config)
+
+
+def drawn_batches(size: int) -> Iterator[dict]:
+    """New batches of `size` sums of 1 to 30 digits for training, with position ids from random starts."""
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION, "random_start")
+    batches = FreshBatches(task, 1, 30, 0, collator=collator, batch_size=size, num_batches=10**6)
+    return (batches[index] for index in range(len(batches)))
+
+
+def training_steps(model: CoupledGPTForCausalLM, size: int) -> Callable[[int], int]:
+    """Returns what takes optimizer steps of `size` new sums of 1 to 30 digits, data included, and counts the sums."""
+    # Fused is the Trainer's default, and so what train.py runs.
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+    batches = drawn_batches(size)
+
+    def work(steps: int) -> int:
+        for _ in range(steps):
+            model(**next(batches), use_cache=False).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        return steps * size
+
+    return work
+
+
+@torch.inference_mode()
+def evaluate(model: CoupledGPTForCausalLM, length: int, count: int, size: int) -> int:
+    """Teacher-forced evaluation of `count` sums in batches of `size`, data included; returns `count`."""
+    task = Addition()
+    collator = CouplingCollator(task.coupling, MAX_POSITION)
+    batches = EvaluationBatches(task, (length, length), count, 0, "test", size, collator=collator)
+    for index in range(len(batches)):
+        task.family.forward_matches(model, batches[index])
+    return count
 
 
 class Peer:
@@ -121,26 +175,18 @@ def matmul() -> int:
     return 4 * len(square) ** 3
 
 
-def compiled_model() -> CoupledGPTForCausalLM:
-    """The model with its layer compiled. What comes before a layer stays as it is, since it looks for distinct tokens."""
-    model = paper_model()
-    for layer in model.model.layers:
-        layer.compile(dynamic=True)
-    return model
-
-
 class Work(NamedTuple):
     """What both sides do.
 
     Attributes:
-        own: this package's forms of the work by what their names add to the row's; each returns how many problems it did.
+        own: this package's side; it returns how many problems it did.
         theirs: the peer's forms, of which the fastest counts.
         size: what the peer is asked for, see peer.py.
         aim: how many times as fast as the peer this package should be.
         multiply_adds: see the function; 0 if there are none.
     """
 
-    own: dict[str, Callable[[], int]]
+    own: Callable[[], int]
     theirs: list[str]
     size: int
     aim: float
@@ -152,7 +198,7 @@ def works(size: int) -> dict[str, Work]:
     model = paper_model()
     # Untrained weights would end responses at random.
     model.generation_config.eos_token_id = None
-    learn, compiled = (training_steps(either, 128) for either in (paper_model(), compiled_model()))
+    config, learn = model.config, training_steps(paper_model(), 128)
     drawn = {count: drawn_batches(count) for count in (4096, 128)}
 
     def draw(count: int) -> int:
@@ -162,19 +208,15 @@ def works(size: int) -> dict[str, Work]:
         return evaluate(model.eval(), EVALUATED, 20 * size, 20)
 
     def decoding(count: int) -> Work:
-        own = {
-            "": partial(decode, model, count),
-        }
-        return Work(own, ["decoding"], count, 50, multiply_adds(config, DECODED))
+        return Work(partial(decode, model, count), ["decoding"], count, 50, multiply_adds(config, DECODED))
 
-    config = model.config
     # Batches of one length take different times: it takes many for their mean.
-    trained = {"": partial(learn, 16 * size), ", layer compiled": partial(compiled, 16 * size)}
+    training = Work(partial(learn, 16 * size), ["training", "compiled_training"], size, 5, mean_training(config))
     return {
-        "generation, batches of 4,096": Work({"": partial(draw, 4096)}, ["generation"], 4096, 40),
-        "generation, batches of 128": Work({"": partial(draw, 128)}, ["small_generation"], 4096, 40),
-        "training": Work(trained, ["training", "compiled_training"], size, 5, mean_training(config)),
-        "evaluation": Work({"": forward}, ["evaluation"], 20 * size, 6, multiply_adds(config, EVALUATED)),
+        "generation, batches of 4,096": Work(partial(draw, 4096), ["generation"], 4096, 40),
+        "generation, batches of 128": Work(partial(draw, 128), ["small_generation"], 4096, 40),
+        "training": training,
+        "evaluation": Work(forward, ["evaluation"], 20 * size, 6, multiply_adds(config, EVALUATED)),
         "decoding, 16 sums": decoding(16),
         "decoding, one sum": decoding(1),
     }
@@ -189,20 +231,19 @@ def check_same(ours: CoupledGPTForCausalLM, theirs: dict) -> None:
         sys.exit(f"--peer: the two sides do not read the same sums of {EVALUATED} digits, see the line above")
 
 
-def measure(name: str, work: Work, peer: Peer | None, peak: float, rounds: int) -> list[dict]:
-    """A row for each of this package's forms of a work."""
-    sides = {form: partial(seconds, own) for form, own in work.own.items()}
+def measure(name: str, work: Work, peer: Peer | None, peak: float, rounds: int) -> dict:
+    """The row of a work."""
+    sides = {"": partial(seconds, work.own)}
     if peer is not None:
         sides |= {form: partial(peer.seconds, form, work.size) for form in work.theirs}
-    took, rows = in_turn(sides, rounds), []
-    for form in work.own:
-        row = {"benchmark": name + form, "aim": work.aim, "longhand": 1 / took[form]}
-        if peer is not None:
-            fastest = min(work.theirs, key=took.__getitem__)
-            row |= {"peer": 1 / took[fastest], "form": fastest, "ratio": took[fastest] / took[form]}
-        rows.append(row | {"multiply_adds": work.multiply_adds, "peak": peak, "hardware": hardware(torch.device("cpu"))})
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+    took = in_turn(sides, rounds)
+    row = {"benchmark": name, "aim": work.aim, "longhand": 1 / took[""]}
+    if peer is not None:
+        fastest = min(work.theirs, key=took.__getitem__)
+        row |= {"peer": 1 / took[fastest], "form": fastest, "ratio": took[fastest] / took[""]}
+    row |= {"multiply_adds": work.multiply_adds, "peak": peak, "hardware": hardware(torch.device("cpu"))}
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def peer_folder(text: str) -> Path:
@@ -241,7 +282,7 @@ if __name__ == "__main__":
         rows = []
         for name, work in works(options.size).items():
             if name.split(",")[0] in (options.names or KINDS):
-                rows += measure(name, work, peer, peak, options.rounds)
+                rows.append(measure(name, work, peer, peak, options.rounds))
         if peer is not None:
             peer.process.stdin.close()
             peer.process.wait()

@@ -66,31 +66,14 @@ class StepTimes(TrainerCallback):
 
 def rivals(config) -> dict[str, PreTrainedModel]:
     """Models of transformers with the shape of a CoupledGPT; 1,024 tokens at most."""
-    heads, width = config.num_attention_heads, config.hidden_size
-    llama = LlamaConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=width,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=heads,
-        head_dim=config.head_dim,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    gpt2 = GPT2Config(
-        vocab_size=config.vocab_size,
-        n_embd=width,
-        n_inner=config.intermediate_size,
-        n_layer=config.num_hidden_layers,
-        n_head=heads,
-        n_positions=1024,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim")
+    sizes = {name: getattr(config, name) for name in names}
+    shared = {"vocab_size": config.vocab_size, "max_position_embeddings": 1024, "pad_token_id": 0}
+    shared |= {"bos_token_id": None, "eos_token_id": None}
+    llama = LlamaConfig(tie_word_embeddings=True, **shared, **sizes)
+    # GPT-2 divides its width by the number of heads; its other sizes have the same names as attributes.
+    sizes.pop("head_dim")
+    gpt2 = GPT2Config(n_inner=sizes.pop("intermediate_size"), **shared, **sizes)
     return {"GPT-2": GPT2LMHeadModel(gpt2), "Llama": LlamaForCausalLM(llama)}
 
 

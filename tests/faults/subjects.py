@@ -14,7 +14,7 @@ from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
-CONSTRUCTED = ("addition", "multi-operand-addition", "multiplication-compact")
+CONSTRUCTED = ("addition", "multi-operand-addition", "multiplication")
 LONGEST = 30
 """Digits up to which the constructions are right."""
 

@@ -7,10 +7,7 @@ column below does; high (10 or more) carries on its own.
 import numpy as np
 
 from longhand.data.checks import check_integer
-from longhand.data.complexity import KIND_SHARES, cascade_lengths
-
-_MAX_MULTIPLIER_DIGITS = 3
-"""A column holds the multiplier times a digit in 16 bits."""
+from longhand.data.complexity import KIND_SHARES
 
 
 def cascade_distribution(digits: int) -> np.ndarray:
@@ -30,49 +27,12 @@ def cascade_distribution(digits: int) -> np.ndarray:
     return _longest_cascade(np.ones((1, 1)), nine, high, digits)
 
 
-def dependency_lengths(multiplier: np.ndarray, multiplicand: np.ndarray) -> np.ndarray:
-    """How many times carries move, in all columns at once, until a product's columns are single digits (paper 2, Fig. 3a).
-
-    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next, every
-    column keeps its ones and passes its tens to the next column, its hundreds to the column after that, and so on. The
-    length is the number of levels after the first. App. C.4 counts in the same way.
-
-    Args:
-        multiplier: (count, 1 to 3) digits, ones first.
-        multiplicand: (count, width) digits, ones first.
-
-    Returns:
-        (count,) levels; 0 if the multiplier times each digit is below 10.
-
-    Raises:
-        ValueError: the numbers do not have these shapes.
-    """
-    if multiplier.ndim != 2 or not 1 <= multiplier.shape[1] <= _MAX_MULTIPLIER_DIGITS:
-        raise ValueError(f"multiplier must have shape (count, 1 to {_MAX_MULTIPLIER_DIGITS}), got {multiplier.shape}")
-    if multiplicand.ndim != 2 or len(multiplicand) != len(multiplier):
-        raise ValueError(f"multiplicand must have shape ({len(multiplier)}, width), got {multiplicand.shape}")
-    count, width = multiplicand.shape
-    columns = np.zeros((count, width + multiplier.shape[1]), dtype=np.int16)
-    factor = (multiplier * 10 ** np.arange(multiplier.shape[1], dtype=np.int16)).sum(axis=1, dtype=np.int16)
-    columns[:, :width] = factor[:, None] * multiplicand
-    levels = np.zeros(count, dtype=np.int64)
-    while columns.max(initial=0) > 18:
-        levels += (columns > 9).any(axis=1)
-        passed = columns // 10
-        columns -= 10 * passed
-        for above in range(1, multiplier.shape[1] + 1):
-            tens = passed // 10
-            columns[:, above:] += (passed - 10 * tens)[:, :-above]
-            passed = tens
-    # The sum of two digits passes on 1 at most, and what is left of it takes a 1 without overflow: a cascade moves on by
-    # one column with each level.
-    columns = columns.astype(np.uint8)
-    nines = np.minimum(columns, 9)
-    return levels + cascade_lengths(nines, columns - nines)
-
-
 def dependency_distribution(digits: int) -> np.ndarray:
     """Probabilities of each dependency length of a product of one digit and a number (paper 2, Fig. 14).
+
+    The first level of columns holds the multiplier times each digit of the multiplicand. From one level to the next, every
+    column keeps its ones and passes its tens to the next column (Fig. 3a). The length is the number of levels after the
+    first until all columns are single digits; 0 if the multiplier times each digit is below 10.
 
     The multiplier is uniform in 1..9, the multiplicand uniform below 10^digits. After the first move of carries a column
     holds the ones of its own product and the tens of the product below. So the columns from the ones on form a Markov chain
@@ -82,7 +42,7 @@ def dependency_distribution(digits: int) -> np.ndarray:
         digits: of the multiplicand, at least 1. A thousand digits take about a second.
 
     Returns:
-        (digits + 1,) probabilities of 0..digits levels, see `dependency_lengths`, within 1e-13; 0 if below the least float.
+        (digits + 1,) probabilities of 0..digits levels, within 1e-13; 0 if below the least float.
 
     Raises:
         ValueError: `digits` is below 1.

@@ -277,35 +277,8 @@ def construct_multiplication(
 ) -> CoupledGPTForCausalLM:
     """Theorem 6.1 of paper 1: two layers of attention, ten heads, multiply up to 2^P - 3 digits by two. Width 6P + 34.
 
-    See `_construct_multiplication` for the proof. With `end_token="printed"` the answer ends one token early if the first
-    operand has one digit. This is the error of the theorem as printed; all other products are right.
-
-    Args:
-        bits: P, from 2 to `MAX_BITS`.
-        logit_scale: M; None is enough for the longest sequence.
-        end_token: how the end is recognized.
-
-    Raises:
-        ValueError: an argument is not legal.
-    """
-    if end_token not in ("mended", "printed"):
-        raise ValueError(f"end_token must be 'mended' or 'printed', got {end_token!r}")
-    weights, threshold = ([1.0, 1.0, 1.0, 0.0, 0.0], 2.75) if end_token == "mended" else ([2.0, 2.0, 1.0, 1.0, 0.0], 5.25)
-    return _construct_multiplication(bits, logit_scale, weights, threshold, low=-0.017, high=0.099)
-
-
-def construct_compact_multiplication(bits: int, logit_scale: float | None = None) -> CoupledGPTForCausalLM:
-    """Like `construct_multiplication`, with one head and P + 2 rows less: nine heads, width 5P + 32.
-
-    It looks at one column less below the digit just written, which leaves a wider window; see `_construct_multiplication`.
-    """
-    return _construct_multiplication(bits, logit_scale, [1.0, 1.0, 1.0, 0.0], 2.75, low=-0.17, high=0.09)
-
-
-def _construct_multiplication(
-    bits: int, logit_scale: float | None, end_weights: list[float], end_threshold: float, low: float, high: float
-) -> CoupledGPTForCausalLM:
-    """Multiplication by two digits, looking at `len(end_weights)` digits of the first operand.
+    With `end_token="printed"` the answer ends one token early if the first operand has one digit. This is the error of the
+    theorem as printed; all other products are right.
 
     For the rule `multiplication`: `$A*B=C`, x_j are the digits of A, y_1 y_0 of B, and d_j of C; j = 0 are the ones. All
     with the same j share the id L - j; `*` and `=` have L + 1. At the response token d_i (or `=`, with i = -1 and d = 0):
@@ -338,15 +311,27 @@ def _construct_multiplication(
     belongs to a further layer, whose attention adds nothing. T = S_(i+1) + c_(i+1), where the carry
     c_(i+1) = (S_i + c_i - d_i) / 10 <= 17, is at most 162 + 17, and the next digit is T mod 10. The carry c_i below is not
     known but nearly: c_i = S_(i-1) / 10 - (d_(i-1) - c_(i-1)) / 10, where the last term is in [-0.9, 1.7]. Hence
-    g = S_(i+1) + (S_i + S_(i-1) / 10 - d_i) / 10 is in [T - 0.17, T + 0.09]. A further S_(i-2) / 100 beside S_(i-1) / 10
-    replaces c_(i-1) by (S_(i-2) - d_(i-2) + c_(i-2)) / 10 and narrows that to [T - 0.017, T + 0.099].
+    S_(i+1) + (S_i + S_(i-1) / 10 - d_i) / 10 is in [T - 0.17, T + 0.09]. A further S_(i-2) / 100 beside S_(i-1) / 10
+    replaces c_(i-1) by (S_(i-2) - d_(i-2) + c_(i-2)) / 10. It narrows the range of g to [T - 0.017, T + 0.099].
 
     At `=` all columns but S_0 are 0, with one exception: with N = 2^P - 3 digits the ring is full, and head k = 4 sees
     x_(N-1) for x_(-4). That adds at most 81 / 1000 to g, where T = g otherwise: still inside the window.
 
     Errors: A_k and B err by at most 18 e each, a product by (35 + 17) 36 e / 4 = 468 e, a column by 936 e and g by
     936 * 1.111 e = 1040 e, kept below 0.2 by M. In layer 1, e is then below 0.0002 and changes no ramp.
+
+    Args:
+        bits: P, from 2 to `MAX_BITS`.
+        logit_scale: M; None is enough for the longest sequence.
+        end_token: how the end is recognized.
+
+    Raises:
+        ValueError: an argument is not legal.
     """
+    if end_token not in ("mended", "printed"):
+        raise ValueError(f"end_token must be 'mended' or 'printed', got {end_token!r}")
+    mended = end_token == "mended"
+    end_weights, end_threshold = ([1.0, 1.0, 1.0, 0.0, 0.0], 2.75) if mended else ([2.0, 2.0, 1.0, 1.0, 0.0], 5.25)
     error = 0.2
     logit_scale = _logit_scale(bits, logit_scale, 2, 2, error / 1040)
     shifts = len(end_weights)
@@ -383,7 +368,7 @@ def _construct_multiplication(
             _multiply(blueprint, 1, rows[first], rows[second], rows[f"COLUMN_{m}"])
 
     estimate = {rows[name]: 10.0**-m for m, name in enumerate(sums)} | {rows["NUM"]: -0.1}
-    blueprint.read_digit(2, estimate, 180, low=low - error, high=high + error)
+    blueprint.read_digit(2, estimate, 180, low=-0.017 - error, high=0.099 + error)
     blueprint.relu(2, {rows["PRE_EOS"]: 1.0, rows["ONES"]: -end_threshold}, {rows["IS_EOS"]: 4.0})
     return blueprint.model("multiplication", codes)
 
@@ -430,9 +415,6 @@ CONSTRUCTIONS: dict[str, Construction] = {
     ),
     "multiplication": Construction(
         construct_multiplication, 3, "Theorem 6.1, mended: multiplication by two digits, two layers of attention"
-    ),
-    "multiplication-compact": Construction(
-        construct_compact_multiplication, 3, "multiplication by two digits, one head less than Theorem 6.1"
     ),
 }
 

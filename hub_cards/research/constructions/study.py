@@ -17,7 +17,7 @@ from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_length
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.research.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
-from longhand.hub_cards.research.tables import long_table
+from longhand.hub_cards.research.tables import filled_table
 
 RESULTS = Path(__file__).with_name("long.jsonl")
 NUM_SAMPLES = 3
@@ -79,7 +79,7 @@ def measure_all(max_length: int) -> None:
             lengths = check_lengths(built.model, built.task, [built.task.operand_lengths(max_length)])
             rows += evaluate_lengths(built, lengths, num_samples=NUM_SAMPLES)
     write_results(rows, RESULTS)
-    print(f"{long_table(rows)}\nwrote {RESULTS}")
+    print(f"{filled_table('constructions', rows)}\nwrote {RESULTS}")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,28 +1,24 @@
 """Which positions let linear attention generalize on a ring (paper 2, Sec. 5 and App. D; Figs. 9, 15 and 16).
 
 The study trains absolute positions (APE), APE with augmentation by all circular shifts, and relative positions (RPE) by
-gradient descent on the exact population loss. It measures the test loss at every position and writes losses.jsonl and two
-pictures, of losses and of learned matrices. This command makes everything that is published here:
+gradient descent on the exact population loss. It writes the test loss at every position and what was learned (losses.jsonl),
+and two pictures, of losses and of learned matrices:
 
 OMP_NUM_THREADS=1 python -m longhand.hub_cards.research ring
 """
 
 import argparse
-import time
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from longhand.data import make_generator
 from longhand.data.checks import check_integer
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.results import Row, group_by, hardware
-from longhand.hub_cards.research.overview import write_and_draw
+from longhand.hub_cards.evaluation.results import Row, group_by, write_results
 from longhand.hub_cards.research.ring.linear_attention import (
     AbsoluteLinearAttention,
     FactoredLinearAttention,
@@ -53,8 +49,6 @@ WEIGHT_DECAY = 4e-3
 of the theorem: in 3,000 steps a vector without gradients shrinks by e^-6, and a vector with gradients ends where the loss
 alone would take it."""
 
-_BATCH_SIZE = 500
-
 
 class Setting(NamedTuple):
     """A task of App. D: `window` positions are not padded in training, and `neighbours` on each side count."""
@@ -73,21 +67,14 @@ class Setting(NamedTuple):
     def pairs(self, method: str) -> torch.Tensor:
         return window_pairs(NUM_POSITIONS, self.window, augmented=method == "ape_augmented")
 
-    def theoretical_losses(self, method: str) -> torch.Tensor:
-        """Test losses (NUM_POSITIONS,) that the theory predicts.
+    @property
+    def losses_of_ape(self) -> torch.Tensor:
+        """Test losses (NUM_POSITIONS,) of APE in theory.
 
-        The losses of RPE (0) and of APE are exact. With APE p_k vanishes outside the window, so the model loses every weight
-        of the task that is not between two positions of the window: alpha^2 + 2 sum beta_k^2 outside, and at the border
-        beta_k^2 for each neighbour beyond it. The loss with augmentation is an estimate: pairs that no window shows keep the
-        angle of two random vectors, whose squared cosine is 1 / HIDDEN_SIZE on average (the n / d of Eq. D.10). Decay does
-        not remove them: training fixes the squared length of every vector at alpha, so all solutions have the same norm.
+        p_k vanishes outside the window, so the model loses every weight of the task that is not between two positions of the
+        window: alpha^2 + 2 sum beta_k^2 outside, and at the border beta_k^2 for each neighbour beyond it.
         """
-        unseen = self.pairs(method) == 0
-        if method == "ape":
-            return (unseen * self.target**2).sum(1)
-        if method == "ape_augmented":
-            return unseen.sum(1) * ALPHA**2 / HIDDEN_SIZE
-        return torch.zeros(NUM_POSITIONS)
+        return ((self.pairs("ape") == 0) * self.target**2).sum(1)
 
 
 SETTINGS = (Setting(window=10, neighbours=1), Setting(window=20, neighbours=5))
@@ -104,7 +91,7 @@ def initial_model(method: str, seed: int) -> tuple[FactoredLinearAttention, torc
 
 
 def train_model(
-    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int, bar: tqdm
+    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int
 ) -> float:
     """Train by gradient descent with weight decay, p <- p - eta grad - epsilon p, on the paper's sum of population losses.
 
@@ -122,85 +109,55 @@ def train_model(
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.mul_(kept).sub_(gradient, alpha=rate)
-        bar.update()
     with torch.no_grad():
         losses = population_losses(model.effective_matrix(), model.value, target, theta, pairs)
     return float(losses.sum() / pairs.diagonal().sum())
 
 
-@torch.inference_mode()
-def sampled_losses(
-    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, num_samples: int, seed: int
-) -> torch.Tensor:
-    """Return the mean squared error at every position over `num_samples` unpadded sequences, which follow from the seed."""
-    generator = make_generator(seed, "linear-attention", "test")
-    total = torch.zeros(NUM_POSITIONS, dtype=torch.float64)
-    for begin in range(0, num_samples, _BATCH_SIZE):
-        size = (min(_BATCH_SIZE, num_samples - begin), NUM_POSITIONS, HIDDEN_SIZE)
-        tokens = torch.from_numpy(generator.standard_normal(size, dtype=np.float32))
-        total += (model(tokens) - (tokens @ theta) @ target.T).square().sum(0, dtype=torch.float64)
-    return total / num_samples
-
-
-def run_setting(
-    setting: Setting, seed: int, steps: int, num_samples: int, bar: tqdm
-) -> tuple[list[Row], dict[str, torch.Tensor]]:
+def run_setting(setting: Setting, seed: int, steps: int) -> tuple[list[Row], dict[str, torch.Tensor]]:
     """Train and test every method.
 
     Returns:
-        A row for each method and position, and by method the learned matrix <v, theta> A, which theory compares with the
-        task. Positions of rows count from 1, as in the paper: the window has positions 1 to `window`.
+        A row for each method and position. Positions count from 1, as in the paper: the window has positions 1 to `window`.
+        Besides the losses, a row has what the method has learned: `error`, the largest difference of the matrix from the
+        task; `shown`, the same among the pairs of positions that training shows; `hidden`, the largest weight of a pair that
+        it does not show; `outside`, the largest squared length of a vector of APE outside the window; `aligned`, the cosine
+        of v and theta up to its sign. And by method the matrix <v, theta> A, which equals the task in theory.
     """
     rows, matrices = [], {}
     for method in METHODS:
-        started = time.perf_counter()
         model, theta = initial_model(method, seed)
-        loss = train_model(model, theta, setting.target, setting.pairs(method), steps, bar)
-        seconds = round(time.perf_counter() - started, 2)
+        pairs, target = setting.pairs(method), setting.target
+        row = {"model": method, **setting._asdict(), "alpha": ALPHA, "betas": setting.betas, "seed": seed, "steps": steps}
+        row["training_loss"] = train_model(model, theta, target, pairs, steps)
         with torch.no_grad():
             matrix = model.effective_matrix()
-            expected = population_losses(matrix, model.value, setting.target, theta)
-            matrices[method] = (model.value @ theta) * matrix
-        sampled = sampled_losses(model, theta, setting.target, num_samples, seed)
-        rows += [
-            {
-                "model": method,
-                "num_positions": NUM_POSITIONS,
-                "hidden_size": HIDDEN_SIZE,
-                **setting._asdict(),
-                "alpha": ALPHA,
-                "betas": setting.betas,
-                "seed": seed,
-                "steps": steps,
-                "training_loss": loss,
-                "position": position,
-                "test_loss": test_loss,
-                "sampled_test_loss": sampled_loss,
-                "num_samples": num_samples,
-                "hardware": hardware(torch.device("cpu")),
-                "run_seconds": seconds,
-            }
-            for position, (test_loss, sampled_loss) in enumerate(zip(expected.tolist(), sampled.tolist(), strict=True), 1)
-        ]
+            losses = population_losses(matrix, model.value, target, theta).tolist()
+            matrices[method] = matrix = (model.value @ theta) * matrix
+            errors = (matrix - target).abs()
+            row |= {"error": float(errors.max()), "shown": float(errors[pairs > 0].max())}
+            row |= {"hidden": float(matrix[pairs == 0].abs().max())}
+            row |= (
+                {"outside": float(model.position_vectors[setting.window :].square().sum(1).max())} if method == "ape" else {}
+            )
+            row |= {"aligned": float(torch.nn.functional.cosine_similarity(model.value, theta, dim=0).abs())}
+        rows += [row | {"position": position, "test_loss": loss} for position, loss in enumerate(losses, 1)]
     return rows, matrices
 
 
 @plots.house_style
 def plot_losses(rows: list[Row], file: Path) -> None:
-    """Draw the test loss at every position, a panel for each setting: expected losses as lines, sampled means as points."""
+    """Draw the test loss at every position, a panel for each setting."""
     figure, (panels,) = plots.new_figure(3.8, 1, len(SETTINGS), sharey=True)
     for axes, setting in zip(panels, SETTINGS, strict=True):
         ends = []
         for method, name in METHODS.items():
             own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
             for runs in group_by(own, itemgetter("seed")).values():
-                points = map(itemgetter("position", "test_loss", "sampled_test_loss"), runs)
-                places, expected, sampled = zip(*points, strict=True)
-                axes.plot(places, expected, color=COLOURS[method], linewidth=1)
-                axes.plot(places, sampled, color=COLOURS[method], marker=".", markersize=3, linestyle="")
-            ends.append((name, places[-1], expected[-1]))
-        theory = setting.theoretical_losses("ape").numpy()
-        axes.plot(places, theory, color=plots.BLACK, linestyle=":")
+                places, losses = zip(*map(itemgetter("position", "test_loss"), runs), strict=True)
+                axes.plot(places, losses, color=COLOURS[method], linewidth=1, marker=".", markersize=3)
+            ends.append((name, places[-1], losses[-1]))
+        axes.plot(places, setting.losses_of_ape.numpy(), color=plots.BLACK, linestyle=":")
         axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
         axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
         plots.shade_trained(axes, (1, setting.window), "window of training: {}")
@@ -235,29 +192,26 @@ def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the study."""
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds of the runs (default 0 1 2)")
     parser.add_argument("--steps", type=int, default=3000, help="steps of gradient descent (default %(default)s)")
-    parser.add_argument("--num_samples", type=int, default=5000, help="sequences of the test (default %(default)s)")
 
 
-def run(seeds: list[int], steps: int, num_samples: int) -> None:
+def run(seeds: list[int], steps: int) -> None:
     """Train and test every method in every setting; write, draw and print the losses, and draw the first seed's matrices.
 
     Raises:
-        ValueError: `steps` or `num_samples` is below 1, or the seeds are negative or equal.
+        ValueError: `steps` is below 1, or the seeds are negative or equal.
     """
     check_integer("--steps", steps, 1)
-    check_integer("--num_samples", num_samples, 1)
     if min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, seeds))}")
     rows: list[Row] = []
     pictured: dict[Setting, dict[str, torch.Tensor]] = {}
-    total = len(SETTINGS) * len(seeds) * len(METHODS) * steps
-    with tqdm(total=total, desc="training", disable=None, leave=False) as bar:
-        for setting, seed in product(SETTINGS, seeds):
-            own, matrices = run_setting(setting, seed, steps, num_samples, bar)
-            rows += own
-            pictured.setdefault(setting, matrices)
+    for setting, seed in product(SETTINGS, seeds):
+        own, matrices = run_setting(setting, seed, steps)
+        rows += own
+        pictured.setdefault(setting, matrices)
+    write_results(rows, RESULTS)
+    plot_losses(rows, RESULTS.with_suffix(".png"))
     plot_matrices(pictured, RESULTS.with_name("matrices.png"))
-    write_and_draw(rows, RESULTS, plot_losses, ring_table)
+    print(f"{ring_table(rows)}\nwrote {RESULTS} and its pictures")

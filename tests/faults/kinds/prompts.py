@@ -23,7 +23,7 @@ NO_ENCODER = (
 def make_prompt(generator: np.random.Generator) -> Input:
     rows = int(generator.integers(1, 4))
     length = int(generator.integers(1, 12))
-    names = ("certified", "certified", "addition", "multi-operand-addition", "multiplication-compact", "reader", "reader")
+    names = ("certified", "certified", "addition", "multi-operand-addition", "multiplication", "reader", "reader")
     return {
         "model": choose(generator, *names),
         "call": choose(generator, "forward", "generate"),
@@ -40,7 +40,7 @@ def make_problems(given: Input) -> list[tuple[str, str, str]]:
     for row, (first, second, *third) in enumerate(given["numbers"]):
         more = "7" * given["longer"] if row == 0 else ""
         first, second = first + more, second + more
-        if model == "multiplication-compact":
+        if model == "multiplication":
             # Its format pads the second number only.
             first, second = str(int(first) or 1), second[:2].zfill(2)
             answer, sign, width = int(first) * int(second), "*", len(first) + 2

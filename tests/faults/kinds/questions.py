@@ -13,7 +13,7 @@ from longhand.data import TASKS
 ANSWERING = {
     "addition": ("certified", "addition"),
     "multi_operand_addition": ("multi-operand-addition",),
-    "multiplication": ("multiplication-compact",),
+    "multiplication": ("multiplication",),
     "encoder_addition": ("reader",),
 }
 """Who answers the questions of a task."""
