@@ -1,8 +1,5 @@
 """PairwiseBert's forward pass."""
 
-import os
-import subprocess
-import sys
 from itertools import product
 from math import sqrt
 
@@ -10,13 +7,11 @@ import pytest
 import torch
 from comparing import assert_same_weights
 from encoder_subjects import ENCODERS, TEXTS, assert_close, build, encode, tokens_of
-from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForTokenClassification, BertConfig, BertForTokenClassification
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
 from longhand.modeling.pretrained import eager_attention_forward
@@ -317,53 +312,6 @@ def test_saved_and_loaded_model_has_the_same_weights_and_logits(name, loader, tm
     assert_same_weights(loaded.state_dict(), model.state_dict())
     assert_close(loaded(input_ids).logits, model(input_ids).logits)
     assert_close(AutoModel.from_pretrained(tmp_path)(input_ids)[0], model.model(input_ids)[0])
-
-
-SCRIPT = """
-import sys
-sys.modules["longhand"] = None
-import torch
-from safetensors.torch import save_file
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
-
-output, *folders = sys.argv[1:]
-results = {}
-for folder in folders:
-    model = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
-    assert type(model).__module__.startswith("transformers_modules."), type(model)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    inputs = tokenizer(["_12+_95", "1+5"], padding=True, return_tensors="pt")
-    results[folder + ".tokens"] = inputs.input_ids
-    results[folder + ".logits"] = model(**inputs).logits
-    hidden = AutoModel.from_pretrained(folder, trust_remote_code=True)(**inputs).last_hidden_state
-    results[folder + ".hidden"] = hidden
-    results |= {folder + ".weights." + name: value for name, value in model.state_dict().items()}
-save_file({name: value.detach().clone() for name, value in results.items()}, output)
-"""
-
-
-@pytest.mark.thorough
-def test_saved_model_works_in_a_process_without_this_package(tmp_path):
-    models = {name: build(name) for name in ("mixed_own", "loops")}
-    for name, model in models.items():
-        model.save_pretrained(tmp_path / name)
-        build_encoder_tokenizer().save_pretrained(tmp_path / name)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_MODULES_CACHE": str(tmp_path / "modules"),
-    }
-    command = [sys.executable, "-I", "script.py", "results.safetensors", *models]
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300)
-    results, inputs = load_file(tmp_path / "results.safetensors"), encode("_12+_95", "1+5")
-    for name, model in models.items():
-        assert torch.equal(results[f"{name}.tokens"], inputs.input_ids)
-        kept = f"{name}.weights."
-        weights = {key.removeprefix(kept): value for key, value in results.items() if key.startswith(kept)}
-        assert_same_weights(weights, model.state_dict())
-        assert_close(results[f"{name}.logits"], model(**inputs).logits)
-        assert_close(results[f"{name}.hidden"], model.model(**inputs).last_hidden_state)
 
 
 def test_initial_weights_are_normal_biases_zero_and_norms_one():

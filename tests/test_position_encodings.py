@@ -7,18 +7,17 @@ import sys
 import pytest
 import torch
 from comparing import assert_same_weights
-from encoding_subjects import ENCODINGS, build, tokenizer
+from encoding_subjects import ENCODINGS, TEXTS, build, greedy, tokenizer
 from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoModelForCausalLM
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data.collator import POSITION_SAMPLINGS
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
-from longhand.modeling.vocabulary import BOS
 
 DISTANCES = ["alibi", "t5", "fire"]
-TEXTS = ["653+049=", "7+12=", "1+1="]
 TOKENS_OF_SUM = tokenizer("653+049=2070$", return_tensors="pt").input_ids
 every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
@@ -44,20 +43,6 @@ def test_these_tests_cover_every_encoding_and_the_collator_knows_all_their_sampl
     )
 
 
-def greedy(model, tokens, count) -> torch.LongTensor:
-    """Argmax of full forwards; `$` is not allowed. Under a window, tokens after the planned response are hidden."""
-    prompt_length = tokens.shape[1]
-    for _ in range(count):
-        mask = torch.ones_like(tokens)
-        if model.model.position_encoding.windowed:
-            planned = model.model.plan_position_ids(tokens, tokens.shape[1])
-            mask[:, prompt_length:] = (planned[:, :, prompt_length:] > 0).any(1)
-        logits = model(tokens, attention_mask=mask, use_cache=False).logits[:, -1]
-        logits[:, BOS] = -torch.inf
-        tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
-    return tokens[:, prompt_length:]
-
-
 @pytest.mark.parametrize("count", [4, 14])
 @every_encoding
 def test_left_padded_cached_decoding_is_the_argmax_of_full_forwards_of_each_prompt(encoding, count):
@@ -71,9 +56,10 @@ def test_left_padded_cached_decoding_is_the_argmax_of_full_forwards_of_each_prom
 
 @every_encoding
 def test_saved_and_loaded_model_has_the_same_weights_and_logits(encoding, tmp_path):
-    model = build(encoding)
+    model = build(encoding, attention_scale="log_length", qk_norm=True, log_length_init=0.7, qk_norm_init=2.0)
     model.save_pretrained(tmp_path)
-    loaded = CoupledGPTForCausalLM.from_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(loaded) is CoupledGPTForCausalLM
     assert_same_weights(loaded.state_dict(), model.state_dict())
     assert_close(loaded(TOKENS_OF_SUM).logits, model(TOKENS_OF_SUM).logits)
 
@@ -89,12 +75,13 @@ def test_later_tokens_change_no_logits_and_earlier_ones_do(encoding):
 
 @every_encoding
 def test_attention_maps_change_no_logits_and_have_the_shape_of_all_pairs(encoding):
-    model = build(encoding)
-    expected = model(TOKENS_OF_SUM).logits
+    model, batch = build(encoding), tokenizer(["653+049=2070$", "1+1=2"], padding=True, return_tensors="pt")
+    expected = model(**batch).logits[batch.attention_mask > 0]
     model.set_attn_implementation("eager")
-    outputs = model(TOKENS_OF_SUM, output_attentions=True)
-    assert_close(outputs.logits, expected)
-    assert {tuple(weights.shape) for weights in outputs.attentions} == {(1, 4, 14, 14)}
+    outputs = model(**batch, output_attentions=True)
+    assert_close(outputs.logits[batch.attention_mask > 0], expected)
+    assert_close(model(**batch).logits[batch.attention_mask > 0], expected)
+    assert {tuple(weights.shape) for weights in outputs.attentions} == {(2, 4, 14, 14)}
 
 
 @every_encoding
@@ -228,7 +215,7 @@ def test_fire_refuses_ids_that_do_not_fit():
             module.pair_map(ids(3), ids(0, bad))
 
 
-@pytest.mark.parametrize("encoding", ["alibi", "t5", "rotary"])
+@pytest.mark.parametrize("encoding", ["alibi", "t5", "rotary", "rotary, coupled"])
 def test_only_differences_of_ids_matter(encoding):
     model = build(encoding)
     shifted = model.model.plan_position_ids(TOKENS_OF_SUM, 14) + 40

@@ -1,16 +1,12 @@
 """Encoders that settle: their passes against an oracle that adds and multiplies by itself, and their certificates."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForTokenClassification
 
 from longhand import eval as evaluation
 from longhand import train
@@ -430,31 +426,6 @@ def test_commands_take_an_encoder_that_settles(briefly_trained, tmp_path, capsys
     assert (tmp_path / "out" / "attention-brief.png").is_file()
     card = render_model_card(briefly_trained)
     assert "until no label changes" in card and "**Not certified.**" in card
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from transformers import AutoModelForTokenClassification, AutoTokenizer
-folder = sys.argv[1]
-model = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
-inputs = AutoTokenizer.from_pretrained(folder)(["_12+_95"], return_tensors="pt")
-Path("labels").write_text(str(model(**inputs).logits.argmax(-1).tolist()))
-"""
-
-
-@pytest.mark.thorough
-def test_saved_model_settles_in_a_process_without_this_package(briefly_trained, tmp_path):
-    folder = shutil.copytree(briefly_trained, tmp_path / "model")
-    (tmp_path / "script.py").write_text(SCRIPT)
-    places = {"HF_HOME": str(tmp_path / "home"), "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-I", "script.py", str(folder)]
-    subprocess.run(command, env=os.environ | places, cwd=tmp_path, check=True, timeout=300)
-    model = AutoModelForTokenClassification.from_pretrained(folder)
-    inputs = build_encoder_tokenizer()(["_12+_95"], return_tensors="pt")
-    assert (tmp_path / "labels").read_text() == str(model(**inputs).logits.argmax(-1).tolist())
-    assert AutoModel.from_pretrained(folder).config.label_states
 
 
 def test_a_model_whose_labels_have_other_names_is_not_certified():
