@@ -1,6 +1,6 @@
 """Configuration of PairwiseBert."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
@@ -86,6 +86,9 @@ class PairwiseBertConfig(TaskConfig):
     sink: bool = False
     transducer: dict[str, Any] | None = None
     pad_token_id: int | None = PAD
+    if TYPE_CHECKING:
+        # A property of transformers that is None only before `__post_init__`.
+        num_labels: int
 
     def __post_init__(self, **kwargs):
         if self.pair_maps is None:

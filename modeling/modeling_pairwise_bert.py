@@ -447,7 +447,7 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         self.num_labels = config.num_labels
         self.model = PairwiseBertModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)  # type: ignore[arg-type]
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     @can_return_tuple

@@ -247,7 +247,7 @@ def check_neighbourhoods(
 
 def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
-    covered = covering(model, task)
+    covered: Any = covering(model, task)
     settles, listed = isinstance(covered, SETTLES), not isinstance(covered, CoveringProblems)
     batches: Any
     if settles:

@@ -62,7 +62,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "84eb260225eaec4a06472ff97bf84722e9dab90d10564b484d31bccb73035aa4",
-    "pairwise_bert": "155988ffd1779a759d3ad1e9ecca0d280cba4e7e135203c247eba844294f3d59",
+    "pairwise_bert": "98d13055e10d7bb3d4c841f3e0968c39150063f45d12ca107160b1030809c393",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

@@ -130,12 +130,12 @@ class EncoderMultiplicationGrid(EncoderTask):
         is_chosen = np.arange(examples.labels.shape[1]) == places[:, None]
         known = generator.random(examples.labels.shape) < np.where(is_chosen, 0.1, 0.95)
         states = np.where(examples.labels == IGNORED, NO_STATE, np.where(known, examples.labels, NOT_KNOWN))
-        parts = (torch.from_numpy(part).long() for part in (examples.tokens, states, examples.labels))
-        targets = pass_targets(GRID, *parts).numpy()
+        tokens, known_states, labels = (torch.from_numpy(part).long() for part in (examples.tokens, states, examples.labels))
+        targets = pass_targets(GRID, tokens, known_states, labels).numpy()
         # A label is never taken back: where none is right yet, none is known.
         states = np.where(is_chosen & (targets == NOT_KNOWN), NOT_KNOWN, states)
-        labels = np.where(is_chosen, targets, IGNORED)
-        return LabelledTokens(examples.tokens, labels.astype(np.int8), states.astype(np.int8))
+        chosen_labels = np.where(is_chosen, targets, IGNORED)
+        return LabelledTokens(examples.tokens, chosen_labels.astype(np.int8), states.astype(np.int8))
 
     def rewrite(self, generator, digits, lengths):
         return self.write(digits, *self.layout(lengths))

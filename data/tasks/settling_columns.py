@@ -43,7 +43,7 @@ class SettlingColumns(ColumnTask):
         label    . . . . . . 0 e 0      3f + a1 = e0, the ones first
     """
 
-    family = ENCODER  # type: ignore[assignment]
+    family = ENCODER
     settling_map: ClassVar[str] = COLUMNS
     practises_tokens: ClassVar[bool] = False
 

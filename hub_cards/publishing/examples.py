@@ -334,7 +334,7 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
     if config is None:
         return _draw(columns, ["input", "label"])
     tokens = torch.tensor([[task.tokens.index(token) for token, _ in columns]])
-    if config.transducer:
+    if task.transducer:
         seen = answer_relations(find_labels(task.transducer, tokens), tokens.shape)[0] != NOT_RELATED
     else:
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)

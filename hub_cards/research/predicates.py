@@ -276,7 +276,8 @@ def match(
         not_above: variants whose median must not be lower; it is decided against only if the seeds are.
         fitted: all must fit their trained sizes.
     """
-    parts, found = [], []
+    parts: list[bool | None] = []
+    found = []
     for one in size if isinstance(size, list) else [size]:
         rows = {name: evidence.at(name, one, fitted) for name in (variant, *above, *not_above)}
         values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
