@@ -121,7 +121,7 @@ def test_tasks_of_several_passes_are_refused_before_training(tmp_path):
     assert stop.value.code == 2 and not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_plugin_s_task_is_learned_by_an_encoder(tmp_path, hex_plugin="tests/plugins/hex_addition.py"):
     folder = tmp_path / "hex"
     train.main(["columns-encoder", "--plugin", hex_plugin, "--test_lengths", "5", "--output_dir", str(folder)])
