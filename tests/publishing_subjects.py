@@ -97,6 +97,7 @@ def write_certificate(folder: Path, weights: str, **fields) -> dict:
     """A certificate with numbers of its own."""
     task = {"task": "addition", "separate_eos": False, "zero_padding": True, "order": "response_reversed"}
     certificate = {"certified": True, "ratio": 20.0, "weights": weights, "task": task, "files": hash_files(folder)}
+    certificate |= {"limits": {}, "transducer": None}
     certificate |= fields
     (folder / "certificate.json").write_text(json.dumps(certificate))
     return certificate

@@ -15,7 +15,6 @@ from small_language_models import save_random_model
 from longhand import eval as evaluation
 from longhand.data import TASKS, Addition
 from longhand.eval import parse_lengths
-from longhand.hub_cards import files
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
@@ -388,14 +387,14 @@ def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):
     ids=["results", "picture", "certificate"],
 )
 def test_a_full_disk_is_named_with_the_file_and_what_is_kept(options, file, kept, tmp_path, monkeypatch, capsys):
-    real = files._write_and_move
+    real = os.replace
 
-    def write(place, content):
-        if place.name == file:
+    def move(temporary, place):
+        if Path(place).name == file:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(place, content)
+        real(temporary, place)
 
-    monkeypatch.setattr(files, "_write_and_move", write)
+    monkeypatch.setattr(os, "replace", move)
     message = refusal(capsys, "addition-tiny", *options, "--output_dir", tmp_path / "out")
     assert "No space left on device" in message and str(tmp_path / "out" / file) in message
     assert [path.name for path in (tmp_path / "out").glob("*")] == kept

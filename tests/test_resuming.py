@@ -119,7 +119,7 @@ def test_run_killed_while_its_states_are_removed_is_complete(made, tmp_path, cap
         patch.setattr(run_folder.shutil, "rmtree", stop)
         shutil.copytree(made[0], folder, dirs_exist_ok=True)
         run_folder.remove_checkpoints(folder)
-    assert "nothing is left to resume" in refusal(capsys, train.main, [*SMALL, "--resume", "--output_dir", folder])
+    assert "nothing is left to resume" in refusal(capsys, train.main, *SMALL, "--resume", "--output_dir", folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in made[0].iterdir()}
 
 
@@ -144,10 +144,10 @@ def test_run_that_was_not_pushed_is_pushed_by_resume_once(when, hub, tmp_path, c
             patch.setattr(train, "push_model" if when == "before its push" else "write_card", stop)
         train.main([*PUSHED, "--output_dir", str(folder)])
     hub.faults.clear()
-    assert "--resume" in refusal(capsys, train.main, [*PUSHED, "--output_dir", folder]) or when != "during its training"
+    assert "--resume" in refusal(capsys, train.main, *PUSHED, "--output_dir", folder) or when != "during its training"
     train.main([*PUSHED, "--resume", "--output_dir", str(folder)])
     assert "results.jsonl" in hub.repositories["model", "user/run"].head.files
-    message = refusal(capsys, train.main, [*PUSHED, "--resume", "--output_dir", folder])
+    message = refusal(capsys, train.main, *PUSHED, "--resume", "--output_dir", folder)
     assert "was pushed to user/run: nothing is left to resume" in message
     assert "pushed.json" not in hub.repositories["model", "user/run"].head.files
     train.main([*PUSHED, "--resume", "--hub_model_id", "user/other", "--output_dir", str(folder)])
@@ -156,8 +156,8 @@ def test_run_that_was_not_pushed_is_pushed_by_resume_once(when, hub, tmp_path, c
 
 def test_run_without_its_certificate_is_not_pushed_by_resume(hub, tmp_path, capsys):
     arguments = [*PUSHED, "--until_certified", "True", "--output_dir", str(tmp_path / "run")]
-    assert "not certified after 2 steps; it was not pushed: " in refusal(capsys, train.main, arguments, status=1)
-    assert "complete but not certified" in refusal(capsys, train.main, [*arguments, "--resume"])
+    assert "not certified after 2 steps; it was not pushed: " in refusal(capsys, train.main, *arguments, status=1)
+    assert "complete but not certified" in refusal(capsys, train.main, *arguments, "--resume")
     assert not hub.repositories
 
 
@@ -184,7 +184,7 @@ def test_full_disk_ends_in_one_line_and_the_run_can_be_continued(phase, made, tm
         patch.setattr(trainer.Trainer, "_save_checkpoint", save)
         if phase == ".partial":
             patch.setattr(train, "save_final", lambda *_: replace("", phase))
-        message = refusal(capsys, train.main, words, status=1)
+        message = refusal(capsys, train.main, *words, status=1)
     assert message.endswith("the same command with --resume continues the run")
     assert not (folder / "checkpoints" / "checkpoint-10").exists() or phase != "checkpoint-10"
     train.main([*words, "--resume"] if (folder / "recipe.yaml").exists() else words)
