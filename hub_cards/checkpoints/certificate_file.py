@@ -40,6 +40,8 @@ def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any
         certificate = verify_certificate.check_certificate(file.read_bytes())
     except verify_certificate.Refused as reason:
         raise ValueError(f"{folder}/{one_line(reason)}: {advice}") from reason
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror})") from error
     if differences := _compare(certificate["files"] or {}, hash_files(folder)):
         raise ValueError(f"{file} is not of these files ({', '.join(differences)}): {advice}")
     if certificate["weights"] != weights:
