@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save
 
 from longhand.data import ColumnTask
 from longhand.data.plugins import load_plugin
+from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page import __main__ as command
-from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, shown_by_default, unfit
+from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, faulty, shown_by_default, unfit
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import ENCODER_TOKENS, STATES, TOKENS
 
@@ -258,6 +260,29 @@ def test_the_search_goes_on_until_longer_problems_bring_nothing_new(open_page, t
     assert count == task.covering(task.rule.relations, 1).count
 
 
+class LargerPlusOne(ColumnTask):
+    """The larger one of two words, from the top; then one more than it, from the ones."""
+
+    name = "larger_plus_one"
+    operands, sign, alphabet = 2, ",", "012"
+    passes = (
+        ColumnPass(
+            lambda state, pair: (state or (pair[0] > pair[1]) + 2 * (pair[0] < pair[1]),) * 2, "_gl", direction="top_first"
+        ),
+        ColumnPass(lambda one, read: divmod(read[read[2] == 2] + one, 3)[::-1], start=1, flush=1, reads=(0, 1, 2)),
+    )
+
+
+def test_passes_of_two_directions_are_answered_and_never_called_checked(open_page, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(build_page([user_model(LargerPlusOne(), tmp_path / "model")]), encoding="utf-8")
+    page = open_page(file)
+    assert page.evaluate("longhand.request('ask', {question: '12,22'})")["right"] == "100"
+    # Listed one after the other, the passes would bring neighbourhoods that no problem has.
+    with pytest.raises(playwright.Error, match="cannot list"):
+        page.evaluate("longhand.request('check')")
+
+
 def test_logits_are_those_of_torch(open_page, file, tmp_path):
     page = open_page(telling_logits(file.read_text(encoding="utf-8"), tmp_path / "page.html"))
     for name in SHOWN:
@@ -320,6 +345,22 @@ def test_the_keyboard_reaches_every_token(open_page, file):
     page.get_by_role("radio", name="Ask", exact=True).focus()
     page.keyboard.press("ArrowRight")
     assert page.locator("#check").is_visible() and not page.locator("#question").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "questions"),
+    [
+        ("addition", ["653+", "+5", "1 2+3", "1+2=3"]),
+        ("copy", ["12=34", "1 2"]),
+        ("calculator", ["1+", "1++2", "5-"]),
+        ("hex-addition", ["f+", "f 1+2"]),
+    ],
+)
+def test_a_question_that_lacks_a_word_or_has_one_too_many_is_refused(open_page, file, name, questions):
+    page = open_page(file)
+    choose(page, name)
+    ask = "all => Promise.all(all.map(question => longhand.request('ask', {question}).then(it => it.answer, () => null)))"
+    assert page.evaluate(ask, questions) == [None] * len(questions)
 
 
 @pytest.mark.parametrize("question", ["", "653-49", '<img src=x onerror="document.title=1">', "1" * 400_000 + "+1"])
@@ -401,6 +442,7 @@ def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file):
     [
         ({"model_type": "llama"}, "coupled_gpt"),
         ({"num_hidden_layers": 2}, "num_hidden_layers"),
+        ({"final_norm": "layer"}, "final_norm"),
         ({"task": {"task": "addition", "order": "plain"}}, "order"),
         ({"model_type": "pairwise_bert", "transducer": {"alphabet": "01"}}, "column task"),
     ],
@@ -408,6 +450,44 @@ def test_a_model_that_cannot_be_run_is_named_with_the_reason(open_page, file):
 def test_what_the_scripts_would_compute_wrongly_is_unfit(change, word):
     config = json.loads((Path(zoo("addition")) / "config.json").read_text())
     assert unfit(config) == "" and word in unfit(config | change)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "field"),
+    [
+        ("addition", {}, ""),
+        ("addition-tiny", {}, ""),
+        ("encoder-addition-settling", {}, ""),
+        ("addition", {"norm_eps": None}, "norm_eps"),
+        ("addition", {"hidden_size": 32}, "embed_tokens"),
+        ("addition", {"coupling": "reverse"}, "coupling"),
+        ("hex-addition", {"relation_range": [0, 1]}, "relation_bias"),
+        ("hex-addition", {"task": {"task": "addition"}}, "coupling"),
+    ],
+)
+def test_what_python_would_not_load_is_not_shown(name, change, field):
+    config = json.loads((Path(zoo(name)) / "config.json").read_text()) | change
+    weights = (Path(zoo(name)) / "model.safetensors").read_bytes()
+    said = faulty({key: value for key, value in config.items() if value is not None}, weights)
+    assert field in said and bool(field) == bool(said) and "\n" not in said
+
+
+def test_another_table_than_the_tasks_and_tensors_that_no_model_has_are_not_shown():
+    config = json.loads((Path(zoo("hex-addition")) / "config.json").read_text())
+    weights = load_file(Path(zoo("hex-addition")) / "model.safetensors")
+    own = "model.norm.bias"
+    assert own in faulty(config, save(weights | {own: weights["model.norm.weight"]}))
+    assert "lm_head" in faulty(config, save(weights | {"lm_head.weight": weights["lm_head.weight"].astype(np.float16)}))
+    config["transducer"]["passes"][0]["write"][0][0] = 5
+    assert "transducer" in faulty(config, save(weights))
+
+
+def test_a_file_that_holds_a_mark_of_the_page_does_not_change_the_page(tmp_path):
+    shutil.copytree(zoo("addition-tiny"), tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"note": "/* page */ </script>"}))
+    data = build_page([str(tmp_path / "model")]).split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)[0]["config"] == config.read_text()
 
 
 def test_the_scripts_ask_nothing_of_anyone_and_stay_small():

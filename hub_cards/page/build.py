@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, deserialize
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.data.tasks.registry import TASKS, task_from_recipe
@@ -17,6 +20,7 @@ from longhand.hub_cards.checkpoints.files import checkpoint_name
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.files import read_text
 from longhand.hub_cards.hub import find_file
+from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
 
 FOLDER = Path(__file__).parent
 WORKER = ("network", "sheets", "solve", "search", "worker")
@@ -39,6 +43,7 @@ LEFT_OUT = (
 RUNS: dict[str, dict[str, list[Any]]] = {
     "coupled_gpt": {
         **{"num_hidden_layers": [1], "mlp": ["geglu"], "norm": ["rms"], "norm_placement": ["pre", "sandwich"]},
+        **{"final_norm": [None, "rms"]},
         **{"hidden_act": ["gelu_pytorch_tanh"], "attention_scale": ["sqrt", "zero"], "position_encoding": ["pairwise"]},
         **{"windowed": [True], "qk_norm": [False], "randomized_positions": [False]},
     },
@@ -79,7 +84,10 @@ def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
         model = describe(name, source)
         model["weights"] = f"weights-{place}"
         if not model["unfit"]:
-            packed = pack(_file(source, "model.safetensors").read_bytes())
+            content = _file(source, "model.safetensors").read_bytes()
+            model["unfit"] = faulty(json.loads(model["config"]), content)
+        if not model["unfit"]:
+            packed = pack(content)
             weights.append(f'<script type="text/plain" id="weights-{place}">{packed}</script>')
         models.append(model)
     data = json.dumps(models, ensure_ascii=False).replace("<", "\\u003c")
@@ -91,8 +99,8 @@ def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
         "/* page */": join_scripts(("drawing", "page")),
     }
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    for mark, content in parts.items():
-        page = page.replace(mark, content)
+    # All at once: what is put in may hold such a mark itself.
+    page = re.sub("|".join(map(re.escape, parts)), lambda mark: parts[mark[0]], page)
     if (size := len(page.encode())) > MOST_BYTES:
         raise ValueError(f"the page would have {size:,} bytes, and {MOST_BYTES:,} is the most: name fewer models")
     return page
@@ -115,6 +123,8 @@ def describe(name: str, source: str) -> dict[str, Any]:
 def unfit(config: dict[str, Any]) -> str:
     """Why the page cannot run a model of this configuration; empty if it can."""
     task = config.get("task") or {}
+    if max(json.dumps(config.get("transducer"), ensure_ascii=False)) > "\uffff":
+        return "its symbols are not all in Unicode's basic plane, to which this page's words are limited"
     if "grid" in str(task.get("task")):
         return "its answer is read along a grid of cells, which this page does not draw"
     if config.get("model_type") == "pairwise_bert" and config.get("transducer"):
@@ -128,6 +138,39 @@ def unfit(config: dict[str, Any]) -> str:
             wanted = " or ".join(map(json.dumps, values))
             return f"this page runs models whose {name} is {wanted}, and this model's is {json.dumps(value)}"
     return ""
+
+
+def faulty(config: dict[str, Any], weights: bytes) -> str:
+    """Why the bytes of a safetensors file are not the weights of a model of this configuration; empty if they are."""
+    kinds = (CoupledGPTForCausalLM, PairwiseBertForTokenClassification)
+    kind = next(kind for kind in kinds if kind.config_class.model_type == config["model_type"])
+    described = config.get("task") or {}
+    try:
+        read = kind.config_class.from_dict(config)
+        if described.get("task") in TASKS:
+            task = task_from_recipe(described)
+            task.family.check_config(task, read)
+        with torch.device("meta"):
+            own = kind(read).state_dict()
+        found = {name: (value["dtype"], value["shape"]) for name, value in deserialize(weights)}
+    except (ValueError, StrictDataclassError) as error:
+        return " ".join(f"config.json: {error}".split())
+    except SafetensorError as error:
+        return f"model.safetensors is damaged: {error}"
+    if config.get("tie_word_embeddings"):
+        own.pop("lm_head.weight", None)
+    for name in ("head_dim", "norm_eps", "layer_norm_eps"):
+        if name in (values := read.to_dict()) and values[name] != config.get(name):
+            return f"config.json has no {name}"
+    wanted = {name: ("F32", list(value.shape)) for name, value in own.items()}
+    for name in {**wanted, **found}:
+        if found.get(name) != wanted.get(name):
+            return f"model.safetensors: {name} is {_shape(found.get(name))}, and should be {_shape(wanted.get(name))}"
+    return ""
+
+
+def _shape(tensor: tuple[str, list[int]] | None) -> str:
+    return f"{tensor[0]} of {' x '.join(map(str, tensor[1]))}" if tensor else "missing"
 
 
 def show_code(task: type) -> str:

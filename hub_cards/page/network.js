@@ -80,12 +80,14 @@ export class Network {
     Object.assign(this, { config, tensors, heads, width, layer: "model.layers.0.", encoder: type === "pairwise_bert" });
     this.reads = this.encoder || config.attention_scale !== "zero";
     this.headWidth = this.encoder ? width / heads : config.head_dim;
+    this.eps = this.encoder ? config.layer_norm_eps : config.norm_eps;
+    this.vectors = this.encoder ? this.weight("self_attn.relations.0") : null;
+    this.biases = this.encoder ? null : tensors["model.position_encoding.relation_bias"];
     this.symbols = new Map(); // by code
     this.rows = []; // by symbol: its state, query, and what each head adds when it looks at it
     this.scores = new Map();
-    this.check();
     const { relation_range: bounds } = config;
-    const { shape } = this.weight("self_attn.relations.0") ?? this.tensors["model.position_encoding.relation_bias"];
+    const { shape } = this.vectors ?? this.biases;
     // The number of the relation to `$`, or to the sink.
     this.besides = !this.encoder && bounds ? bounds[1] - bounds[0] + 1 : shape.at(this.encoder ? 0 : 1) - 1;
   }
@@ -105,41 +107,26 @@ export class Network {
     return other;
   }
 
-  // Names a tensor that is missing or of another shape.
-  check() {
-    const { hidden_size: hidden, intermediate_size: units, vocab_size: tokens } = this.config;
-    const wide = this.heads * this.headWidth, attention = `${this.layer}self_attn.`;
-    const mlp = this.encoder ? this.layer : `${this.layer}mlp.`;
-    const shapes = {
-      "model.embed_tokens.weight": [tokens, hidden], [`${mlp}up_proj.weight`]: [units, hidden],
-      [`${mlp}down_proj.weight`]: [hidden, units], [`${attention}o_proj.weight`]: [hidden, wide],
-    };
-    for (const name of this.reads ? "qkv" : "v") shapes[`${attention}${name}_proj.weight`] = [wide, hidden];
-    for (const [name, shape] of Object.entries(shapes)) {
-      const fits = String(this.tensors[name]?.shape) === String(shape);
-      if (!fits) throw new Error(`model.safetensors: ${name} is not of shape ${shape.join(" x ")}`);
-    }
-  }
-
   weight(name) {
     return this.tensors[`${this.layer}${name}.weight`];
   }
 
   bias(name) {
-    return this.tensors[`${this.layer}${name}.bias`];
+    return this.encoder ? this.tensors[`${this.layer}${name}.bias`] : null;
   }
 
   project(name, vectors) {
     return multiply(this.weight(name), vectors, this.bias(name));
   }
 
-  // RMSNorm, or LayerNorm if the norm has a bias.
+  // RMSNorm of a decoder, LayerNorm of an encoder.
   norm(name, vector) {
-    const weight = this.tensors[`${name}.weight`], bias = this.tensors[`${name}.bias`], size = vector.length;
+    const weight = this.tensors[`${name}.weight`], size = vector.length;
+    const bias = this.encoder ? this.tensors[`${name}.bias`] : null;
     let mean = 0, square = 0;
     if (bias) for (const value of vector) mean += value / size;
     for (const value of vector) square += (value - mean) ** 2;
-    const scale = 1 / Math.sqrt(square / size + (bias ? this.config.layer_norm_eps : this.config.norm_eps));
+    const scale = 1 / Math.sqrt(square / size + this.eps);
     return vector.map((value, place) => (value - mean) * scale * weight.values[place] + (bias ? bias.values[place] : 0));
   }
 
@@ -180,12 +167,12 @@ export class Network {
 
   // The scores (heads) of a query that looks at a key in a relation.
   score(own, key, relation) {
-    const code = (own * 4096 + key) * 64 + relation;
+    const code = (own * 4096 + key) * 4096 + relation;
     let found = this.scores.get(code);
     if (found) return found;
     found = new Float64Array(this.heads);
     const asking = this.rows[own].query, offered = this.rows[key].key, scale = this.headWidth ** -0.5;
-    const vectors = this.weight("self_attn.relations.0"), biases = this.tensors["model.position_encoding.relation_bias"];
+    const { vectors, biases } = this;
     for (let head = 0; head < this.heads; head++) {
       let sum = 0;
       for (let unit = 0; asking && unit < this.headWidth; unit++) {

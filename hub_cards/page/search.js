@@ -9,10 +9,10 @@
 import { DIGITS, SIGN, UNKNOWN } from "./sheets.js";
 import { Finder, nameOf, placeOf, symbolsOf } from "./solve.js";
 
-const MOST_FOUND = 2_000_000, MOST_SECONDS = 300, MOST_SIZE = 1000; // a cell's number has room for 1,024 columns
+const MOST_FOUND = 2_000_000, MOST_SECONDS = 300, MOST_SIZE = 1000;
 const sorted = (set) => [...set].sort((left, right) => left - right);
 
-const cellOf = (row, column) => row * 1024 + column;
+const cellOf = (row, column) => row * 2 ** 20 + column;
 
 // Calls `use(values)` for each way to fill in cells [row, column, domain]; cells that are known already stay.
 function fillCells(cells, known, unordered, use) {
@@ -83,6 +83,7 @@ function situationOf(machine, column, columns, seen, into, outOf, fixedText) {
 // `tell` hears of progress. Refuses a task whose search takes too long or finds too much for a browser.
 export function search(task, network, { tell = () => {}, mostSeconds = MOST_SECONDS } = {}) {
   const found = new Map(), situations = new Set(), began = performance.now();
+  if (task.unlisted) throw new Error(`This page cannot list the neighbourhoods of this task: ${task.unlisted}.`);
   for (let size = 1, before = -1; situations.size > before; size++) {
     const all = task.sizes(size), limit = () => {
       const seconds = (performance.now() - began) / 1000;
@@ -98,6 +99,7 @@ export function search(task, network, { tell = () => {}, mostSeconds = MOST_SECO
     }
     tell(size, found.size);
   }
+  if (!found.size) throw new Error("This page finds no neighbourhood at all, so it can say nothing.");
   return found;
 }
 

@@ -351,14 +351,20 @@ function room(task, words) {
 
 const below = (most) => Math.floor(Math.random() * most);
 
+const wordsOf = (question, between) => {
+  const text = question.replace(/=$/, "");
+  return (between ? text.split(between) : [text]).map((word) => word.trim());
+};
+
 // How questions such as 653+49 are read, as words of a form that the configuration calls legal (null if this is none), and
 // how they are drawn. Zeros that the form asks for are put before a number, and others are taken away.
 function questions(task, { pattern, example, equal_widths: equal, larger_first: larger }) {
   const between = example.match(/[-+*/>]/)?.[0] ?? "", end = example.endsWith("=") ? "=" : "";
-  const legal = new RegExp(`^(?:${pattern})$`), split = (text) => text.replace(/=$/, "").split(between || "=");
+  const legal = new RegExp(`^(?:${pattern})$`), split = (text) => wordsOf(text, between);
   const read = (question) => {
     if (question.length > MOST_TOKENS) room(task, [question]);
     const typed = split(question);
+    if (typed.includes("")) return null;
     for (const words of [typed, typed.map(plain)]) {
       for (let zeros = 0; zeros <= (equal ? MOST_ZEROS : 0); zeros++) {
         const width = longest(words) + zeros, padded = words.map((word) => (equal ? word.padStart(width, task.pad) : word));
@@ -475,12 +481,14 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
       return paper;
     },
     machines: (words) => groups.map((group) => together(group, longest(words))),
+    // Machines one after the other would list what no problem brings, because each takes what it reads as free.
+    unlisted: groups.length > 1 && "its passes go different ways or end apart, and its search takes them side by side",
     sizes: (size) => [Array(count).fill(size)],
     blank: (sizes) => sizes.map((size) => alphabet[0].repeat(size)),
     legal: `${count > 1 ? `${count} words with ${between} between them` : "a word"}, over ${alphabet}`,
     draw: (size) => range(count).map(() => range(size).map(() => alphabet[below(alphabet.length)]).join("")).join(between),
     read(question) {
-      const typed = question.replace(/=$/, ""), words = between ? typed.split(between) : [typed], width = longest(words);
+      const words = wordsOf(question, between), width = longest(words);
       const fits = (word) => word && [...word].every((symbol) => alphabet.includes(symbol));
       if (words.length !== count || !words.every(fits)) return null;
       return room(this, words.map((word) => word.padStart(width, alphabet[0])));
@@ -512,7 +520,9 @@ export function tasksOf(config) {
   if (rule !== wanted) throw new Error(`this page knows this task with the rule ${wanted}, and its own is ${rule}`);
   const differences = window.flat().filter((entry) => typeof entry === "number");
   const [low, high] = [Math.min(...differences), Math.max(...differences)];
-  if (bounds && String(bounds) !== `${low},${high}`) {
+  // Under bounds alone, a decoder sees all differences of ids within them.
+  const isWhole = config.pair_maps || window.length === (high - low + 1) ** window[0].length;
+  if (bounds && (String(bounds) !== `${low},${high}` || !isWhole)) {
     throw new Error(`this page knows this task with a window of ${low}..${high}, and its own is ${bounds.join("..")}`);
   }
   return tasks;

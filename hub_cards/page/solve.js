@@ -61,7 +61,7 @@ export class Finder {
 export function nameOf(own, keys) {
   keys.sort((left, right) => left[1] - right[1] || left[0] - right[0]);
   let name = String.fromCharCode(own);
-  for (const [key, relation] of keys) name += String.fromCharCode(key * 64 + relation);
+  for (const [key, relation] of keys) name += String.fromCharCode(key, relation);
   return name;
 }
 
