@@ -90,6 +90,16 @@ class Backwards(ColumnTask):
     )
 
 
+class Emptied(ColumnTask):
+    """From the top: what the first pass writes behind the ones is read by the second one."""
+
+    name, alphabet, direction = "emptied", "01", "top_first"
+    passes = (
+        ColumnPass(lambda state, symbols: (state, symbols[0]), start=1, flush=2, direction="top_first"),
+        ColumnPass(lambda state, symbols: (symbols[0] ^ symbols[1], 0), flush=1, direction="top_first", reads=(0, 1)),
+    )
+
+
 class Alternating(ColumnTask):
     """Zeros and ones in turn: the second operand is not read, so no token may see it in the place of the first one."""
 
@@ -104,7 +114,7 @@ REGISTERED = [
 ]
 every_task = pytest.mark.parametrize(
     "task",
-    [Sums(), TimesThree(), Halves(), Differences(), RunningSums(), Backwards(), Alternating(), *REGISTERED],
+    [Sums(), TimesThree(), Halves(), Differences(), RunningSums(), Backwards(), Emptied(), Alternating(), *REGISTERED],
     ids=lambda task: task.name,
 )
 
@@ -121,13 +131,13 @@ def run(task, words: list[list[int]]) -> str:
     for own in passes:
         state, written = own.start, []
         reads = range(task.operands) if own.reads is None else own.reads
-        for column in range(width + own.flush):
-            place = column if own.direction == "ones_first" else width - 1 - column
-            symbols = tuple(rows[source][place] if 0 <= place < len(rows[source]) else 0 for source in reads)
+        columns = [*range(width)] if own.direction == "ones_first" else [*range(width)][::-1]
+        for place in [*columns, *range(width, width + own.flush)]:
+            symbols = tuple(rows[source][place] if place < len(rows[source]) else 0 for source in reads)
             symbol, state = own.step(state, symbols)
             written.append(symbol)
         parts.append("".join((own.writes or task.alphabet)[symbol] for symbol in written))
-        rows.append(written if own.direction == "ones_first" else written[:width][::-1])
+        rows.append([*(written[:width] if own.direction == "ones_first" else reversed(written[:width])), *written[width:]])
     return ">".join(parts)
 
 
@@ -311,6 +321,12 @@ def broken(**changes):
         ({"step": lambda self, state, symbols: (0, state + 1)}, r"10,000 states; the last ones are 9998, 9999, 10000"),
         ({"step": lambda self, state, symbols: 0}, "must return .symbol to write, next state., got 0"),
         ({"step": lambda self, state, symbols: (0, time.perf_counter_ns())}, "when it is called again"),
+        ({"step": lambda self, state, symbols: (0, np.zeros(2))}, r"step\(0, \(0,\)\) .* not hashable"),
+        ({"step": lambda self, state, symbols: (symbols[1], 0)}, r"step\(0, \(0,\)\) .* IndexError"),
+        ({"direction": "up"}, "direction .* 'up'"),
+        ({"flush": -1}, "flush -1"),
+        ({"window": (2, 1)}, r"window \(2, 1\)"),
+        ({"passes": (ColumnPass(max, reads=(1,)),)}, r"\(1,\)"),
         ({"step": lambda self, state, symbols: (0, 0), "alphabet": "0="}, "'=', which is reserved"),
         ({"step": lambda self, state, symbols: (0, 0), "operands": 2}, "sign must be one character"),
     ],

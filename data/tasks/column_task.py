@@ -42,7 +42,7 @@ from longhand.data.tasks.search import (
     build_graph,
     find_neighbourhoods,
 )
-from longhand.modeling.transducer import Pass, Transducer, check_characters_of, read_transducer
+from longhand.modeling.transducer import Pass, Transducer, read_transducer, table_of
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PAD
 
 MOST_STATES = 10_000
@@ -190,20 +190,21 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         """
         width, rows = digits.shape[2], list(digits.transpose(1, 0, 2))
         written = []
+
+        def turned(row: np.ndarray, direction: str) -> np.ndarray:
+            """The columns of a row in the order in which a pass reads them, or back; what was flushed stays last."""
+            turn = slice(None, None, 1 if direction == "ones_first" else -1)
+            return np.concatenate([row[:, :width][:, turn], row[:, width:]], axis=1)
+
         for place, own in enumerate(self.transducer.passes):
-            turn = slice(None, None, 1 if own.direction == "ones_first" else -1)
             inputs = np.zeros((len(digits), width + own.flush), dtype=np.int64)
             for source, size in zip(own.reads, self.transducer.sizes(place), strict=True):
                 inputs *= size
-                shown = (
-                    rows[source][:, :width][:, turn]
-                    if own.direction == "top_first"
-                    else rows[source][:, : width + own.flush]
-                )
+                shown = turned(rows[source], own.direction)[:, : width + own.flush]
                 inputs[:, : shown.shape[1]] += shown
             written.append(run_pass(np.array(own.write), np.array(own.next), own.start, inputs))
             # Later passes read by column: ones first, what was flushed last.
-            rows.append(written[-1] if own.direction == "ones_first" else written[-1][:, :width][:, ::-1])
+            rows.append(turned(written[-1], own.direction))
         return written
 
     def format(self, digits, lengths):
@@ -299,7 +300,7 @@ def run_pass(write: np.ndarray, following: np.ndarray, start: int, inputs: np.nd
 
 def tabulate(
     name: str, own: ColumnPass, symbols: int, sizes: list[int], holds: Callable[..., bool] | None = None
-) -> tuple[int, list[list[int]], list[list[int]]]:
+) -> tuple[list[list[int]], list[list[int]]]:
     """Ask a step for every state that it reaches and every input.
 
     Args:
@@ -308,7 +309,7 @@ def tabulate(
         holds: as `ColumnTask.holds`.
 
     Returns:
-        The first state's number, and the tables `write` and `next`; states are numbered as they are found.
+        The tables `write` and `next`; states are numbered as they are found, the first one is 0.
 
     Raises:
         ValueError: an entry is not legal; the message names it.
@@ -325,19 +326,23 @@ def tabulate(
         following.append([0] * len(inputs))
         for place, given in enumerate(inputs):
             entry = f"step({state!r}, {given}) of {name!r}"
-            if (answer := own.step(state, given)) != (again := own.step(state, given)):
-                raise ValueError(f"{entry} answers {answer!r}, and {again!r} when it is called again")
+            try:
+                answer, again = own.step(state, given), own.step(state, given)
+            except Exception as error:
+                raise ValueError(f"{entry} raises {type(error).__name__}: {error}") from error
             if not isinstance(answer, tuple) or len(answer) != 2:
                 raise ValueError(f"{entry} must return (symbol to write, next state), got {answer!r}")
             symbol, after = answer
             if not isinstance(symbol, int | np.integer) or not 0 <= symbol < symbols:
                 raise ValueError(f"{entry} writes {symbol!r}: there are the symbols 0 to {symbols - 1}")
-            if holds and not holds(state, given, symbol, after):
-                raise ValueError(f"{entry} answers {answer!r}, which is not as the operation asks")
             try:
                 number = numbers.setdefault(after, len(numbers))
             except TypeError as error:
                 raise ValueError(f"{entry} goes to the state {after!r}, which is not hashable: take a tuple") from error
+            if answer != again:
+                raise ValueError(f"{entry} answers {answer!r}, and {again!r} when it is called again")
+            if holds and not holds(state, given, symbol, after):
+                raise ValueError(f"{entry} answers {answer!r}, which is not as the operation asks")
             if number == len(states):
                 states.append(after)
             if len(states) > MOST_STATES:
@@ -349,25 +354,25 @@ def tabulate(
                 f"{name!r} has more than {MOST_NEIGHBOURHOODS:,} pairs of a state and a column, at {len(write):,} states: "
                 f"a column holds one of {len(inputs):,} inputs"
             )
-    return 0, write, following
+    return write, following
 
 
 @lru_cache(maxsize=16)
 def _transducer(task: ColumnTask) -> Transducer:
     """The table of a task, with the least windows that suffice."""
     own = task.passes or (ColumnPass(task.step, task.writes, task.start, task.flush, task.direction, None, task.window),)
-    words = [task.alphabet] * task.operands
     passes = []
     for each in own:
         reads = tuple(range(task.operands)) if each.reads is None else each.reads
         writes = task.alphabet if each.writes is None else each.writes
-        start, write, following = tabulate(
-            task.name, each, len(writes), [len(words[source]) for source in reads], None if task.passes else task.holds
-        )
-        passes.append(Pass(writes, each.direction, each.flush, start, (1, 1), True, write, following, reads))
-        words.append(writes)
-    table = Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))
-    check_characters_of(table)
+        passes.append(Pass(writes, each.direction, each.flush, 0, each.window or (1, 1), False, [[0]], [[0]], reads))
+    # All fields are checked before a step is asked.
+    table = read_transducer(table_of(Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))))
+    holds = None if task.passes else task.holds
+    for place, each in enumerate(own):
+        write, following = tabulate(task.name, each, len(passes[place].writes), table.sizes(place), holds)
+        passes[place] = replace(table.passes[place], window=(1, 1), symmetric=True, write=write, next=following)
+    table = replace(table, passes=tuple(passes))
     return _with_windows(table, task, [each.window for each in own])
 
 
