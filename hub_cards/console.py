@@ -17,9 +17,15 @@ class OneLineParser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
+MOST_CHARACTERS = 4000
+"""Characters of a message. The longest lists of names have about 2,000; a question may have millions of digits."""
+
+
 def one_line(error: BaseException) -> str:
-    """Return the message of an error in one line."""
-    return " ".join(str(error).split())
+    """Return the message of an error in one line. Of a very long message, the beginning and the end are kept."""
+    line = " ".join(str(error).split())
+    kept = MOST_CHARACTERS // 2
+    return line if len(line) <= MOST_CHARACTERS else f"{line[:kept]} [...] {line[-kept:]}"
 
 
 @contextmanager

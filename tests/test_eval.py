@@ -372,6 +372,11 @@ def test_a_question_of_another_size_names_who_answers_it(capsys):
     assert "calculator" in refusal(capsys, "multiplication-1", "--ask", "12*34")
 
 
+def test_the_refusal_of_a_long_question_has_its_reason_and_not_all_digits(capsys):
+    message = refusal(capsys, "multiplication-1", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
+    assert len(message) < 10_000 and "multiplier_length = 1" in message and "calculator" in message
+
+
 def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):
     monkeypatch.setattr("longhand.data.tasks.multiplication_scratchpad.multiply_digits", None)
     assert "1,200,100,003 tokens" in refusal(capsys, "calculator", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
