@@ -420,6 +420,14 @@ def test_a_damaged_checkpoint_is_never_certified(open_page, tmp_path, how):
         assert "wrong" in page.locator("#verdict").inner_text() and page.title() != "1"
 
 
+def test_a_page_whose_weights_are_damaged_says_so(open_page, tmp_path):
+    page, start = build_page([zoo("addition-tiny")]), 'id="weights-0">'
+    place = page.index(start) + len(start) + 400
+    file = tmp_path / "page.html"
+    file.write_text(page[:place] + "BA"[page[place] == "B"] + page[place + 1 :], encoding="utf-8")
+    assert "weights in this page are damaged" in open_page(file).locator("#verdict").inner_text()
+
+
 def test_noise_breaks_a_model_and_a_problem_shows_it(open_page, file):
     page = open_page(file)
     choose(page, "addition-tiny")

@@ -1,15 +1,14 @@
 // A checkpoint's weights, and what one layer makes of a neighbourhood: in double precision, from the weights in float32.
 
-// The tensors of a safetensors file: names, shapes and values. Refuses what is cut or no float32.
+// The tensors of a safetensors file: names, shapes and values, all float32 (build.py sees to it). Refuses what is cut.
 export function readTensors(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const start = 8 + Number(view.getBigUint64(0, true));
   if (start > bytes.length) throw new Error("model.safetensors is cut off: its header is longer than the file");
   const tensors = {};
   const { __metadata__, ...header } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, start)));
-  for (const [name, { dtype, shape, data_offsets: [from, to] = [] }] of Object.entries(header)) {
+  for (const [name, { shape, data_offsets: [from, to] = [] }] of Object.entries(header)) {
     const count = shape.reduce((product, size) => product * size, 1);
-    if (dtype !== "F32") throw new Error(`model.safetensors: ${name} is ${dtype}, and this page computes from F32`);
     if (to - from !== 4 * count || start + to > bytes.length) throw new Error(`model.safetensors is damaged at ${name}`);
     const values = Float64Array.from({ length: count }, (_, place) => view.getFloat32(start + from + 4 * place, true));
     if (!values.every(Number.isFinite)) throw new Error(`model.safetensors is damaged: not all of ${name} is finite`);

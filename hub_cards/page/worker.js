@@ -19,7 +19,8 @@ async function unpack(text) {
     if ((count += 7) >= 8 && to < packed.length) packed[to++] = bits >> (count -= 8);
   }
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer()), whole = bytes.slice();
+  const damaged = () => Promise.reject(new Error("the weights in this page are damaged"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer().catch(damaged)), whole = bytes.slice();
   const start = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true)), size = (bytes.length - start) / 4;
   for (let value = 0; value < size; value++) {
     for (let plane = 0; plane < 4; plane++) whole[start + 4 * value + plane] = bytes[start + plane * size + value];
