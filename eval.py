@@ -247,6 +247,8 @@ def ask(checkpoints: list[Checkpoint], question: str, show_work: bool) -> None:
         with token_bar(checkpoint.model, "answering") as bar:
             answer = (checkpoint.show_work if show_work else checkpoint.answer)(question, bar)
         print(answer if show_work else checkpoint.task.part_of(question).show_answer(question, answer))
+        if checkpoint.certificate and checkpoint.certificate["certified"]:
+            print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
 
 def certify(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None:

@@ -283,6 +283,26 @@ def test_passes_of_two_directions_are_answered_and_never_called_checked(open_pag
         page.evaluate("longhand.request('check')")
 
 
+class Emptied(ColumnTask):
+    """From the top: what the first pass writes behind the ones is read by the second one."""
+
+    name, alphabet, direction = "emptied", "01", "top_first"
+    passes = (
+        ColumnPass(lambda state, symbols: (state, symbols[0]), start=1, flush=2, direction="top_first"),
+        ColumnPass(lambda state, symbols: (symbols[0] ^ symbols[1], 0), flush=1, direction="top_first", reads=(0, 1)),
+    )
+
+
+def test_a_pass_from_the_top_reads_what_an_earlier_one_wrote_behind_the_ones(open_page, tmp_path):
+    file, task = tmp_path / "page.html", Emptied()
+    file.write_text(build_page([user_model(task, tmp_path / "model")]), encoding="utf-8")
+    page = open_page(file)
+    for question in ("1", "10", "0110", "11101"):
+        ones_first = np.array([[[int(symbol) for symbol in reversed(question)]]])
+        written = "".join(map(str, task.solve(ones_first)[-1][0]))
+        assert page.evaluate("question => longhand.request('ask', {question})", question)["right"] == written
+
+
 def test_logits_are_those_of_torch(open_page, file, tmp_path):
     page = open_page(telling_logits(file.read_text(encoding="utf-8"), tmp_path / "page.html"))
     for name in SHOWN:

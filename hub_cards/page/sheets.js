@@ -430,7 +430,7 @@ function columns({ alphabet, operands: count = 1, sign: between = "", answer = "
   const together = (group, width) => {
     const ones = isOnes(group[0]), read = new Set(group.flatMap(readBy));
     const sources = [...read].filter((source) => !group.includes(source - count));
-    const reach = (source) => width + (ones && source >= count && isOnes(source - count) ? passes[source - count].flush : 0);
+    const reach = (source) => width + (source < count || ones !== isOnes(source - count) ? 0 : passes[source - count].flush);
     const there = (column) => sources.filter((source) => column < reach(source));
     return {
       kind: String(group), rows: group.map((pass) => count + pass), columns: width + passes[group[0]].flush,
