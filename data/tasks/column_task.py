@@ -367,7 +367,8 @@ def _transducer(task: ColumnTask) -> Transducer:
         writes = task.alphabet if each.writes is None else each.writes
         passes.append(Pass(writes, each.direction, each.flush, 0, each.window or (1, 1), False, [[0]], [[0]], reads))
     # All fields are checked before a step is asked.
-    table = read_transducer(table_of(Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))))
+    fields = table_of(Transducer(task.alphabet, task.operands, task.sign, task.answer, tuple(passes))) or {}
+    table = read_transducer(fields)
     holds = None if task.passes else task.holds
     for place, each in enumerate(own):
         write, following = tabulate(task.name, each, len(passes[place].writes), table.sizes(place), holds)

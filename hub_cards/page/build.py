@@ -142,7 +142,7 @@ def unfit(config: dict[str, Any]) -> str:
 
 def faulty(config: dict[str, Any], weights: bytes) -> str:
     """Why the bytes of a safetensors file are not the weights of a model of this configuration; empty if they are."""
-    kinds = (CoupledGPTForCausalLM, PairwiseBertForTokenClassification)
+    kinds: tuple[Any, ...] = (CoupledGPTForCausalLM, PairwiseBertForTokenClassification)
     kind = next(kind for kind in kinds if kind.config_class.model_type == config["model_type"])
     described = config.get("task") or {}
     try:
