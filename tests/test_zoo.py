@@ -97,7 +97,7 @@ def test_the_certificate_of_a_whole_task_is_no_cause_to_warn_of_a_part(tmp_path,
     folder = shutil.copytree(ZOO_FOLDER / "calculator", tmp_path / "calculator")
     part = [str(folder), "--task", "signed_subtraction", "--ask", "49-653"]
     evaluation.main(part)
-    assert capsys.readouterr().err == ""
+    assert "warning" not in capsys.readouterr().err
     certificate = folder / CERTIFICATE_FILE
     fields = json.loads(certificate.read_text())
     certificate.write_text(json.dumps(fields | {"task": fields["task"] | {"max_operands": 99}}))
