@@ -716,6 +716,15 @@ def test_the_verifier_knows_the_code_that_is_written_beside_checkpoints(copy):
     read_checkpoint(copy)
 
 
+def test_a_configuration_without_the_table_that_the_certificate_states_is_refused(tmp_path):
+    copy = unpack("gray-code", tmp_path)
+    read_checkpoint(copy)
+    change_json(copy / "config.json", transducer=None)
+    forge(copy)
+    with pytest.raises(Refused, match="transducer"):
+        read_checkpoint(copy)
+
+
 def test_the_verifier_knows_every_field_of_a_certificate():
     assert {*verify_certificate.FIELDS} == {field.name for field in fields(Certificate)}
 

@@ -255,6 +255,8 @@ def check_configuration(files: dict[str, bytes], config: dict[str, Any], task: "
     # What the software does without: where its classes are, and which queries and beginnings of responses it refuses.
     may_miss = {"auto_map": places, "prompt_format": task.prompt_format, "transducer": task.table}
     own |= {key: wanted for key, wanted in may_miss.items() if config.get(key) is not None}
+    # A certificate that states a table is about software that has this table.
+    own |= {"transducer": task.table} if task.table is not None else {}
     # Training may vary the width of fields, and how problems are drawn.
     varied = {key: value for key, value in described.items() if key in ("field_width", "varied_field", "sampling")}
     compare("config.json", config, {
