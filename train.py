@@ -106,7 +106,7 @@ def train(arguments: list[str]) -> None:
                 save_final(trainer, run)
                 certified = not run.training.until_certified or certify(run)
                 evaluate(run, began)
-                write_model_card(run)
+                write_card(run.folder)
                 remove_checkpoints(run.folder)
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
             print("\n".join(["", "what next:", *what_next(trainer.model, run)]))
@@ -167,14 +167,6 @@ def evaluate(run: Run, began: float) -> None:
             rows += [{**row, "model": checkpoint.name} for row in measured[what]]
     seconds = round(time.perf_counter() - began, 1)
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
-
-
-def write_model_card(run: Run) -> None:
-    """Write the card; a family of a plugin may have none."""
-    try:
-        write_card(run.folder)
-    except ValueError as error:
-        print(f"no card is written: {one_line(error)}", file=sys.stderr)
 
 
 def what_next(model: Any, run: Run) -> list[str]:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from longhand.data.families.family import FAMILIES
 from longhand.data.tasks.registry import TASKS
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
@@ -31,7 +30,6 @@ REGISTRIES: dict[str, MutableMapping[str, Any]] = {
     "task": TASKS,
     "coupling rule": COUPLING_RULES,
     "position encoding": POSITION_ENCODINGS,
-    "family": FAMILIES,
 }
 """What a plugin may add to, by the name of one entry."""
 
@@ -98,7 +96,7 @@ def _import(plugin: Plugin, file: Path) -> None:
     try:
         _run(plugin, file)
         for kind, registry in REGISTRIES.items():
-            if replaced := [name for name, entry in before.get(kind, {}).items() if registry.get(name) is not entry]:
+            if replaced := [name for name, entry in before[kind].items() if registry.get(name) is not entry]:
                 raise ValueError(f"plugin {file} replaces the {kind} {replaced[0]!r}: give its own another name")
     except BaseException:
         del PLUGINS[plugin.name]

@@ -3,9 +3,8 @@
 import sys
 
 from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
-from longhand.hub_cards.publishing.examples import FAMILY_CARDS
 
-KEPT = [(registry, dict(registry)) for registry in (*REGISTRIES.values(), FAMILY_CARDS)]
+KEPT = [(registry, dict(registry)) for registry in REGISTRIES.values()]
 
 
 def forget_plugins():

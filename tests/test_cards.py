@@ -2,13 +2,12 @@
 
 import re
 import shutil
-from functools import partial
 
 import pytest
 import transformers
 import yaml
 from huggingface_hub import ModelCard
-from publishing_subjects import ROWS, dataset_card, row, save_model, write_certificate
+from publishing_subjects import ROWS, row, save_model, write_certificate
 
 import longhand
 from longhand.data import TASKS, EncoderAddition
@@ -20,7 +19,7 @@ from longhand.hub_cards.checkpoints import certificate_file as certificates
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing import cards
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.examples import FAMILY_CARDS, draw_ids, draw_labels
+from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.hub_cards.research.constructions.study import run as construct
 from longhand.hub_cards.training.arguments import parse_run
@@ -183,16 +182,6 @@ def test_every_task_can_be_drawn(name):
     for block in blocks:
         assert len({len(line) for line in block.splitlines()}) == 1
         assert len(block.splitlines()) == 1 + task.rule.levels
-
-
-def test_a_family_without_a_card_is_refused_and_never_described_as_another(monkeypatch, folder):
-    monkeypatch.delitem(FAMILY_CARDS, "decoder")
-    for render in (
-        partial(render_model_card, folder),
-        partial(dataset_card, "addition", {"a": {"max_length": 4}}, {"test": 5}),
-    ):
-        with pytest.raises(ValueError, match="FAMILY_CARDS"):
-            render()
 
 
 def test_citations_name_both_papers():

@@ -109,23 +109,6 @@ def test_the_commands_of_an_example_run(commands, tmp_path, monkeypatch, capsys)
     assert f"`{task.name}`" in card and f"--plugin {plugin}" in card and read_checkpoint(folder).rows
 
 
-def test_a_recurrent_network_is_refused_what_only_other_families_have(tmp_path, capsys):
-    plugin, folder = str(PLUGINS / "recurrent_family.py"), tmp_path / "recurrent"
-    train.main([str(PLUGINS / "recurrent.yaml"), "--plugin", plugin, "--output_dir", str(folder)])
-    printed = capsys.readouterr()
-    assert "--attentions" not in printed.out and "--decode" not in printed.out
-    for option, reason in (
-        ("--attentions", "has no attention"),
-        ("--position_maps", "has no pairwise vectors"),
-        ("--certify", "no certificate"),
-        ("--decode=generate", "generates nothing"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            evaluation.main([str(folder), option, "--plugin", plugin, "--output_dir", str(tmp_path / "evaluation")])
-        assert stop.value.code == 2 and reason in capsys.readouterr().err
-    assert not (tmp_path / "evaluation").exists()
-
-
 def test_the_rule_draws_what_it_computes():
     load_plugin(PLUGINS / "distance_rule.py")
     rule = COUPLING_RULES["distance_to_equals"]

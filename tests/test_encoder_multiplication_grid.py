@@ -22,7 +22,7 @@ from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
 from longhand.data.tasks.questions import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.examples import FAMILY_CARDS, encoder_example
+from longhand.hub_cards.publishing.examples import encoder_example, family_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
 from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
@@ -389,7 +389,7 @@ def test_commands_take_a_run(tmp_path, capsys):
 
 
 def test_a_card_s_code_reads_the_answer():
-    prompt, lines = FAMILY_CARDS["encoder"].ask(TASK)
+    prompt, lines = family_card(TASK).ask(TASK)
     right = int(lines[-1].partition("# right is ")[2])
     model = Right(build().config).eval()
     printed = []

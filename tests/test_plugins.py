@@ -4,7 +4,6 @@ import inspect
 import linecache
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,19 +28,6 @@ SMALL = ["addition", "--task", "maximum", "--reverse", "--until_certified", "Fal
          "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3", "--validation_lengths", "3",
          "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4", "--max_steps", "4",
          "--eval_steps", "2"]  # fmt: skip
-
-FAMILY = """
-import re
-import sys
-
-from longhand import train
-
-plugin, folder = sys.argv[1:]
-train.main([plugin.replace("_family.py", ".yaml"), "--plugin", plugin, "--output_dir", folder])
-with open(f"{folder}/README.md") as file:
-    exec(re.search("```python\\n(.*?)```", file.read(), re.DOTALL)[1])
-"""
-"""Train a model of a family from a plugin, and run the code on its card."""
 
 
 @pytest.fixture(autouse=True)
@@ -266,25 +252,6 @@ def test_recipes_name_plugins_with_or_without_hash():
     for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
         with pytest.raises(ValueError, match="plugin must name Python files"):
             named_plugins({"plugin": illegal})
-
-
-@pytest.mark.slow
-def test_a_family_of_a_plugin_is_trained_and_its_card_loads_it_with_this_package(tmp_path):
-    plugin, folder = SHOWN / "recurrent_family.py", tmp_path / "recurrent"
-    command = [sys.executable, "-c", FAMILY, plugin, folder]
-    done = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.splitlines()[-1].isdecimal()
-    card = (folder / "README.md").read_text()
-    # Nothing beside the weights is code that transformers could run by itself.
-    assert "custom_code" not in card and "AutoModel" not in card and "A recurrent network of 14,891 parameters" in card
-
-
-def test_a_family_without_a_card_is_trained_and_the_run_says_that_it_has_none(tmp_path, capsys):
-    plugin = shutil.copy(SHOWN / "recurrent_family.py", tmp_path / "recurrent_family.py")
-    plugin.write_text(plugin.read_text().replace('FAMILY_CARDS["recurrent"] = RecurrentCard()\n', ""))
-    train.main([str(SHOWN / "recurrent.yaml"), "--plugin", str(plugin), "--output_dir", str(tmp_path / "run")])
-    assert "'recurrent'" in capsys.readouterr().err
-    assert (tmp_path / "run" / "results.jsonl").exists() and not (tmp_path / "run" / "README.md").exists()
 
 
 def test_a_plugin_that_fails_leaves_no_rule_for_any_text(tmp_path):

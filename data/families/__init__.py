@@ -2,6 +2,6 @@
 
 from longhand.data.families.decoder import DECODER
 from longhand.data.families.encoder import ENCODER
-from longhand.data.families.family import FAMILIES, Family, register_family
+from longhand.data.families.family import Family
 
-__all__ = ["DECODER", "ENCODER", "FAMILIES", "Family", "register_family"]
+__all__ = ["DECODER", "ENCODER", "Family"]

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from longhand.data.collator import IGNORED, CouplingCollator
 from longhand.data.columns import character_table, list_column, text_column
-from longhand.data.families.family import Family, register_family
+from longhand.data.families.family import Family
 from longhand.data.formatting import Examples
 from longhand.data.metrics import response_matches, response_tokens
 from longhand.data.tokenization import build_tokenizer, check_characters
@@ -255,4 +255,4 @@ def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengt
     return ids.expand(len(problems), -1, -1).numpy()[layout]
 
 
-DECODER = register_family(Decoder())
+DECODER = Decoder()

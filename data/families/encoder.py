@@ -7,7 +7,7 @@ from transformers import AutoModelForTokenClassification
 from longhand.data.collator import IGNORED
 from longhand.data.columns import character_table, list_column, text_column
 from longhand.data.digits import number_lengths
-from longhand.data.families.family import Family, register_family
+from longhand.data.families.family import Family
 from longhand.data.formatting import LabelledTokens
 from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.tokenization import build_encoder_tokenizer
@@ -128,4 +128,4 @@ class Encoder(Family):
         return task.reader.read("".join(task.labels[label] for label in answer))
 
 
-ENCODER = register_family(Encoder())
+ENCODER = Encoder()

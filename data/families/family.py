@@ -10,7 +10,6 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longhand.modeling.registry import check_free
 from longhand.modeling.relations import Window
 
 
@@ -150,18 +149,3 @@ class Family(ABC):
 def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """The batch with every tensor on the device."""
     return {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
-
-
-FAMILIES: dict[str, Family] = {}
-"""All families by name."""
-
-
-def register_family(family: Family) -> Family:
-    """Make a family known by its name.
-
-    Raises:
-        ValueError: another family has the name.
-    """
-    check_free("family", family.name, type(family), type(FAMILIES[family.name]) if family.name in FAMILIES else None)
-    FAMILIES[family.name] = family
-    return family

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
-from longhand.data.families.family import FAMILIES
+from longhand.data.families import DECODER, ENCODER
 from longhand.data.plugins import require_plugins
 from longhand.data.tasks.registry import register_table, task_from_recipe
 from longhand.hub_cards.checkpoints.certificate_file import fitting_certificate
@@ -112,7 +112,7 @@ def fetch(source: str, revision: str | None = None) -> Path:
     check_side_files(folder)
     if config.is_file() and not (folder / RECIPE_FILE).is_file():
         model_type = read_object(config).get("model_type")
-        classes: list[Any] = [family.model_class for family in FAMILIES.values()]
+        classes: list[Any] = [DECODER.model_class, ENCODER.model_class]
         if isinstance(model_type, str) and model_type not in {one.config_class.model_type for one in classes}:
             raise OtherModel(source, model_type)
     if not is_folder:

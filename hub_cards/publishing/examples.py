@@ -1,7 +1,4 @@
-"""Texts and drawings of an example problem on the cards of each family of models.
-
-A new family adds its object to `FAMILY_CARDS`.
-"""
+"""Texts and drawings of an example problem on the cards of each family of models."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -16,7 +13,6 @@ from transformers import PreTrainedConfig
 from longhand.data import Task, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.formatting import Examples, LabelledTokens
-from longhand.data.plugins import REGISTRIES
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, plan_position_ids
@@ -212,24 +208,12 @@ class EncoderCard(FamilyCard):
         )
 
 
-FAMILY_CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
-"""The cards of the families by `Family.name`."""
-
-REGISTRIES["family card"] = FAMILY_CARDS
+_FAMILY_CARDS: dict[str, FamilyCard] = {"decoder": DecoderCard(), "encoder": EncoderCard()}
 
 
 def family_card(task: Task) -> FamilyCard:
-    """The card of the family that learns the task.
-
-    Raises:
-        ValueError: the family has none.
-    """
-    if (card := FAMILY_CARDS.get(task.family.name)) is None:
-        raise ValueError(
-            f"models of the family {task.family.name!r} have no card: add one to FAMILY_CARDS in "
-            f"hub_cards/publishing/examples.py, which has {', '.join(FAMILY_CARDS)}"
-        )
-    return card
+    """The card of the family that learns the task."""
+    return _FAMILY_CARDS[task.family.name]
 
 
 def count(number: int, noun: str) -> str:
