@@ -8,7 +8,6 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 if TYPE_CHECKING:
     from longhand.data import collate_rows, compute_metrics, preprocess_logits
     from longhand.hub_cards.checkpoints.zoo import zoo
-    from longhand.hub_cards.publishing.hub_card import HubCard
 
 __version__ = "0.2.0"
 
@@ -16,7 +15,6 @@ __all__ = [
     "CoupledGPTConfig",
     "CoupledGPTForCausalLM",
     "CoupledGPTModel",
-    "HubCard",
     "__version__",
     "collate_rows",
     "compute_metrics",
@@ -25,7 +23,7 @@ __all__ = [
 ]
 
 _ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_ON_DEMAND |= {"HubCard": "longhand.hub_cards.publishing.hub_card", "zoo": "longhand.hub_cards.checkpoints.zoo"}
+_ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.zoo"}
 
 if not TYPE_CHECKING:
 

@@ -19,7 +19,7 @@ from longhand.data.certificates import CannotCertify, coverings
 from longhand.data.checks import check_integer
 from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
-from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name, is_best
+from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import describe_zoo, is_in_zoo, locate, who_answers
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
@@ -33,9 +33,8 @@ from longhand.hub_cards.evaluation.measure import (
 from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 from longhand.hub_cards.harness import command_for
-from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.locks import holding
-from longhand.hub_cards.publishing.cards import CARD_FILE, check_card, update_card
+from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE
 
 EXAMPLES = """examples
@@ -43,7 +42,6 @@ EXAMPLES = """examples
   python eval.py outputs/addition --lengths 10:200:10
   python eval.py user/name --ask "653+49"
   python eval.py outputs/addition --certify
-  python eval.py user/name --lengths 300,400 --update_card
   python eval.py outputs/seed-0 outputs/seed-1 outputs/seed-2 --lengths 30,100
   python eval.py outputs/maximum --plugin my_task.py --ask "35>17"
   python eval.py Qwen/Qwen3-0.6B --lengths 1:20    prints how lm-evaluation-harness measures a model of others
@@ -51,8 +49,15 @@ EXAMPLES = """examples
 
 MOST_LENGTHS = 10_000
 MEASURING = (
-    *("lengths", "lengths_b", "num_samples", "seed", "sampling", "decode", "output_places", "attentions", "position_maps"),
-    "update_card",
+    "lengths",
+    "lengths_b",
+    "num_samples",
+    "seed",
+    "sampling",
+    "decode",
+    "output_places",
+    "attentions",
+    "position_maps",
 )
 """Options that only an evaluation takes, not a question or a certificate."""
 
@@ -96,8 +101,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
-    add("--update_card", **flag, help="add the results to the checkpoint's card, in its folder or on the Hub")
-    add("--dataset", metavar="USER/NAME", help="with --update_card: dataset that the results are filed under on the Hub")
     group = parser.add_argument_group("checkpoints")
     group.add_argument("--revision", help="branch, tag or commit on the Hub (default: main)")
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
@@ -162,14 +165,6 @@ def check_options(options: argparse.Namespace) -> None:
         asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
         if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
             raise ValueError(f"--{ignored[0]} is for measuring accuracy: leave it out with {asked}")
-    if options.dataset is not None:
-        if not options.update_card:
-            raise ValueError(f"--dataset {options.dataset} is for --update_card, which is not set")
-        check_repo_id(options.dataset)
-    if options.update_card and options.sampling is not None:
-        raise ValueError("--update_card adds accuracy on the task's own problems to a card: leave out --sampling")
-    if options.update_card and (shipped := [source for source in options.checkpoints if is_in_zoo(source)]):
-        raise ValueError(f"--update_card changes a card: {shipped[0]} comes with the package and stays as it is")
     names = [checkpoint_name(source) for source in options.checkpoints]
     if options.ask is None and len(set(names)) < len(names):
         raise ValueError(f"several checkpoints have one name, so results could not be told apart: {', '.join(names)}")
@@ -181,18 +176,6 @@ def check_options(options: argparse.Namespace) -> None:
 def output_folder(options: argparse.Namespace) -> Path:
     """Return the folder of an evaluation. Results of an earlier one in it are replaced."""
     return options.output_dir or Path("outputs", "evaluation", file_name(checkpoint_name(options.checkpoints[0])))
-
-
-def changed_folders(options: argparse.Namespace) -> set[Path]:
-    """Return the checkpoints' folders that get a certificate or a new card."""
-    sources = options.checkpoints if options.certify else map(card_place, options.checkpoints) if options.update_card else ()
-    return {Path(source).resolve() for source in sources if Path(source).is_dir() and not is_in_zoo(source)}
-
-
-def card_place(source: str) -> str:
-    """Return where a checkpoint's card is: the card of a run describes its `best` too."""
-    folder = Path(source)
-    return str(folder.parent) if is_best(folder) else source
 
 
 def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
@@ -299,14 +282,11 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
     """Measure accuracy, and what else is asked for.
 
     Raises:
-        ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so, or a card cannot be
-            updated. Nothing is measured or written then.
+        ValueError: the checkpoints are of several tasks, cannot take the lengths or cannot decode so. Nothing is measured or
+            written then.
     """
     lengths = operand_lengths(checkpoints, options)
     tested = [part for checkpoint in checkpoints for part in checkpoint.by_part()]
-    if options.update_card:
-        for source in options.checkpoints:
-            check_card(card_place(source), options.revision)
     folder = output_folder(options)
     say_earlier(folder / RESULTS_FILE)
     rows: list[Row] = []
@@ -315,10 +295,6 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         rows += evaluate_lengths(checkpoint, lengths[checkpoint.task], decode=options.decode, **how)
     trained = next((checkpoint.trained_lengths for checkpoint in checkpoints if checkpoint.trained_lengths), None)
     report(rows, folder, trained, seeds=len(checkpoints) > 1)
-    if options.update_card:
-        for source, checkpoint in zip(options.checkpoints, checkpoints, strict=True):
-            own = [row for row in rows if row["model"] == checkpoint.name]
-            print(update_card(card_place(source), own, dataset=options.dataset, revision=options.revision))
     if options.output_places:
         write_places(tested, lengths, folder=folder, **how)
     if options.position_maps:
@@ -359,8 +335,9 @@ def run(options: argparse.Namespace) -> None:
     options.checkpoints = [locate(source) for source in options.checkpoints]
     check_options(options)
     with ExitStack() as held:
-        for folder in changed_folders(options):
-            held.enter_context(holding(folder))
+        for source in options.checkpoints if options.certify else ():
+            if Path(source).is_dir() and not is_in_zoo(source):
+                held.enter_context(holding(Path(source)))
         checkpoints = load_checkpoints(options)
         if options.ask is not None:
             # A shell takes no argument of 128 KiB and more.

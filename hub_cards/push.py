@@ -83,8 +83,7 @@ def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
 def add_model(content) -> None:
     """Push a checkpoint's folder with a card for the repository.
 
-    Training states are left out, and `best` if it adds nothing. Results that were added on the Hub to the same weights
-    are kept.
+    Training states are left out, and `best` if it adds nothing.
 
     examples:
       python -m longhand.hub_cards.push model outputs/addition user/addition          shows the files and the card
@@ -308,7 +307,7 @@ def push_or_show(options: argparse.Namespace) -> None:
     else:
         print(preview(publication))
         print(f"nothing was pushed: --yes pushes these files to the {publication.type} {publication.repo_id} in one commit")
-        print(f"the Hub was not asked: if it has this {publication.type}, {publication.kept}")
+        print("the Hub was not asked: files of an earlier push that are not listed here would be removed")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,7 +1,6 @@
-"""What train.py and eval.py do on the Hub, and with the card of a checkpoint's folder."""
+"""What train.py does on the Hub."""
 
 import shlex
-import shutil
 import time
 
 import pytest
@@ -9,9 +8,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
 from publishing_subjects import refusal
-from safetensors.torch import load_file, save_file
 
-from longhand import eval as evaluation
 from longhand import train
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.evaluation.results import read_results
@@ -107,60 +104,3 @@ def test_a_run_that_was_to_be_certified_and_is_not_is_not_pushed(hub, tmp_path, 
     by_hand = f"python -m longhand.hub_cards.push model '{folder}' user/run --private --revision trial --yes"
     assert by_hand in message
     assert hub.repositories == {} and (folder / "README.md").is_file()
-
-
-@pytest.fixture
-def run(main_job, tmp_path):
-    return shutil.copytree(main_job, tmp_path / "addition")
-
-
-def update(*arguments):
-    evaluation.main([*map(str, arguments), "--num_samples", "20", "--update_card"])
-
-
-def test_eval_adds_results_to_the_card_of_a_folder(run, tmp_path):
-    before = read_results(run / "results.jsonl")
-    update(run, "--lengths", "7,30", "--output_dir", tmp_path / "seven", "--dataset", "user/sums")
-    rows = read_results(run / "results.jsonl")
-    assert [(row["model"], row["length"], row["num_samples"]) for row in rows] == [
-        ("addition", 7, 20), ("addition", 30, 20), ("addition", 200, 50),
-        ("addition/best", 30, 50), ("addition/best", 200, 50),
-    ]  # fmt: skip
-    assert "| 7 | 1.0000 |" in (card := (run / "README.md").read_text()) and "**Certified.**" in card
-    update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
-    best = [row["length"] for row in read_results(run / "results.jsonl") if row["model"] == "addition/best"]
-    assert best == [8, 30, 200] and len(before) == 4
-
-
-def test_a_run_may_have_the_name_of_the_folder_of_best_checkpoints(main_job, tmp_path):
-    run = shutil.copytree(main_job, tmp_path / "best")
-    for file in ("results.jsonl", "certificate.json"):
-        (run / file).unlink()
-    # The same answers from other weights.
-    weights = load_file(run / "best" / "model.safetensors")
-    weights["lm_head.weight"] *= 2
-    save_file(weights, run / "best" / "model.safetensors", metadata={"format": "pt"})
-    update(run, "--lengths", "7", "--output_dir", tmp_path / "seven")
-    update(run / "best", "--lengths", "8", "--output_dir", tmp_path / "eight")
-    assert [(row["model"], row["length"]) for row in read_results(run / "results.jsonl")] == [("best", 7), ("best/best", 8)]
-    before, title, after = (run / "README.md").read_text().partition("best exact match in validation")
-    assert "| 7 | 1.0000 |" in before and title and "| 8 | 1.0000 |" in after
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--ask", "1+1"], "--ask"),
-        (["--certify"], "--certify"),
-        (["--dataset", "sums"], "sums"),
-    ],
-    ids=str,
-)
-def test_updates_that_cannot_end_well_are_refused_before_any_work(run, tmp_path, capsys, monkeypatch, options, message):
-    monkeypatch.setattr(evaluation, "evaluate_lengths", None)
-    arguments = [run, "--lengths", "7", "--update_card", "--output_dir", tmp_path / "out"]
-    assert message in refusal(capsys, evaluation.main, *arguments, *options)
-    (run / "README.md").write_text("---\nlicense: mit\n---\nMine.")
-    assert "hub_cards.push card" in refusal(capsys, evaluation.main, *arguments)
-    assert "--update_card" in refusal(capsys, evaluation.main, run, "--dataset", "user/sums")
-    assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from huggingface_hub import HfApi
 from loopback_hub import LARGE_SUFFIXES
 from publishing_subjects import change_a_weight, contents, held, make_best, measured, row
 
+from longhand.hub_cards import push as command
 from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import CannotPush
@@ -46,6 +47,28 @@ def test_a_best_checkpoint_that_adds_nothing_is_left_out(hub, api, folder):
     assert push_model(folder, "user/adder", api=api).changed == []
 
 
+def test_what_trainer_leaves_is_pushed_without_a_recipe_and_without_pickles(hub, api, folder, capsys):
+    for file in ("recipe.yaml", "results.jsonl"):
+        (folder / file).unlink()
+    (folder / "training_args.bin").write_bytes(b"pickle")
+    command.main(["model", str(folder), "user/adder"])
+    assert "note: training_args.bin" in capsys.readouterr().out
+    push_model(folder, "user/adder", api=api)
+    assert "model.safetensors" in held(hub) and "training_args.bin" not in held(hub)
+    card = held(hub)["README.md"].decode()
+    assert "Not known: no `recipe.yaml` says how." in card and "## Reproduce" not in card
+
+
+def test_a_folder_that_was_renamed_keeps_its_results(hub, api, folder, tmp_path):
+    """The hash of the weights tells that they are its own; a repository's name may be another one too."""
+    write_results([measured(5, 1.0, "adder", folder)], folder / "results.jsonl")
+    renamed = folder.rename(tmp_path / "renamed")
+    push_model(renamed, "user/other-name", api=api)
+    assert b"| 5 | 1.0000 |" in held(hub, "user/other-name")["README.md"]
+    api.snapshot_download("user/other-name", local_dir=(downloaded := tmp_path / "other-name"))
+    assert push_model(downloaded, "user/other-name", api=api).changed == []
+
+
 def test_a_push_sends_what_changed_and_removes_what_is_gone(hub, api, folder):
     make_best(folder)
     best = {f"best/{file.name}" for file in (folder / "best").iterdir()}
@@ -67,8 +90,6 @@ FAULTS = {
     "commit lost in the middle": ("POST", "/commit/", {"kind": "cut"}),
     "upload": ("PUT", "/large/", {"kind": "cut"}),
     "everything": ("GET", "/api/", {"status": 503}),
-    "branches": ("GET", "/api/models/user/adder/refs", {"status": 503}),
-    "results": ("GET", "/resolve/.*/results.jsonl", {"status": 503}),
 }
 
 

@@ -107,7 +107,6 @@ def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(m
             (train.main, "addition", "--resume", "--output_dir", run),
             (evaluation.main, run, "--lengths", "3", "--output_dir", out),
             (evaluation.main, run, "--certify", "--output_dir", tmp_path / "empty"),
-            (evaluation.main, run, "--lengths", "3", "--update_card", "--output_dir", tmp_path / "empty"),
             (push_cli.main, "card", run),
             (push_cli.main, "model", run, "user/addition"),
         ):

@@ -1,6 +1,5 @@
 """Folders that are damaged, private or in use: what the commands say of them, and that nothing of them is half-written."""
 
-import errno
 import json
 import os
 import re
@@ -10,16 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from huggingface_hub import ModelCard
-from publishing_subjects import contents, fill_disk, held, make_best, measured, refusal, row, state, write_certificate
+from publishing_subjects import contents, held, make_best, measured, refusal, row, write_certificate
 from safetensors.torch import load_file, save_file
 
 from longhand import eval as evaluation
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.evaluation.results import read_results, write_results
-from longhand.hub_cards.publishing.cards import update_card, write_card
+from longhand.hub_cards.evaluation.results import write_results
+from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.publications import model_files, model_publication, push_model
 from longhand.hub_cards.recipes import read_recipe, write_recipe
 from longhand.modeling import CoupledGPTForCausalLM
@@ -37,10 +35,6 @@ def built(adder, tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(built, tmp_path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "adder"))
-
-
-def row_of(folder: Path, **changes) -> dict:
-    return {**read_results(folder / "results.jsonl")[0], **changes}
 
 
 CONTENTS = {
@@ -91,29 +85,6 @@ def test_a_damaged_file_is_named_in_one_line(built, tmp_path, capsys, name, comm
             main(list(map(str, words)))
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    ["[: {", "- a", "datasets: 5", "datasets: [5]", "datasets: {a: 1}", "datasets: sums", "model-index: 3", "tags: 3",
-     "model-index: [{name: [x]}]", "2: 3", "eval_results: 3"],
-)  # fmt: skip
-def test_metadata_that_cannot_be_used_is_refused_before_anything_is_measured(
-    folder, tmp_path, capsys, monkeypatch, metadata
-):
-    monkeypatch.setattr(evaluation, "evaluate_lengths", None)
-    text = (folder / "README.md").read_text()
-    (folder / "README.md").write_text(f"---\n{metadata}\n---\n{text.split('---', 2)[2]}")
-    message = refusal(capsys, evaluation.main, folder, "--lengths", "3", "--update_card", "--output_dir", tmp_path / "out")
-    assert "README.md: its metadata cannot be used" in message and not (tmp_path / "out").exists()
-
-
-def test_one_dataset_may_be_named_without_a_list(folder):
-    text = (folder / "README.md").read_text()
-    (folder / "README.md").write_text(text.replace("\n", "\ndatasets: user/sums\n", 1))
-    update_card(folder, [row_of(folder, length=7, length_b=7)])
-    results = ModelCard.load(folder / "README.md").data.eval_results
-    assert {result.dataset_type for result in results} == {"user/sums"}
-
-
 @pytest.mark.parametrize("name", ["x" * 300, "no\0name", "../nowhere", "two\nlines", "not \udcff UTF-8"])
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_folder_that_cannot_be_is_refused_in_one_line(folder, tmp_path, capsys, name, is_there):
@@ -128,16 +99,6 @@ def test_a_file_whose_name_the_hub_cannot_hold_is_refused(folder, name):
     (folder / name).write_bytes(b"")
     with pytest.raises(ValueError, match="UTF-8"):
         model_files(folder, "user/adder")
-
-
-@pytest.mark.parametrize("written", range(3))
-def test_a_disk_that_is_full_changes_nothing_of_a_card(folder, monkeypatch, written):
-    before = state(folder)
-    fill_disk(monkeypatch, folder, written)
-    name = ("results.jsonl", "accuracy.png", "README.md")[written]
-    with pytest.raises(OSError, match=name) as refused:
-        update_card(folder, [row_of(folder, exact_match=0.25)], dataset="user/sums")
-    assert refused.value.errno == errno.ENOSPC and state(folder) == before
 
 
 PRIVATE = {
@@ -200,17 +161,6 @@ def test_code_that_is_not_ours_needs_consent(at_home, folder, capsys):
         assert "coupling.py, extra.py" in message and "--with_code" in message
     push.main(["model", str(folder), "user/adder", "--with_code", "--yes"])
     assert {"extra.py", "coupling.py"} <= set(held(at_home))
-
-
-def test_files_on_the_hub_that_are_damaged_by_hand_are_named_with_the_repository(hub, api, folder):
-    push_model(folder, "user/adder", api=api)
-    repository = hub.repositories["model", "user/adder"]
-    row = row_of(folder)
-    damaged = repository.commit("main", "by hand", repository.head.files | {"results.jsonl": b"{}\n"})
-    for change in (lambda: push_model(folder, "user/adder", api=api), lambda: update_card("user/adder", [row], api=api)):
-        with pytest.raises(ValueError, match=r"^user/adder/results\.jsonl, line 1: .*model"):
-            change()
-    assert repository.head == damaged
 
 
 def test_earlier_results_are_replaced_and_named(folder, tmp_path, capsys):

@@ -73,10 +73,9 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
     for large, small in SMALLER.items():
         assert large in code, large
         code = code.replace(large, small)
-    printed = run(hub, tmp_path, code)
-    assert "addition-of-three: wrote" in printed
+    run(hub, tmp_path, code)
     repository = hub.repositories["model", "user/addition-of-three"]
-    assert [commit.title for commit in repository.history(repository.head)][:2] == ["New results", "Push addition-of-three"]
+    assert repository.head.title == "Push addition-of-three"
     assert set(hub.repositories["dataset", "user/sums-of-three"].head.files) >= {"README.md"}
     card = ModelCard(repository.head.files["README.md"].decode())
     assert (card.data.base_model, card.data.datasets) == ("user/addition", ["user/sums-of-three"])
@@ -86,12 +85,6 @@ def test_the_model_that_was_fine_tuned_is_on_the_hub_with_its_results(hub, tmp_p
 
 
 def test_commands_of_the_page_are_legal():
-    commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |$)", SECTION, re.MULTILINE)
-    assert [make_parser().parse_args(command.split()).kind for command in commands] == [
-        "model",
-        "dataset",
-        "metric",
-        "decoding",
-        "page",
-        "zoo",
-    ]
+    commands = re.findall(r"python -m longhand\.hub_cards\.push (.*?)(?:  |`|$)", SECTION, re.MULTILINE)
+    kinds = [make_parser().parse_args(command.split()).kind for command in commands]
+    assert kinds == ["model", "dataset", "metric", "decoding", "page", "zoo", "model"]

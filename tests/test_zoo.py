@@ -70,7 +70,6 @@ def test_eval_takes_a_name(tmp_path, monkeypatch, capsys):
     assert row["model"] == "copy" and row["exact_match"] == 1.0
     assert Path("outputs/evaluation/copy", CERTIFICATE_FILE).is_file()
     assert before == {file: file.read_bytes() for file in ZOO_FOLDER.rglob("*") if file.is_file()}
-    assert "addition comes with the package" in refusal(capsys, evaluation.main, "addition", "--update_card")
     assert "did you mean addition " in refusal(capsys, evaluation.main, "adition", "--ask", "1+1")
     assert "is for a repository" in refusal(capsys, evaluation.main, "addition", "--revision", "x", "--ask", "1+1")
 

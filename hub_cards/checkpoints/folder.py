@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +71,9 @@ class CheckpointFolder:
             return "the last checkpoint is certified"
         return None
 
-    def without_best(self) -> "CheckpointFolder":
-        """The same, as if `best` were not there."""
-        return replace(self, best_rows=[], weights={self.name: self.weights[self.name]})
 
-
-def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
+def read_checkpoint(folder: Path) -> CheckpointFolder:
     """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
-
-    Args:
-        name: how its results refer to it, if that is known; by default the name that they give these weights, since a
-            folder may be renamed, else the folder's own name.
 
     Raises:
         ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, or holds pickles, results of
@@ -96,7 +88,8 @@ def read_checkpoint(folder: Path, name: str | None = None) -> CheckpointFolder:
     check_pickles(folder)
     last = _load_published(folder)
     task: Any = last.own_task
-    name = name or _measured_name(folder, last.weights) or folder.resolve().name
+    # A folder may have been renamed since its results were written.
+    name = _measured_name(folder, last.weights) or folder.resolve().name
     weights = {name: last.weights}
     if (place := folder / BEST_FOLDER).is_dir():
         best = _load_published(place)

@@ -1,12 +1,11 @@
-"""Model cards: their metadata and text, and new results in an existing card, in a checkpoint's folder or on the Hub.
+"""Model cards: their metadata and text.
 
 Every number is read from the files of the checkpoint's folder.
 """
 
 import html
 import re
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 import yaml
-from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from longhand import __version__
 from longhand.data import Task
@@ -23,28 +22,10 @@ from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
-from longhand.hub_cards.console import one_line
-from longhand.hub_cards.evaluation.plots import plot_results
-from longhand.hub_cards.evaluation.results import (
-    RESULTS_FILE,
-    Row,
-    accuracy_columns,
-    describe_length,
-    read_results,
-    write_results,
-)
-from longhand.hub_cards.files import read_text, replace_files, write_atomically
+from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
+from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.hub import check_repo_id
-from longhand.hub_cards.publishing.commits import (
-    TAG,
-    Push,
-    Repository,
-    check_push,
-    commit_files,
-    downloaded,
-    find_head,
-    kind_tag,
-)
+from longhand.hub_cards.publishing.commits import TAG, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES, family_card
 from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
 from longhand.hub_cards.recipes import RECIPE_FILE
@@ -55,8 +36,6 @@ SUBJECTS = ("arithmetic", "length-generalization")
 
 CITATION_FILE = Path(__file__).parents[2] / "CITATION.cff"
 LICENSE = "apache-2.0"
-
-RESULTS_BLOCK = re.compile(r"<!-- results -->\n.*?<!-- end -->", re.DOTALL)
 
 TRAINED_ON = (
     ("task", "task"),
@@ -215,7 +194,7 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
 
 
 def results_block(checkpoint: CheckpointFolder) -> str:
-    """The tables of accuracy by length and the plot, between marks that `update_card` looks for."""
+    """The tables of accuracy by length and the plot."""
     task, certificate = checkpoint.task, checkpoint.certificate
     values: dict[str, Any] = {"tables": _size_tables, "listed": _listed, "plot": PLOT_FILE, "best_folder": BEST_FOLDER}
     values["sizes"] = [row["length"] for row in checkpoint.rows]
@@ -256,195 +235,3 @@ def _citation() -> dict[str, Any]:
 def citations() -> str:
     """BibTeX of this package and of the papers that it implements, from CITATION.cff."""
     return ENVIRONMENT.get_template("citations.bib").render(own=_citation())
-
-
-def merge_rows(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Rows by checkpoint and size, shortest first. A new row replaces an old row of the same checkpoint, task and size.
-
-    If only the time differs that the measurement took, the old row stays.
-    """
-    merged: dict[tuple[Any, ...], Row] = {}
-    for row in (*old, *new):
-        size = row["model"], row["task"], row["length"], row["length_b"]
-        if {**merged.get(size, {}), "seconds": row["seconds"]} != row:
-            merged[size] = row
-    models = list(dict.fromkeys(row["model"] for row in merged.values()))
-    return sorted(merged.values(), key=lambda row: (models.index(row["model"]), row["length"], row["length_b"]))
-
-
-def check_card(target: str | Path, revision: str | None = None, api: HfApi | None = None) -> None:
-    """Check, before there are results, that `update_card` will find a card that it can change.
-
-    Raises:
-        ValueError, CannotPush: see `update_card`.
-    """
-    if (folder := Path(target)).is_dir():
-        read_checkpoint(folder, _own_name(folder, folder.resolve().name))
-        _read_card(folder, str(target))
-        return
-    repository = Repository(str(target), "model", "model", revision=revision, api=api)
-    check_push(repository)
-    with downloaded(repository, _head(repository), [CARD_FILE]) as folder:
-        _read_card(folder, repository.name)
-
-
-def update_card(
-    target: str | Path,
-    rows: list[Row],
-    *,
-    dataset: str | None = None,
-    revision: str | None = None,
-    commit_message: str = "New results",
-    api: HfApi | None = None,
-) -> Push:
-    """Merge new results into a checkpoint's results file and plot, and into its card's tables and metadata.
-
-    The rest of the card stays as it is.
-
-    Args:
-        target: a checkpoint's folder, or a repository `user/name` on the Hub, which is changed in one commit.
-        rows: results of one checkpoint, as `evaluate_lengths` gives them.
-        dataset: Hub id of a dataset of the task, for the metadata; default: the dataset that the card names.
-        revision: branch on the Hub.
-
-    Raises:
-        ValueError: there are no rows; they are of several checkpoints, of another task or of other weights; the card is not
-            readable or has no results block; or `revision` is no branch.
-        OSError: a file of the folder cannot be written.
-        CannotPush: the Hub does not accept the commit; nothing was changed there.
-    """
-    if not rows or len({(row["model"], row.get("weights")) for row in rows}) > 1:
-        raise ValueError(f"rows must be of one checkpoint, got {sorted({row['model'] for row in rows}) or 'none'}")
-    if rows[0].get("weights") is None:
-        raise ValueError("rows must have the hash of the weights that they were measured on, `weights`: see `hash_weights`")
-    if dataset is not None:
-        check_repo_id(dataset)
-    if (folder := Path(target)).is_dir():
-        files = _updated_files(folder, rows, folder.resolve().name, dataset)
-        changed = {
-            name: content
-            for name, content in files.items()
-            if not (own := folder / name).is_file() or own.read_bytes() != content
-        }
-        replace_files(folder, changed)
-        return Push(str(folder), list(changed))
-    repository = Repository(str(target), "model", "model", revision=revision, api=api)
-    with downloaded(repository, head := _head(repository)) as folder:
-        files = _updated_files(folder, rows, repository.name, dataset)
-    return commit_files(files, repository, commit_message, onto=head)
-
-
-def _head(repository: Repository) -> str:
-    """Sha of a branch's last commit.
-
-    Raises:
-        ValueError: there is no such branch.
-        CannotPush: the Hub cannot be reached.
-    """
-    if (head := find_head(repository)) is None:
-        raise ValueError(f"{repository.name} has no branch {repository.revision or 'main'} to add results to")
-    return head
-
-
-def add_results(checkpoint: CheckpointFolder, rows: Iterable[Row]) -> CheckpointFolder:
-    """The checkpoint with those of the rows from the Hub that were measured on its weights.
-
-    Of two results of one size, the one with more problems is kept; with equally many, the folder's own.
-    """
-    own, found = [*checkpoint.rows, *checkpoint.best_rows], []
-    for row in rows:
-        # The repository's name may differ from the folder's. The name of the folder of best checkpoints is the same in both.
-        name = checkpoint.name + (f"/{BEST_FOLDER}" if row["model"].endswith(f"/{BEST_FOLDER}") else "")
-        if row.get("weights") is not None and row["weights"] == checkpoint.weights.get(name):
-            found.append({**row, "model": name})
-    merged = merge_rows(own, sorted((*found, *own), key=lambda row: row["num_samples"]))
-    return checkpoint if merged == merge_rows(own, []) else _with_results(checkpoint, merged)
-
-
-def _with_results(checkpoint: CheckpointFolder, rows: list[Row]) -> CheckpointFolder:
-    best = f"{checkpoint.name}/{BEST_FOLDER}"
-    return replace(
-        checkpoint,
-        rows=[row for row in rows if row["model"] != best],
-        best_rows=[row for row in rows if row["model"] == best],
-        has_plot=True,
-    )
-
-
-def results_files(checkpoint: CheckpointFolder) -> dict[str, bytes]:
-    """A checkpoint's results file and plot, by file name."""
-    rows = [*checkpoint.rows, *checkpoint.best_rows]
-    with tempfile.TemporaryDirectory() as place:
-        scratch = Path(place)
-        write_results(rows, scratch / RESULTS_FILE)
-        plot_results(rows, scratch / PLOT_FILE, checkpoint.trained_lengths, checkpoint.task.size_names)
-        return {name: (scratch / name).read_bytes() for name in (RESULTS_FILE, PLOT_FILE)}
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """The rows of a folder's results file; empty without one."""
-    return read_results(folder / RESULTS_FILE) if (folder / RESULTS_FILE).is_file() else []
-
-
-def _own_name(folder: Path, called: str) -> str:
-    """The name of a folder's checkpoint in its results; without results, the name that a download of `called` will have."""
-    rows = read_rows(folder)
-    return rows[0]["model"].removesuffix(f"/{BEST_FOLDER}") if rows else called.rpartition("/")[2]
-
-
-def _updated_files(folder: Path, rows: list[Row], called: str, dataset: str | None) -> dict[str, bytes]:
-    """The files that new rows change, by path. The folder itself is not changed.
-
-    Args:
-        called: the name of the folder or repository.
-    """
-    checkpoint = read_checkpoint(folder, _own_name(folder, called))
-    if (task := rows[0]["task"]) not in (parts := [part.name for part in checkpoint.task.parts]):
-        raise ValueError(f"rows are of the task {task!r}, the checkpoint's is {' or '.join(map(repr, parts))}")
-    measured = rows[0]["model"]
-    names = [name for name, weights in checkpoint.weights.items() if weights == rows[0]["weights"]]
-    if not names:
-        raise ValueError(
-            f"rows are of another checkpoint: {called} has other weights or another configuration than what the results of "
-            f"{measured} were measured on"
-        )
-    # The last checkpoint and the best one may have the same weights.
-    name = names[-1 if measured.endswith(f"/{BEST_FOLDER}") else 0]
-    card = _read_card(folder, called)
-    dataset = dataset or named_dataset(card)
-    merged = merge_rows(read_rows(folder), [{**row, "model": name} for row in rows])
-    checkpoint = _with_results(checkpoint, merged)
-    card.data["eval_results"] = eval_results(checkpoint, dataset)
-    card.data["model_name"] = card.data.get("model_name") or checkpoint.name
-    card.text = RESULTS_BLOCK.sub(lambda _: results_block(checkpoint), card.text)
-    return results_files(checkpoint) | {CARD_FILE: f"{str(card).rstrip()}\n".encode()}
-
-
-def _read_card(folder: Path, called: str) -> ModelCard:
-    file = folder / CARD_FILE
-    try:
-        card = ModelCard(read_text(file)) if file.is_file() else None
-        if card is not None:
-            named_dataset(card)
-    # The library refuses metadata of wrong types in all these ways; RecursionError is how deep YAML ends.
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise ValueError(f"{called}, {CARD_FILE}: its metadata cannot be used: {one_line(error)}") from error
-    if card is None or not RESULTS_BLOCK.search(card.text):
-        raise ValueError(
-            f"{called} has no card with a results block: write one by `python -m longhand.hub_cards.push card` into the "
-            "checkpoint's folder and push that"
-        )
-    return card
-
-
-def named_dataset(card: ModelCard) -> str | None:
-    """The first dataset that a card names, in a list or, as the Hub also allows, as a single name.
-
-    Raises:
-        ValueError: the name is not that of a dataset.
-    """
-    given = card.data.get("datasets") or [None]
-    named = given[0] if isinstance(given, list) else given
-    if named is not None:
-        check_repo_id(named)
-    return named

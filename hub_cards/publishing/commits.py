@@ -1,11 +1,10 @@
-"""Push files to a repository on the Hub atomically, in one commit, and read the files of a commit.
+"""Push files to a repository on the Hub atomically, in one commit.
 
 A push compares its files with the last commit and sends those that differ, in one commit on top of that last commit. The
 Hub's client repeats uploads that fail. Any other failure ends the push with one line and changes no file of the repository.
 If a push was cut off, repeat it: nothing is sent twice, even if only the response to the commit was lost.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,19 +44,19 @@ class CannotPush(ValueError):
 
 @dataclass(frozen=True)
 class Push:
-    """The files that a push to a repository changed, or an update of a card in a folder.
+    """The files that a push to a repository changed.
 
     Attributes:
-        place: address of the repository, or the folder.
+        place: address of the repository.
         changed: paths that were written. Empty if the place held all files already; then there was no commit.
         removed: paths that were removed.
-        sha: the commit that holds the files; None for a folder.
+        sha: the commit that holds the files.
     """
 
     place: str
     changed: list[str]
-    removed: tuple[str, ...] = ()
-    sha: str | None = None
+    removed: tuple[str, ...]
+    sha: str
 
     def __str__(self) -> str:
         if not self.changed and not self.removed:
@@ -291,21 +290,3 @@ def find_head(repository: Repository) -> str | None:
         branches = repository.hub.list_repo_refs(repository.name, repo_type=repository.type).branches
         return {branch.name: branch.target_commit for branch in branches}.get(repository.revision or "main")
     return None
-
-
-@contextmanager
-def downloaded(repository: Repository, sha: str, patterns: list[str] | None = None) -> Iterator[Path]:
-    """A folder with files of a commit.
-
-    Raises:
-        CannotPush: the Hub cannot be reached.
-        ValueError: a file is refused in the block; the repository's name takes the place of the folder's in the message.
-    """
-    with tempfile.TemporaryDirectory() as place:
-        with refusing(repository.name):
-            where: Any = {"repo_type": repository.type, "revision": sha, "allow_patterns": patterns}
-            repository.hub.snapshot_download(repository.name, local_dir=place, **where)
-        try:
-            yield Path(place)
-        except ValueError as error:
-            raise ValueError(str(error).replace(place, repository.name)) from error

@@ -3,6 +3,7 @@
 A `Publication` describes the files of one repository. `publish` makes the files, shows them and commits them.
 """
 
+import json
 import re
 import shlex
 import tempfile
@@ -25,18 +26,17 @@ from longhand.hub_cards.checkpoints.files import (
 )
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import locate
-from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE, Row
+from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.files import is_one_line
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.page.build import build_page, shown_by_default
-from longhand.hub_cards.publishing.cards import CARD_FILE, add_results, read_rows, render_card, results_files
+from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import (
     Files,
     Push,
     Repository,
     check_push,
     commit_files,
-    downloaded,
     find_head,
 )
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES
@@ -90,12 +90,6 @@ class Publication:
     def __post_init__(self):
         check_repo_id(self.repo_id)
 
-    @property
-    def kept(self) -> str:
-        """The effect of a push on files of a repository that exists already."""
-        removed = "files of an earlier push that are not listed here are removed"
-        return f"its results of the same weights are kept, and {removed}" if self.kind == "model" else removed
-
 
 class PushOptions(TypedDict, total=False):
     """Options of every push.
@@ -118,8 +112,7 @@ def push_model(
 ) -> Push:
     """Push a checkpoint's folder, as train.py or transformers' Trainer writes it, with a card for the repository.
 
-    The push writes the card anew, so changes that people made by hand on the Hub are lost. Results that were added on the
-    Hub are kept if the weights are the same, and removed if the weights differ.
+    The push writes the card anew, so changes that people made by hand on the Hub are lost.
 
     Args:
         repo_id: `user/name`; made if it does not exist.
@@ -191,7 +184,7 @@ def push_command(folder: Path, repo_id: str, private: bool = False, revision: st
 
 
 def model_publication(folder: Path, repo_id: str, dataset: str | None = None, with_code: bool = False) -> Publication:
-    """A checkpoint's folder for a repository on the Hub, with a card and with the repository's results of the same weights.
+    """A checkpoint's folder for a repository on the Hub, with a card.
 
     Args:
         dataset: Hub id of a dataset of its task, for the card.
@@ -206,7 +199,6 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         check_repo_id(dataset)
     checkpoint = read_checkpoint(folder)
     task, spare = checkpoint.task, checkpoint.spare_best
-    own = checkpoint.without_best() if spare else checkpoint
     # The push takes the verifier from this package, so a changed copy in the folder is never published.
     python_files = [path for path in published_files(folder) if path.endswith(".py") and Path(path).name != VERIFIER.name]
     if not with_code and (strange := changed_code(folder, python_files, checkpoint.config, task, checkpoint.recipe)):
@@ -215,14 +207,7 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
             "read them, then push them with --with_code, or save the model again"
         )
 
-    def look(repository: Repository, head: str | None) -> list[Row]:
-        if head is None:
-            return []
-        with downloaded(repository, head, [RESULTS_FILE]) as held:
-            return read_rows(held)
-
-    def make_files(place: Path, rows: list[Row] | None) -> Files:
-        added = add_results(own, rows or [])
+    def make_files(place: Path, _: None) -> Files:
         files: dict[str, Any] = {
             path: file for path, file in published_files(folder).items() if not spare or "/" not in path
         }
@@ -231,17 +216,15 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
                 files[path] = published_recipe_text(folder / path).encode()
             if path.endswith(VERIFIER.name):
                 files[path] = VERIFIER
-        if added is not checkpoint:
-            files.pop(RESULTS_FILE, None)
-            files |= results_files(added) if added.rows or added.best_rows else {}
-        files[CARD_FILE] = render_card(added, repo_id, dataset).encode()
+        if spare and RESULTS_FILE in files:
+            files[RESULTS_FILE] = "".join(json.dumps(row) + "\n" for row in checkpoint.rows).encode()
+        files[CARD_FILE] = render_card(checkpoint, repo_id, dataset).encode()
         check_private(files, folder)
         return files
 
     notes = [f"{TRAINING_ARGUMENTS} is not pushed: it is a pickle"] * (folder / TRAINING_ARGUMENTS).is_file()
     notes += [f"{BEST_FOLDER}/ is not pushed: {spare}"] if spare else []
-    how: dict[str, Any] = {"look": look, "notes": tuple(notes)}
-    return Publication(repo_id, "model", "model", checkpoint.name, is_model_file, make_files, **how)
+    return Publication(repo_id, "model", "model", checkpoint.name, is_model_file, make_files, notes=tuple(notes))
 
 
 def model_files(folder: Path, repo_id: str, dataset: str | None = None) -> Files:
