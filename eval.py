@@ -84,7 +84,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action=ListZoo, nargs=0, help="list the certified checkpoints that come with the package")
     add = parser.add_argument_group("what to do, if not to measure accuracy").add_argument
     add("--ask", metavar="QUESTION", help='print the answer to a question such as "653+49"; - reads it from standard input')
-    add("--show_work", **flag, help="with --ask: also print the scratchpad, as on paper")
     described = "check all neighbourhoods: exit status 0 only if the model is proved exact for every length"
     add("--certify", **flag, help=described)
     add = parser.add_argument_group("what to evaluate on").add_argument
@@ -159,8 +158,6 @@ def check_options(options: argparse.Namespace) -> None:
     check_integer("--seed", options.seed, 0, LARGEST)
     if options.certify and options.ask is not None:
         raise ValueError("--certify and --ask are two questions: ask one at a time")
-    if options.show_work and options.ask is None:
-        raise ValueError("--show_work is for --ask, which is not set")
     if options.certify or options.ask is not None:
         asked, usual = "--certify" if options.certify else "--ask", parse_arguments([*options.checkpoints])
         if ignored := [name for name in MEASURING if getattr(options, name) != getattr(usual, name)]:
@@ -218,8 +215,8 @@ def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
     return replace(checkpoint, task=replace(checkpoint.task, **changed))
 
 
-def ask(checkpoints: list[Checkpoint], question: str, show_work: bool) -> None:
-    """Print the answer of each checkpoint, with the work before it if that is asked for."""
+def ask(checkpoints: list[Checkpoint], question: str) -> None:
+    """Print the answer of each checkpoint."""
     for checkpoint in checkpoints:
         try:
             checkpoint.task.part_of(question).prompt(question)
@@ -228,8 +225,8 @@ def ask(checkpoints: list[Checkpoint], question: str, show_work: bool) -> None:
             hint = f"; {' and '.join(others)} of eval.py --list would answer it" if others else ""
             raise ValueError(f"{error}{hint}") from error
         with token_bar(checkpoint.model, "answering") as bar:
-            answer = (checkpoint.show_work if show_work else checkpoint.answer)(question, bar)
-        print(answer if show_work else checkpoint.task.part_of(question).show_answer(question, answer))
+            answer = checkpoint.answer(question, bar)
+        print(answer)
         if checkpoint.certificate and checkpoint.certificate["certified"]:
             print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
@@ -341,7 +338,7 @@ def run(options: argparse.Namespace) -> None:
         checkpoints = load_checkpoints(options)
         if options.ask is not None:
             # A shell takes no argument of 128 KiB and more.
-            ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask, options.show_work)
+            ask(checkpoints, sys.stdin.read().strip("\n") if options.ask == "-" else options.ask)
             return
         held.enter_context(holding(output_folder(options)))
         if options.certify:

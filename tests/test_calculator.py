@@ -272,31 +272,12 @@ def test_one_operation_of_a_model_is_evaluated_alone(run, tmp_path, capsys):
         assert reason in capsys.readouterr().err
 
 
-def test_a_question_is_answered_and_its_work_is_shown(run, capsys):
-    evaluation.main([str(run), "--ask", "12*34", "--show_work"])
-    assert re.match(r" +12\n\* +34\n-+\n", capsys.readouterr().out)
+def test_a_question_is_answered(run, capsys):
     evaluation.main([str(run), "--ask", "49-653"])
     assert capsys.readouterr().out
     with pytest.raises(SystemExit):
         evaluation.main([str(run), "--ask", "12/4"])
     assert "is not one that the task 'calculator' answers" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        evaluation.main([str(run), "--show_work"])
-    assert "--show_work is for --ask" in capsys.readouterr().err
-
-
-def test_the_work_of_sums_and_products_is_laid_out_as_on_paper():
-    adding, _, multiplying = TASK.parts
-    assert adding.show_work("653+49+871", "0000>3560>2070>3751") == ("  653\n+  49\n-----\n  702\n+ 871\n-----\n 1573")
-    assert multiplying.show_work("294*168", "2532+4671+4920=253200>299910>293940") == (
-        "    294\n*   168\n-------\n   2352\n+ 1764\n-------\n  19992\n+ 294\n-------\n  49392"
-    )
-
-
-def test_a_task_without_work_says_so(main_job, capsys):
-    with pytest.raises(SystemExit):
-        evaluation.main([str(main_job), "--ask", "1+2", "--show_work"])
-    assert "a model of the task 'addition' writes the answer alone" in capsys.readouterr().err
 
 
 def test_the_card_has_a_table_for_each_operation(run):

@@ -100,7 +100,7 @@ def test_the_commands_of_an_example_run(commands, tmp_path, monkeypatch, capsys)
     checkpoint = load_checkpoint(str(folder))
     task, question = checkpoint.task, checkpoint.task.example_question
     evaluation.main([*with_plugin, "--ask", question])
-    assert capsys.readouterr().out == f"{task.show_answer(question, checkpoint.answer(question))}\n"
+    assert capsys.readouterr().out == f"{checkpoint.answer(question)}\n"
     load_plugin(plugin)
     made = load_task_dataset(task.name, split="test", max_length=3, num_samples=4, cache_dir=str(tmp_path / "cache"))
     assert len(made) == 4 and {"prompt", "answer"} <= set(made.column_names)

@@ -468,24 +468,6 @@ def test_task_of_a_checkpoint_that_names_none_must_be_given(main_job, tmp_path, 
     assert capsys.readouterr().out.strip() == "2"
 
 
-@pytest.mark.parametrize("question", ["M__>__M", "M__ __M=", "M__\n__M"])
-def test_an_answered_board_is_shown_row_by_row(question):
-    assert TASKS["minesweeper"]().show_answer(question, "M2112M") == "M21\n12M"
-    # What a model writes may be too short or too long.
-    assert TASKS["minesweeper"]().show_answer(question, "M2112M0") == "M21\n12M\n0"
-
-
-def test_ask_prints_a_board_in_rows(tmp_path, capsys):
-    task, folder = TASKS["minesweeper"](), tmp_path / "miner"
-    torch.manual_seed(0)
-    config = CoupledGPTConfig(coupling=task.coupling, relation_range=None)
-    CoupledGPTForCausalLM(config).save_pretrained(folder)
-    task.family.tokenizer(task).save_pretrained(folder)
-    answer = evaluation.load_checkpoint(str(folder), task="minesweeper").answer("M__>__M")
-    evaluation.main([str(folder), "--task", "minesweeper", "--ask", "M__>__M"])
-    assert capsys.readouterr().out == f"{task.show_answer('M__>__M', answer)}\n"
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

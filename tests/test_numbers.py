@@ -304,25 +304,3 @@ def test_sizes_that_a_task_does_not_have_are_refused():
 def test_the_answer_of_a_scratchpad_is_its_last_parity():
     assert Parity().answer_length((9,)) == 2
     assert Parity(scratchpad=False).answer_length((9,)) is None and Copy().answer_length((9,)) is None
-
-
-def test_work_is_shown_as_on_paper():
-    assert SignedSubtraction().show_work("49-653", "693-406") == "    49\n-  653\n------\n   396\n- 1000\n------\n  -604"
-    assert SignedSubtraction().show_work("653-049", "406") == " 653\n- 49\n----\n 604"
-    assert Division().show_work("8764/7", "1310>1252").splitlines() == [
-        " 8764 / 7 = 1252 remainder 0",
-        *("-7", "--", " 17", "-14", "---", "  36", " -35", " ---", "   14", "  -14", "  ---", "    0"),
-    ]
-    assert Division().show_work("7003/7", "0003>1000") == " 7003 / 7 = 1000 remainder 3\n-7\n--\n    3"
-    assert Division().show_work("3/7", "3>0") == " 3 / 7 = 0 remainder 3"
-
-
-LONG = f"{'0' * 100_000}>{'1' * 100_000}"
-
-
-@pytest.mark.parametrize(
-    "response", ["", "1310", "1310>125", "131>01252", "1310>12M2", "1310>1253", "1311>1252", "9999>9999", LONG], ids=len
-)
-def test_work_that_is_wrong_or_long_or_none_is_shown_as_it_is(response):
-    question = f"{'1' * 100_000}/1" if response == LONG else "8764/7"
-    assert Division().show_work(question, response) == response

@@ -217,10 +217,7 @@ class Decoder(Family):
         return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
 
     def answer(self, task, model, tokenizer, question, streamer=None):
-        return task.reader.read(self.respond(task, model, tokenizer, question, streamer))
-
-    def respond(self, task, model, tokenizer, question, streamer=None) -> str:
-        """The response to a question, by greedy decoding, in parallel if it is long."""
+        """Answer by greedy decoding, in parallel if the response is long."""
         self.check_generation(task)
         self.check_greedy(task, model)
         prompt = task.prompt(question)
@@ -233,7 +230,7 @@ class Decoder(Family):
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():
             output = model.generate(**inputs, **options)
-        return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        return task.reader.read(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
 def legal_rules(task) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from longhand.data.splits import problem_keys
 from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
-from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
@@ -49,8 +48,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     size_names: ClassVar[tuple[str, str]] = ("digits of the operands", "number of operands")
     every_problem: ClassVar[str] = "2 to 1,000,000 operands of every length"
     fewest_operands: ClassVar[int] = 2
-    shows_work: ClassVar[bool] = True
-
     reader = replace(ONES_FIRST, separators=">")
 
     max_operands: int = field(
@@ -153,14 +150,6 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
             response[:, row + 1, :width] = add_digits(response[:, row, :width], summands[:, row])[:, :width]
         response[:, -1, width] = self.end_token
         return lay_out([BOS, query.reshape(count, -1), response.reshape(count, -1)], query_parts=2)
-
-    def show_work(self, question, response):
-        first, *others = map(plain, self.read_question(question))
-        rows = [("", first)]
-        # The first two running sums are 0 and the first operand.
-        for number, total in zip(others, response.split(">")[2:], strict=False):
-            rows += [("+", number), LINE, ("", plain(total[::-1]))]
-        return write_columns(rows)
 
     def covering(self, window, layers):
         """All 6,156 neighbourhoods, each once.

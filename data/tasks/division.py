@@ -1,6 +1,5 @@
 """Division by a number of one digit: `$8764/7=1310>1252$`, remainders and then the quotient."""
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -39,7 +38,6 @@ class Division(DecoderTask):
     size_names: ClassVar[tuple[str, str]] = ("digits of the dividend", "digits of the divisor")
     sized_problems: ClassVar[tuple[str, str]] = ("dividends of", "digit")
     every_problem: ClassVar[str] = "a dividend of every length and every divisor of one digit"
-    shows_work: ClassVar[bool] = True
     answer_form: ClassVar[str] = "quotient and remainder alone, such as '3 remainder 1'"
 
     reader = AnswerReader(leading_zeros=False, remainder=">")
@@ -81,28 +79,6 @@ class Division(DecoderTask):
             raise ValueError(f"the divisor of the question {question!r} must have one digit, 1 to 9, got {divisor}")
         return [dividend, divisor]
 
-    def show_work(self, question, response):
-        """Every product is taken away from what remains, next to the next digit; a digit 0 of the quotient takes no step.
-
-        A long response, one of another form, or one with a wrong step is shown as it is.
-        """
-        dividend, divisor = self.read_question(question)
-        remainders, _, quotient = response.partition(">")
-        length = len(dividend)
-        if length > _MOST_SHOWN or not re.fullmatch(f"[0-9]{{{length}}}>[0-9]{{{length}}}", response):
-            return response
-        steps = zip("0" + remainders, dividend, quotient, remainders, strict=False)
-        if any(int(before + digit) != int(divisor) * int(found) + int(left) for before, digit, found, left in steps):
-            return response
-        rows = [f" {dividend} / {divisor} = {self.reader.read(response)}"]
-        for place, digit in enumerate(map(int, quotient)):
-            if digit:
-                if len(rows) > 1:
-                    rows.append(f"{int(remainders[place - 1] + dividend[place]):>{place + 2}}")
-                product = f"-{digit * int(divisor)}"
-                rows += [f"{product:>{place + 2}}", f"{'-' * len(product):>{place + 2}}"]
-        return "\n".join(rows if len(rows) == 1 else [*rows, f"{remainders[-1]:>{length + 1}}"])
-
     def covering(self, window, layers):
         """All 5,625 neighbourhoods, by search.
 
@@ -114,10 +90,6 @@ class Division(DecoderTask):
         return search_covering(
             [Sight(runs, 3, ((1, 0), (0, 1)), (0, 1)), Sight(runs, 4, ((1, 0), (0, 1), (0, 2)), (0, 2, 3))]
         )
-
-
-_MOST_SHOWN = 1000
-"""Digits of a dividend whose work is laid out: it takes as many lines and columns."""
 
 
 @lru_cache(maxsize=4)

@@ -214,8 +214,3 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
                 f"{different[0]!r} ({len(different[0])})"
             )
         return ">".join(rows) + "="
-
-    def show_answer(self, question, answer):
-        """Return the answered board row by row, below each other."""
-        width = len(self.prompt(question).rstrip("=").split(">")[0])
-        return "\n".join(answer[start : start + width] for start in range(0, len(answer), width))

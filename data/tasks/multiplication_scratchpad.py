@@ -11,7 +11,6 @@ from longhand.data.digits import add_digits, multiply_digits, uniform_digits
 from longhand.data.formatting import lay_out
 from longhand.data.tasks.covering import Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.questions import NUMBER
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
@@ -35,7 +34,6 @@ class MultiplicationScratchpad(DecoderTask):
     coupling: ClassVar[str] = "multiplication_scratchpad"
     operands: ClassVar[int] = 2
     most_digits: ClassVar[int] = 2000
-    shows_work: ClassVar[bool] = True
     reader = replace(ONES_FIRST, separators=">=")
 
     radix: int = field(default=10, metadata={"help": "base of the numbers, 2 to 10", "range": (2, 10)})
@@ -81,16 +79,6 @@ class MultiplicationScratchpad(DecoderTask):
         for row in range(second_length):
             parts += [GREATER if row else EQUALS, sums[:, row]]
         return lay_out([*parts, self.end_token], query_parts=5)
-
-    def show_work(self, question, response):
-        first, second = self.read_question(question)
-        partial, _, sums = response.partition("=")
-        rows = [("", first), ("*", second), LINE]
-        for place, (product, total) in enumerate(zip(partial.split("+"), sums.split(">"), strict=False)):
-            if place:
-                rows += [("+", plain(product[::-1]) + " " * place), LINE]
-            rows.append(("", plain(total[::-1])))
-        return write_columns(rows)
 
     def covering(self, window, layers):
         """All neighbourhoods, 98,487 in base 10, each once; `_partial_products` and `_running_sums` list them."""

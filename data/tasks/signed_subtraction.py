@@ -11,7 +11,6 @@ from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.covering import DIGITS, Sight, combine, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOfTwoLengths
-from longhand.data.tasks.paper import LINE, plain, write_columns
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph
@@ -38,8 +37,6 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
     coupling: ClassVar[str] = "signed_subtraction"
     operands: ClassVar[int] = 2
     example_question: ClassVar[str] = "49-653"
-    shows_work: ClassVar[bool] = True
-
     reader = replace(ONES_FIRST, separators="-", negative="-")
 
     # One of the numbers has no zero in front.
@@ -58,15 +55,7 @@ class SignedSubtraction(LongestOfTwoLengths, DecoderTask):
 
     def read_question(self, question):
         """Leading zeros are removed: numbers are padded to the longer one."""
-        return list(map(plain, super().read_question(question)))
-
-    def show_work(self, question, response):
-        first, second = self.read_question(question)
-        row, minus, _ = response.partition("-")
-        rows = [("", first), ("-", second), LINE, ("", plain(row[::-1]))]
-        if minus:
-            rows += [("-", f"1{'0' * len(row)}"), LINE, ("", self.reader.read(response))]
-        return write_columns(rows)
+        return [number.lstrip("0") or "0" for number in super().read_question(question)]
 
     def covering(self, window, layers):
         """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""

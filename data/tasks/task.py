@@ -43,7 +43,6 @@ class Task(Lengths, ABC):
             are partitioned.
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
-        shows_work: whether a response holds work that `show_work` lays out.
         answer_form: what a language model is asked to answer with.
         most_answered: most tokens of a question and its response; each takes 100 bytes and more while it is answered.
 
@@ -55,7 +54,6 @@ class Task(Lengths, ABC):
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
-    shows_work: ClassVar[bool] = False
     answer_form: ClassVar[str] = "the result alone"
     most_answered: ClassVar[int] = 2**27
 
@@ -130,14 +128,6 @@ class Task(Lengths, ABC):
     def widest(self) -> "Task":
         """The task that always writes the longest problems of training; it differs if the format varies."""
         return self
-
-    def show_answer(self, question: str, answer: str) -> str:
-        """Return the answer as a terminal shows it."""
-        return answer
-
-    def show_work(self, question: str, response: str) -> str:
-        """The work in a response as on paper, the answer last; only for a task that `shows_work`."""
-        raise NotImplementedError
 
     def draw_operands(self, generator: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Operands (count, operands, width) of these lengths, uniform among the numbers of each length."""

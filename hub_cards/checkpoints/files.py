@@ -85,18 +85,6 @@ class Checkpoint:
         """Return the model's answer to a question, see `Family.answer`."""
         return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question, streamer)
 
-    def show_work(self, question: str, streamer: Any = None) -> str:
-        """Return the model's answer to a question with the work before it, as on paper.
-
-        Raises:
-            ValueError: as `answer`, or the task has no work to show.
-        """
-        part = self.task.part_of(question)
-        if not part.shows_work:
-            raise ValueError(f"--show_work: a model of the task {part.name!r} writes the answer alone")
-        family: Any = part.family
-        return part.show_work(question, family.respond(part, self.model, self.tokenizer, question, streamer))
-
     def by_part(self) -> list["Checkpoint"]:
         """Return the checkpoint for each part of its task, to be tested on it."""
         return [replace(self, task=part) for part in self.task.parts]
