@@ -2,30 +2,27 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from os import PathLike
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from datasets.builder import Key
 
 from longhand.data.checks import check_integer
-from longhand.data.columns import as_messages, reorder, rows_of_part
+from longhand.data.columns import as_messages, example_columns, reorder
 from longhand.data.plugins import load_plugin, plugin_hashes
 from longhand.data.shards import Layout, Shards
 from longhand.data.splits import SPLITS, make_generator
 from longhand.data.tasks.registry import TASKS, build_task
 from longhand.data.tasks.task import Task
 
-VERSION = "2.2.0"
+VERSION = "2.3.0"
 """Change it whenever the same arguments give other rows; otherwise the cache goes on giving the old rows."""
 
 MOST_SHARDS = 2**20
@@ -72,8 +69,6 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         check_integer("min_length", self.min_length, 1)
         check_integer("max_length", self.max_length, self.min_length, task.most_digits)
         check_integer("seed", self.seed, 0)
-        if not isinstance(self.messages, bool):
-            raise ValueError(f"messages must be True or False, got {self.messages!r}")
         self.num_samples = {str(split): count for split, count in self.num_samples.items()}
         if not self.num_samples:
             raise ValueError(f"num_samples must name the rows of one of {', '.join(SPLITS)} or more, got none")
@@ -81,26 +76,6 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             if split not in SPLITS:
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
             check_integer("num_samples", count, 1)
-            for part in task.parts:
-                if (shortest := shortest_length(part, split, self.min_length, self.max_length)) > self.min_length:
-                    raise ValueError(
-                        f"min_length {self.min_length} is too short: the {split} split holds none of the few such problems "
-                        f"of {part.name!r} of some size, take min_length {shortest}"
-                    )
-        if self.rows is not None:
-            self._check_rows(self.rows)
-
-    def _check_rows(self, rows: Any) -> None:
-        known = ", ".join(f"{split} 0 to {count:,}" for split, count in self.num_samples.items())
-        if not isinstance(rows, Mapping) or not rows:
-            raise ValueError(f"rows must map splits to a first row and the one after the last, among {known}; got {rows!r}")
-        for split, ends in rows.items():
-            if not isinstance(ends, tuple | list) or [type(end) for end in ends] != [int, int]:
-                raise ValueError(f"rows of {split} must be two whole numbers among {known}, got {ends!r}")
-            if not 0 <= ends[0] < ends[1] <= self.num_samples.get(split, 0):
-                raise ValueError(
-                    f"rows must lie among those of the dataset, {known}: got {split} {ends[0]:,} to {ends[1]:,}"
-                )
 
     @property
     def made(self) -> dict[str, tuple[int, int]]:
@@ -128,23 +103,14 @@ def shortest_length(task: Task, split: str, min_length: int, max_length: int) ->
     raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 
-def _largest(task: Task, max_length: int) -> tuple[pa.Table, int, np.dtype]:
-    """The row of the problem with the most tokens, these tokens, and the type of position ids, of all parts of a task."""
-    wide, narrow = np.dtype(np.int32), np.dtype(np.int16)
-
-    def longest_row(part: Task, position_id_type: np.dtype) -> pa.Table:
-        part, lengths = part.widest, part.longest_lengths(max_length)
-        generator = make_generator("longest")
-        digits = part.draw_operands(generator, lengths)
-        return rows_of_part(task, part, digits, lengths, position_id_type, generator)
-
-    rows = {part: longest_row(part, wide) for part in task.parts}
-    columns = [row[name] for row in rows.values() for name in row.column_names if "position_ids" in name]
-    largest_id = max((pc.max(column.chunk(0).values).as_py() for column in columns), default=0)
-    position_id_type = wide if largest_id > np.iinfo(narrow).max else narrow
-    tokens = {part: len(row["input_ids"][0]) + part.most_text for part, row in rows.items()}
-    longest = max(tokens, key=lambda part: tokens[part])
-    return longest_row(longest, position_id_type), tokens[longest], position_id_type
+def _longest_rows(task: Task, max_length: int) -> tuple[pa.Table, int]:
+    """The largest problem of each part of a task, as a row each, and the most tokens that a row can have."""
+    rows = []
+    for part in task.parts:
+        lengths, generator = part.widest.longest_lengths(max_length), make_generator("longest")
+        rows.append(example_columns(part.widest, part.widest.draw_operands(generator, lengths), lengths, generator, task))
+    tokens = (len(row["input_ids"][0]) + part.most_text for row, part in zip(rows, task.parts, strict=True))
+    return pa.concat_tables(rows), max(tokens)
 
 
 class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
@@ -162,10 +128,9 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
     def _info(self):
         config = self.config
         self.task = build_task(config.task, **config.task_fields)
-        rows, most_tokens, self.position_id_type = _largest(self.task, config.max_length)
+        rows, most_tokens = _longest_rows(self.task, config.max_length)
         schema = as_messages(rows.slice(0, 0)).schema if config.messages else rows.schema
         self.shard_rows = max(1, min(_SHARD_ROWS, _SHARD_TOKENS // most_tokens))
-        self.row_bytes = rows.nbytes / 2
         for count in config.num_samples.values():
             check_integer("num_samples", count, 1, MOST_SHARDS * self.shard_rows)
         tasks = {split: self.task if split == "train" else self.task.for_evaluation for split in config.num_samples}
@@ -179,22 +144,6 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
             features=datasets.Features.from_arrow_schema(schema),
             license="apache-2.0",
         )
-
-    def check_room(self) -> None:
-        """Raise ValueError if a dataset that is not stored yet exceeds the disk.
-
-        Rows count as half of the longest one: they are a third of it to all of it, by the task.
-        """
-        folder, counts = Path(self.cache_dir), [end - first for first, end in self.config.made.values()]
-        if folder.exists():
-            return
-        needed = sum(counts) * self.row_bytes
-        free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
-        if needed > free:
-            raise ValueError(
-                f"{sum(counts):,} rows of about {self.row_bytes:,.0f} bytes need about {needed / 2**30:,.1f} GiB of disk, "
-                f"{folder} has {free / 2**30:,.1f} GiB free: make num_samples or max_length smaller, or streaming=True"
-            )
 
     def _split_generators(self, dl_manager):
         made = {
@@ -222,10 +171,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
 
     def _table(self, layouts: list[Layout], generator: np.random.Generator) -> pa.Table:
         """The rows of a shard, written layout by layout and put into the order in which they were drawn."""
-        tables = [
-            rows_of_part(self.task, part.task, part.digits, part.lengths, self.position_id_type, generator)
-            for part in layouts
-        ]
+        tables = [example_columns(part.task, part.digits, part.lengths, generator, self.task) for part in layouts]
         rows = np.concatenate([part.rows for part in layouts])
         place = np.empty_like(rows)
         place[rows] = np.arange(len(rows))
@@ -238,14 +184,6 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return as_messages(table) if self.config.messages else table
 
 
-@overload
-def load_task_dataset(
-    task: str, *, split: str = ..., max_length: int, num_samples: int, streaming: Literal[False] = ..., **options: Any
-) -> datasets.Dataset: ...
-@overload
-def load_task_dataset(
-    task: str, *, split: str | None = ..., max_length: int, num_samples: int | Mapping[str, int], **options: Any
-) -> Any: ...
 def load_task_dataset(
     task: str,
     *,
@@ -291,16 +229,12 @@ def load_task_dataset(
         task_fields: the task's format, such as `zero_padding` of `Addition`.
 
     Raises:
-        ValueError: an argument is not legal, or rows need more memory or disk than there is; nothing has been made yet.
+        ValueError: an argument is not legal, or a split holds no problem of some size.
     """
     for file in [plugin] if isinstance(plugin, str | PathLike) else plugin:
         load_plugin(file)
-    if num_proc is not None:
-        check_integer("num_proc", num_proc, 1)
-        if streaming:
-            raise ValueError(f"num_proc is for datasets on disk, got {num_proc} with streaming=True")
     split = None if split is None else str(split)
-    names = SPLITS if split is None else _named_splits(split, streaming)
+    names = SPLITS if split is None else [part.partition("[")[0] for part in split.split("+")]
     if not isinstance(num_samples, Mapping):
         num_samples = dict.fromkeys(names, num_samples)
     elif split is not None:
@@ -319,17 +253,5 @@ def load_task_dataset(
     )
     if streaming:
         return builder.as_streaming_dataset(split)
-    builder.check_room()
     builder.download_and_prepare(num_proc=num_proc)
     return builder.as_dataset(split)
-
-
-def _named_splits(split: str, streaming: bool) -> list[str]:
-    """The names in a text such as `train[:10%]+test`, in the notation of `datasets`."""
-    names = [part.partition("[")[0] for part in split.split("+")]
-    if not set(names) <= set(SPLITS):
-        raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}, or a part such as train[:10%]")
-    datasets.ReadInstruction.from_spec(split)
-    if streaming and split not in SPLITS:
-        raise ValueError(f"parts of splits are for datasets on disk, got split={split!r} with streaming=True")
-    return names

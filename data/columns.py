@@ -10,11 +10,7 @@ if TYPE_CHECKING:  # The families import this file, and tasks import the familie
 
 
 def example_columns(
-    task: "Task",
-    digits: np.ndarray,
-    lengths: np.ndarray,
-    position_id_type: np.dtype,
-    generator: np.random.Generator | None = None,
+    part: "Task", digits: np.ndarray, lengths: np.ndarray, generator: np.random.Generator | None = None, whole: Any = None
 ) -> pa.Table:
     """Rows of a dataset, one for each problem of a group.
 
@@ -26,29 +22,14 @@ def example_columns(
 
     Args:
         digits, lengths: as `Task.draw` returns and takes them.
-        position_id_type: an integer type.
         generator: source of the text around the numbers, for an encoder task that has any.
+        whole: the task that this one is a part of. If that task has several parts, all have the same columns: the position
+            ids are those of its own coupling rule, the columns that a part may add are left out, and `task` is the name of
+            the part.
     """
-    columns = task.family.columns(task, digits, lengths, position_id_type, generator)
-    return pa.table(columns | task.extra_columns(digits))
-
-
-def rows_of_part(
-    task: Any,
-    part: "Task",
-    digits: np.ndarray,
-    lengths: np.ndarray,
-    position_id_type: np.dtype,
-    generator: np.random.Generator | None = None,
-) -> pa.Table:
-    """`example_columns` of problems of one part of a task.
-
-    If the task has several parts, all have the same columns: the position ids are those of the task's own coupling rule, the
-    columns that a part may add are left out, and `task` is the name of the part.
-    """
-    if len(task.parts) == 1:
-        return example_columns(part, digits, lengths, position_id_type, generator)
-    columns = part.family.columns(part, digits, lengths, position_id_type, generator, task.coupling)
+    if whole is None or len(whole.parts) == 1:
+        return pa.table(part.family.columns(part, digits, lengths, generator) | part.extra_columns(digits))
+    columns = part.family.columns(part, digits, lengths, generator, whole.coupling)
     return pa.table(columns | {"task": pa.array([part.name] * len(digits))})
 
 

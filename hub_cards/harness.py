@@ -15,7 +15,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from longhand.data import TASKS
@@ -51,7 +50,7 @@ def text_problems(task: Task, lengths: tuple[int, ...], count: int, seed: int, s
     """
     generator, tiled = evaluation_draw(task, lengths, count, seed, split)
     digits = task.draw(generator, tiled, split)
-    columns = example_columns(task, digits, tiled, np.dtype(np.int32))
+    columns = example_columns(task, digits, tiled)
     sign = getattr(task, "sign", None)
     if sign is None or isinstance(task, ColumnTask):
         return columns["prompt"].to_pylist(), columns["answer"].to_pylist()

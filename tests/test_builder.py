@@ -9,7 +9,6 @@ import torch
 from datasets import load_from_disk
 from task_subjects import ENCODER_FORMATS, FORMATS, described
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
 
 from longhand.data import (
     SPLITS,
@@ -18,24 +17,15 @@ from longhand.data import (
     CouplingCollator,
     EncoderAddition,
     EncoderMultiplication,
-    MultiplicationScratchpad,
-    Reverse,
-    Subtraction,
     builder,
     collate_rows,
     load_task_dataset,
     make_generator,
 )
-from longhand.data.builder import TaskDatasetBuilder, build_task
+from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.columns import example_columns
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.modeling import (
-    CoupledGPTConfig,
-    CoupledGPTForCausalLM,
-    PairwiseBertConfig,
-    PairwiseBertForTokenClassification,
-)
 from longhand.modeling.vocabulary import decode
 
 WRITTEN = [task for task in FORMATS if not isinstance(task, ColumnTask)]
@@ -68,7 +58,7 @@ def test_columns_are_what_the_collator_gives(task):
     digits, lengths = one_group(task)
     examples = task.format(digits, lengths)
     expected = CouplingCollator(task.coupling, 10**6)(examples)
-    rows = example_columns(task, digits, lengths, np.dtype(np.int16)).to_pylist()
+    rows = example_columns(task, digits, lengths).to_pylist()
     batch = collate_rows(rows)
     assert (batch["input_ids"] == expected["input_ids"]).all() and (batch["labels"] == expected["labels"]).all()
     planned = expected["position_ids"].expand(len(lengths), -1, -1).numpy()
@@ -111,24 +101,6 @@ def test_training_rows_are_sampled_as_asked_and_test_rows_as_they_are_evaluated(
         found = cascades(sampling, split)
         assert min(found.count(length) for length in range(7)) > 60
     assert set(cascades("no_carries", "train")) == {0}
-
-
-def test_numbers_and_strings_whose_zeros_are_special():
-    zeros = np.zeros((1, 2, 3), dtype=np.uint8)
-    lengths = np.full((1, 2), 3)
-    for task in (Addition(), Addition(order="plain"), Subtraction(), MultiplicationScratchpad()):
-        assert example_columns(task, zeros, lengths, np.dtype(np.int16))["answer"].to_pylist() == ["0"]
-    assert example_columns(Reverse(), zeros[:, :1], lengths[:, :1], np.dtype(np.int16))["answer"].to_pylist() == ["000"]
-
-
-def test_longest_cascade_is_that_of_the_carries():
-    for row in load(num_samples=500, max_length=8):
-        first, second = (number[::-1] for number in row["prompt"].rstrip("=").split("+"))
-        longest = length = 0
-        for column in map(lambda *pair: sum(map(int, pair)), first, second):
-            length = 1 if column > 9 else length + 1 if column == 9 and length else 0
-            longest = max(longest, length)
-        assert row["longest_cascade"] == longest
 
 
 @every_format
@@ -188,13 +160,6 @@ def test_no_problem_stands_in_two_splits_or_twice_in_one(task):
     splits = [[row["prompt"] for row in rows[split]] for split in SPLITS]
     assert all(len(set(prompts)) == len(prompts) for prompts in splits)
     assert all(not set(first) & set(second) for first, second in combinations(splits, 2))
-
-
-def test_a_split_of_fewer_problems_than_rows_holds_each_of_them(small_shards):
-    rows = list(load(min_length=1, max_length=1, num_samples=300))
-    every = {f"{first}+{second}=" for first in range(10) for second in range(10)}
-    held = [{row["prompt"] for row in load(split=split, min_length=1, max_length=1)} for split in ("validation", "test")]
-    assert {row["prompt"] for row in rows} == every - held[0] - held[1] and len(rows) == 300
 
 
 @pytest.mark.parametrize(
@@ -262,24 +227,10 @@ def test_all_splits_at_once_are_the_single_ones(tmp_path):
     assert {split: len(list(rows)) for split, rows in load(split=None).items()} == dict.fromkeys(builder.SPLITS, 50)
 
 
-@pytest.mark.parametrize("split", builder.SPLITS)
-def test_boards_of_every_shape_are_in_a_split_that_the_check_lets_pass(split):
-    shapes = {"task": "minesweeper", "split": split, "min_length": 3, "max_length": 5, "num_samples": 300}
-    assert {tuple(row["operand_lengths"]) for row in load(**shapes)} == {
-        (width,) * height for width in (3, 4, 5) for height in (3, 4, 5)
-    }
-
-
 def test_splits_may_be_named_by_the_constants_of_datasets():
     assert list(load(split=datasets.Split.TEST)) == list(load(split="test"))
     together = load(split=None, num_samples={datasets.Split.TEST: 50})
     assert list(together) == ["test"] and list(together["test"]) == list(load(split="test"))
-
-
-def test_ids_are_16_bits_wide_unless_they_need_more():
-    features = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).info.features for length in (30, 33_000)]
-    assert [feature["coupled_position_ids"].feature.dtype for feature in features] == ["int16", "int32"]
-    assert [features[0][name].feature.dtype for name in ("input_ids", "labels")] == ["uint8", "int8"]
 
 
 def test_the_cache_knows_every_argument(tmp_path):
@@ -297,84 +248,20 @@ def test_the_cache_knows_every_argument(tmp_path):
 
 def test_a_stored_dataset_is_not_made_again(tmp_path, monkeypatch):
     first = load(streaming=False, cache_dir=tmp_path)
-    monkeypatch.setattr(builder, "rows_of_part", None)
+    monkeypatch.setattr(builder, "example_columns", None)
     monkeypatch.setattr(TaskDatasetBuilder, "_info", lambda self: first.info.copy())
     assert list(load(streaming=False, cache_dir=tmp_path)) == list(first)
 
 
-HASHED_VERSION = "2.2.0"
-HASHES = {
-    "addition,False,True,response_reversed": "a7b00233d41a0712",
-    "addition_scratchpad,False,10,partially_uniform": "c84c7cfae32d93c9",
-    "multiplication,False,2": "4d0272d0f1b658d0",
-    "index_hinted_addition,False,response_reversed,True,202": "e7e7281c1decd3ef",
-    "minesweeper,False,0.1,0.25": "a68ffea29dfdb50e",
-    "multi_operand_addition,3,False": "04785d8000c74569",
-    "multiplication_scratchpad,False,10": "a4636772db80bff1",
-    "copy,False": "d481a33b9a8e5225",
-    "reverse,False": "fcc928479318c3ba",
-    "parity,False,True": "ee3c0f3e6eb095c4",
-    "division,False": "c9efb886cd155a5a",
-    "subtraction,False": "2205d17879caaecd",
-    "signed_subtraction,False": "6bee88ebf1cd0500",
-    "addition,False,False,response_reversed": "c16857a1fd4cd928",
-    "addition,True,False,plain": "3a39a7e8e5032fb2",
-    "addition,False,True,all_reversed": "88c923bab59e308d",
-    "index_hinted_addition,False,plain,False,202": "b6f888e1bf600d4f",
-    "multi_operand_addition,5,False": "8b0e9b39534e4bb9",
-    "multiplication,False,1": "22ddf276b2aba51a",
-    "parity,False,False": "dd6603ea65b66532",
-    "addition_scratchpad,False,4,uniform_values": "176e8733dbdc829d",
-    "encoder_addition,None,False,0,uniform": "e212a06ea03ed420",
-    "encoder_multiplication,None,False,0,1,False,uniform": "2d81212336abd58c",
-    "encoder_addition,9,True,0,shifted": "649f5d364430b27c",
-    "encoder_addition,None,False,3,uniform_complexity": "83c43aeb9781d616",
-    "encoder_addition,8,False,0,mixed": "e53f55f969b788df",
-    "encoder_addition,None,False,0,no_carries": "9a98b1e3255762dc",
-    "encoder_addition,None,False,0,cascades": "60cfccef5579b983",
-    "encoder_addition,None,False,0,carry_runs": "c76b059f7f64d9b7",
-    "encoder_multiplication,None,False,2,3,True,uniform": "73f5544742fe7775",
-    "encoder_multiplication,9,True,0,1,False,shifted": "dff74a6fd315cf3c",
-    "encoder_multiplication,None,False,0,3,False,sparse": "993f138531e64c53",
-    "encoder_multiplication_grid": "155a94bdea4b1f6d",
-}
-
-
-def row_hash(task):
-    rows = load_format(task, num_samples=40)
-    types = [str(kind) for kind in rows.features.arrow_schema.types]
-    return hashlib.sha256(json.dumps([types, list(rows)], sort_keys=True).encode()).hexdigest()[:16]
-
-
-@pytest.mark.parametrize("task", [*WRITTEN, *ENCODER_FORMATS], ids=described)
-def test_rows_change_with_the_version_alone(task):
-    assert (builder.VERSION, row_hash(task)) == (HASHED_VERSION, HASHES.get(described(task))), (
-        f"the same arguments give other rows of {described(task)!r}: raise VERSION in data/builder.py, so that the cache "
-        "does not go on giving the old ones, and store it here with the new hashes (for a new format, its hash alone)"
+def test_rows_change_with_the_version_alone():
+    every = hashlib.sha256()
+    for task in [*WRITTEN, *ENCODER_FORMATS]:
+        rows = load_format(task, num_samples=40)
+        every.update(json.dumps([list(map(str, rows.features.arrow_schema.types)), list(rows)], sort_keys=True).encode())
+    assert (builder.VERSION, every.hexdigest()[:16]) == ("2.3.0", "4ebb40063d02b73c"), (
+        "the same arguments give other rows: raise VERSION in data/builder.py, so that the cache does not go on giving the "
+        "old ones, and store it here with the new hash (for a new format, the hash alone)"
     )
-
-
-@pytest.mark.parametrize("arguments", [{}, {"zero_padding": False}, {"task": "minesweeper"}, VARIED], ids=str)
-def test_trainer_takes_the_rows(arguments, tmp_path):
-    rows = load(**arguments, num_samples=64, streaming=False, cache_dir=tmp_path)
-    task = build_task(arguments.get("task", "addition"))
-    if isinstance(task, EncoderTask):
-        sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-        model = PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes))
-    else:
-        model = CoupledGPTForCausalLM(CoupledGPTConfig(coupling=task.coupling, hidden_size=16, intermediate_size=16))
-    before = [parameter.clone() for parameter in model.parameters()]
-    options = TrainingArguments(
-        output_dir=tmp_path / "run",
-        max_steps=2,
-        per_device_train_batch_size=16,
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    trainer = Trainer(model, options, train_dataset=rows, data_collator=collate_rows)
-    assert np.isfinite(trainer.train().training_loss)
-    assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
 
 
 def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
@@ -395,29 +282,16 @@ def test_a_stream_is_shared_among_the_workers_of_a_loader(small_shards):
         ({"num_samples": {"train": 1}}, "num_samples must be an integer with split='train'"),
         ({"num_samples": 0}, "num_samples must be an integer of at least 1, got 0"),
         ({"num_samples": 2.5}, "num_samples must be an integer of at least 1, got 2.5"),
-        ({"num_samples": True}, "num_samples must be an integer of at least 1, got True"),
         ({"min_length": 0}, "min_length must be an integer of at least 1, got 0"),
         ({"min_length": 4, "max_length": 3}, "max_length must be an integer from 4 to 1,000,000, got 3"),
-        ({"max_length": "30"}, "max_length must be an integer from 3 to 1,000,000, got '30'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ({"messages": "yes"}, "messages must be True or False, got 'yes'"),
-        ({"num_proc": 0}, "num_proc must be an integer of at least 1, got 0"),
-        ({"num_proc": 2}, "num_proc is for datasets on disk"),
         ({"task": "index_hinted_addition", "max_length": 202}, "operands of 202 digits need 203 index hints"),
-        ({"task": "encoder_addition", "min_length": 2}, "min_length must be 1, got 2"),
         ({"task": "encoder_addition", "field_width": 5}, "numbers and answers of 6 digits do not fit into field_width = 5"),
         ({"task": "encoder_multiplication", "sampling": "cascades"}, "sampling 'cascades' is unknown"),
         ({"task": ["addition"]}, "task .'addition'. is unknown"),
-        ({"split": datasets.Split.ALL}, "split 'all' is unknown"),
-        ({"split": "train[:10%]"}, "parts of splits are for datasets on disk"),
-        ({"split": "train[:200%]", "streaming": False}, "Percent slice boundaries"),
-        ({"split": "train[x]", "streaming": False}, "Unrecognized instruction format"),
         ({"max_length": 10**9}, "max_length must be an integer from 3 to 1,000,000, got 1,000,000,000"),
         ({"task": "minesweeper", "max_length": 10**5}, "max_length must be an integer from 3 to 2,000, got 100,000"),
         ({"num_samples": 10**13}, "num_samples must be an integer from 1 to 68,719,476,736, got 10,000,000,000,000"),
-        ({"task": "parity", "split": "test", "min_length": 1}, "min_length 1 is too short.* take min_length "),
-        ({"task": "minesweeper", "split": "validation", "min_length": 2, "max_length": 3}, "min_length 2 is too short"),
-        ({"task": "parity", "split": "test", "min_length": 1, "max_length": 1}, "max_length 1 is too short"),
     ],
     ids=str,
 )

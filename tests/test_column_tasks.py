@@ -301,7 +301,7 @@ def test_training_draws_trained_sizes_of_its_own_split_only(task):
 @every_task
 def test_columns_of_a_dataset_hold_the_answer(task):
     digits = task.draw_operands(make_generator(1), np.full((5, task.operands), 3))
-    table = example_columns(task, digits, np.full((5, task.operands), 3), np.dtype(np.int32))
+    table = example_columns(task, digits, np.full((5, task.operands), 3))
     for prompt, completion, answer in zip(
         *(table[name].to_pylist() for name in ("prompt", "completion", "answer")), strict=True
     ):

@@ -190,13 +190,6 @@ def test_values_that_no_dataset_can_have_are_refused(at_home, words, more, capsy
     refusal(capsys, command.main, *words("dataset"), *more)
 
 
-def test_a_task_with_few_short_problems_names_the_shortest_length(at_home, capsys):
-    words = ["dataset", "parity", "user/bits", "--max_length", "9", "--num_samples", "20", "--num_test_samples", "5"]
-    advice = re.search(r"take min_length (\d+)", refusal(capsys, command.main, *words))
-    command.main([*words, "--min_length", advice[1]])
-    assert f"{advice[1]} to 9" in capsys.readouterr().out
-
-
 def test_every_argument_has_a_help_text_and_every_kind_an_example():
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))

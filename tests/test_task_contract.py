@@ -40,7 +40,7 @@ def longest(task, length: int) -> int:
 @pytest.mark.parametrize("length", [1, 2, 5, 40])
 def test_answers_are_those_of_python_and_prompts_those_of_their_questions(task, length):
     digits, lengths = draw_group(task, longest(task, length), 30)
-    columns = example_columns(task, digits, lengths, np.dtype(np.int32), make_generator(0))
+    columns = example_columns(task, digits, lengths, make_generator(0))
     rows = columns.select(["prompt", "completion", "answer", "operand_lengths"]).to_pylist()
     for row, own in zip(rows, lengths.tolist(), strict=True):
         question = question_of(task, row["prompt"])

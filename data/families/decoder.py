@@ -145,7 +145,7 @@ class Decoder(Family):
         if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
             raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
 
-    def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
+    def columns(self, task, digits, lengths, generator, coupling=None):
         """Its own columns are `query_length`, the number of tokens of the query, and the position ids.
 
         Position ids follow from the task's coupling rule, or from the one that is named. They are one column
@@ -164,7 +164,7 @@ class Decoder(Family):
             "labels": list_column(self._labels(task, examples), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
-        position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(position_id_type)
+        position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(np.int32)
         levels = position_ids.shape[1]
         for level in range(levels):
             name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"

@@ -90,7 +90,7 @@ class Encoder(Family):
     def window(self, model):
         return model.config.relation_range
 
-    def columns(self, task, digits, lengths, position_id_type, generator, coupling=None):
+    def columns(self, task, digits, lengths, generator, coupling=None):
         """Labels are the class of each token; the completion is the text of those that give the answer."""
         examples = task.write(digits, *task.layout(lengths), generator=generator)
         tokens, labels = examples.tokens, examples.labels

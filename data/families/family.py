@@ -82,7 +82,6 @@ class Family(ABC):
         task,
         digits: np.ndarray,
         lengths: np.ndarray,
-        position_id_type: np.dtype,
         generator: np.random.Generator | None,
         coupling: str | None = None,
     ) -> dict[str, pa.Array]:

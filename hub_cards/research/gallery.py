@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from longhand.data import TASKS, Task, make_generator
-from longhand.data.columns import rows_of_part
+from longhand.data.columns import example_columns
 from longhand.hub_cards.checkpoints.zoo import list_zoo
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.files import write_atomically
@@ -78,7 +78,7 @@ def problem(task: Task, part: Task, size: int) -> pa.Table:
     """One problem of a part of a task, as the row of a dataset."""
     lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
     digits = part.draw_operands(generator, lengths)
-    return rows_of_part(task, part, digits, lengths, np.dtype(np.int16), generator)
+    return example_columns(part, digits, lengths, generator, task)
 
 
 def problems(task: Task) -> str:
