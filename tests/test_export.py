@@ -83,7 +83,7 @@ def test_a_model_that_settles_is_refused():
         ExportablePairwiseBert(run.task.family.model_class(run.config))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_onnxruntime_decodes_as_generate_does_and_a_full_disk_leaves_the_old_file(main_job, tmp_path, capsys, monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'longhand[export]'")
     pytest.importorskip("onnxscript", reason="pip install 'longhand[export]'")

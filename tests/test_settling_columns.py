@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from test_verify_certificate import as_set, forge, refused_by_both, verified_alone
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from longhand import eval as evaluation
 from longhand import train
 from longhand.data import make_generator
 from longhand.data.certificates import verify_certificate
@@ -70,7 +69,7 @@ def test_the_cases_that_passes_meet_are_those_of_the_list_and_the_verifier_lists
 @pytest.fixture(scope="module")
 def ternary(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "ternary"
-    small = ["--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "64", "--test_samples", "20"]
+    small = ["--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "64", "--batch_size", "128"]
     arguments = ["--task", TERNARY.name, "--radix", "3", "--test_lengths", "5", "--output_dir", str(folder), *small]
     train.main(["columns-encoder", *arguments])
     return folder
@@ -119,27 +118,3 @@ def test_tasks_of_several_passes_are_refused_before_training(tmp_path):
     with pytest.raises(SystemExit) as stop:
         train.main(["columns-encoder", "--task", "settling_larger_number", "--output_dir", str(tmp_path / "run")])
     assert stop.value.code == 2 and not (tmp_path / "run").exists()
-
-
-# Two's complement, of as many bits. Sums in base 16 take four minutes.
-NEGATION = """
-from longhand.data import ColumnTask, register_task
-
-
-@register_task
-class Negation(ColumnTask):
-    name, alphabet, start = "negation", "01", 1
-
-    def step(self, carry, symbols):
-        total = 1 - symbols[0] + carry
-        return total % 2, total // 2
-"""
-
-
-@pytest.mark.thorough
-def test_a_plugin_s_task_is_learned_by_an_encoder(tmp_path):
-    folder, plugin = tmp_path / "negated", tmp_path / "negation.py"
-    plugin.write_text(NEGATION)
-    train.main(["columns-encoder", "--plugin", str(plugin), "--test_lengths", "5", "--output_dir", str(folder)])
-    evaluation.main([str(folder), "--ask", "0110"])
-    verified_alone(folder)
