@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import DynamicCache
 from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts
 from .relations import Neighbours, with_levels
 from .vocabulary import PAD
+from .windowed_cache import WindowedCache
 
 SUPPORTED_MODES = {
     *(GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE),
@@ -60,7 +62,7 @@ class GenerationPlan:
         present: (batch, columns), 0 for padding and, under a window, for tokens after the longest response. These tokens
             have no id, so they would all see each other.
         is_derived: whether the ids are the coupling rule's, not the caller's.
-        neighbours: the neighbours of every column under a window.
+        neighbours: the neighbours of every column, for a `WindowedCache`.
     """
 
     position_ids: Tensor
@@ -168,15 +170,19 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         return torch.cat([attention_mask, planned.long().expand(len(input_ids), -1)], dim=1)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, mode, batch_size, max_cache_length):
-        """Find all neighbours of the plan, whose length is known here."""
+        """Find all neighbours of the plan; prepare a `WindowedCache` unless the caller asks for another cache or none."""
+        given = model_kwargs.get("past_key_values")
         super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, batch_size, max_cache_length)
-        plan = model_kwargs.get("plan")
+        plan, cache = model_kwargs.get("plan"), model_kwargs.get("past_key_values")
+        own = given is None and type(cache) is DynamicCache and not cache.offloading
         # Attention maps need the keys of all pairs.
         if plan is not None and self.model.position_encoding.windowed and not generation_config.output_attentions:
             beyond = (0, max(0, max_cache_length + 1 - plan.position_ids.shape[-1]))
             position_ids, present = (nn.functional.pad(part, beyond) for part in (plan.position_ids, plan.present))
             columns = torch.arange(position_ids.shape[-1], device=position_ids.device)
             plan.neighbours = self.model.neighbours(position_ids, columns, present)
+            if own:
+                model_kwargs["past_key_values"] = WindowedCache(plan.neighbours, self.config.num_hidden_layers)
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, plan=None, **kwargs):
         """Slice the plan of ids for the next tokens.

@@ -42,6 +42,7 @@ from .relations import (
     expand_rows,
     with_levels,
 )
+from .windowed_cache import WindowedCache
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
@@ -118,6 +119,8 @@ class CoupledGPTAttention(nn.Module):
             key, value = past_key_values.update(key, value, self.layer_idx)
         if neighbours is not None:
             columns = neighbours.columns.clamp(min=0)
+            if isinstance(past_key_values, WindowedCache):
+                columns = past_key_values.slots(columns, self.layer_idx)
             return self.o_proj(attend_to_columns(query, key, value, columns, bias, self.scaling).flatten(2)), None
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         bias = bias.permute(0, 3, 1, 2).to(query.dtype)
@@ -396,6 +399,8 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         Args:
             all_pairs: whether to derive a pair map under a window too.
         """
+        if isinstance(inputs.past_key_values, WindowedCache):
+            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
         if inputs.position_ids is None or not self.position_encoding.uses_pair_map:
             return
         if inputs.num_keys > inputs.position_ids.shape[-1]:

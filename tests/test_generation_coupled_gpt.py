@@ -7,7 +7,9 @@ from torch.nn import functional
 from transformers import DynamicCache, pipeline
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
+from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.vocabulary import BOS
+from longhand.modeling.windowed_cache import WindowedCache, WindowedLayer
 
 SIX_TOKENS = {"min_new_tokens": 6, "max_new_tokens": 6}
 
@@ -217,9 +219,51 @@ def test_long_left_padded_batch_and_beams_under_a_window_equal_those_without_a_c
     options = {"min_new_tokens": 40, "max_new_tokens": 40, "return_dict_in_generate": True, "output_scores": True}
     for beams in ({}, {"num_beams": 3, "num_return_sequences": 2}):
         cached = model.generate(**batch, **options, **beams)
+        assert isinstance(cached.past_key_values, WindowedCache)
         free = model.generate(**batch, **options, **beams, use_cache=False)
         assert torch.equal(cached.sequences, free.sequences)
         torch.testing.assert_close(cached.scores, free.scores, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def kept_columns(monkeypatch):
+    """After every step of every layer: columns kept, columns that the buffer has room for, tokens seen."""
+    kept, update = [], WindowedLayer.update
+
+    def recording(layer, *args, **kwargs):
+        result = update(layer, *args, **kwargs)
+        kept.append((layer.used, layer.keys.shape[2], layer.get_seq_length()))
+        return result
+
+    monkeypatch.setattr(WindowedLayer, "update", recording)
+    return kept
+
+
+def test_windowed_cache_counts_the_tokens_seen(kept_columns):
+    model = build()
+    output = model.generate(prompt(LONG_TEXT), suppress_tokens=[BOS], return_dict_in_generate=True)
+    assert isinstance(output.past_key_values, WindowedCache)
+    assert output.past_key_values.get_seq_length() == output.sequences.shape[1] - 1
+    steps = [seen for _, _, seen in kept_columns]
+    assert steps[::2] == steps[1::2] == list(range(prompt(LONG_TEXT).shape[1], output.sequences.shape[1]))
+
+
+def test_windowed_cache_keeps_about_twice_what_can_still_be_seen_at_most(kept_columns):
+    model = build()
+    plan = model.model.plan_position_ids(prompt(LONG_TEXT), prompt(LONG_TEXT).shape[1] + 62)[:1]
+    related = (model.model.position_encoding.pair_map(plan, plan)[0] != NOT_RELATED).tril()
+    model.generate(prompt(LONG_TEXT), suppress_tokens=[BOS])
+    assert len(kept_columns) == 2 * 62
+    for used, room, seen in kept_columns:
+        can_still_be_seen = int(related[seen:, :seen].any(0).sum())
+        assert can_still_be_seen <= used <= room <= 2 * can_still_be_seen + 32
+
+
+def test_columns_kept_fall_while_a_long_response_is_written(kept_columns):
+    build().generate(prompt(LONG_TEXT), suppress_tokens=[BOS])
+    used, room, seen = kept_columns[-1]
+    assert used < seen / 2
+    assert room < kept_columns[0][1] / 2
 
 
 def test_cache_of_the_caller_is_used_and_filled():

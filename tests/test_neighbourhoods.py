@@ -10,10 +10,10 @@ from torch.nn import functional
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import Addition, CouplingCollator
 from longhand.data.tokenization import build_tokenizer
+from longhand.modeling import generation_coupled_gpt
 from longhand.modeling import relations as windowed
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential
-from longhand.modeling.modeling_coupled_gpt import CoupledGPTModel
 from longhand.modeling.relations import NOT_RELATED, Neighbours, distinct_neighbourhoods
 
 tokenizer = build_tokenizer()
@@ -267,10 +267,14 @@ def test_padding_adds_no_neighbours_however_long_it_is():
 
 
 def test_tokens_after_a_short_response_of_a_batch_are_nobodys_neighbours(monkeypatch):
-    widths, find = [], CoupledGPTModel.neighbours
-    monkeypatch.setattr(
-        CoupledGPTModel, "neighbours", lambda *given: widths.append((found := find(*given)).columns.shape[-1]) or found
-    )
+    widths = []
+
+    class Recorded(generation_coupled_gpt.WindowedCache):
+        def __init__(self, neighbours, num_layers):
+            widths.append(neighbours.columns.shape[-1])
+            super().__init__(neighbours, num_layers)
+
+    monkeypatch.setattr(generation_coupled_gpt, "WindowedCache", Recorded)
     batch = tokenizer(["9" * 50 + "+" + "9" * 50 + "=", "1+2="], padding=True, return_tensors="pt")
     CoupledGPTForCausalLM(CoupledGPTConfig()).eval().generate(**batch, max_new_tokens=200)
     assert widths == [6]
