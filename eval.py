@@ -28,7 +28,6 @@ from longhand.hub_cards.evaluation.measure import (
     check_lengths,
     check_position_maps,
     evaluate_lengths,
-    token_bar,
 )
 from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
@@ -224,9 +223,7 @@ def ask(checkpoints: list[Checkpoint], question: str) -> None:
             others = who_answers(question)
             hint = f"; {' and '.join(others)} of eval.py --list would answer it" if others else ""
             raise ValueError(f"{error}{hint}") from error
-        with token_bar(checkpoint.model, "answering") as bar:
-            answer = checkpoint.answer(question, bar)
-        print(answer)
+        print(checkpoint.answer(question))
         if checkpoint.certificate and checkpoint.certificate["certified"]:
             print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)
 
@@ -300,7 +297,7 @@ def evaluate(checkpoints: list[Checkpoint], options: argparse.Namespace) -> None
         write_attention(tested, lengths, folder=folder, **how)
 
 
-def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, dict[tuple[int, ...], int]]:
+def operand_lengths(checkpoints: list[Checkpoint], options: argparse.Namespace) -> dict[Task, list[tuple[int, ...]]]:
     """Return what `check_lengths` says of the sizes to evaluate, by the task, or the part of it, that is tested.
 
     Raises:

@@ -267,39 +267,6 @@ def test_places_do_not_depend_on_the_batch_size(main_job, monkeypatch):
     assert measure() == whole
 
 
-@pytest.mark.parametrize("decode", ["teacher_forced", "generate"])
-def test_progress_moves_within_a_length_and_ends_complete(decode, main_job, monkeypatch):
-    model, seen = CoupledGPTForCausalLM.from_pretrained(main_job).eval(), []
-
-    class Bar(measuring.tqdm):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options | {"disable": False, "file": io.StringIO()})
-
-        def update(self, n=1):
-            super().update(n)
-            seen.append((self.n, self.total))
-
-    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 21)
-    monkeypatch.setattr(measuring, "tqdm", Bar)
-    measure(model, [(5, 5)], num_samples=12, decode=decode)
-    done, totals = zip(*seen, strict=True)
-    assert len(set(done)) > 3 and list(done) == sorted(done) and set(totals) == {done[-1]}
-    seen.clear()
-    with measuring.token_bar(model, "answering") as bar:
-        model.generate(**Addition().family.tokenizer(Addition())("653+049=", return_tensors="pt"), streamer=bar)
-    assert seen[0] == (1, seen[-1][0]) and len(seen) == seen[-1][1]
-
-
-def test_where_no_bar_is_shown_a_long_evaluation_says_once_how_long_it_takes(main_job, monkeypatch, capsys):
-    model = CoupledGPTForCausalLM.from_pretrained(main_job).eval()
-    how = {"name": "adder", "num_samples": 2, "decode": "generate"}
-    measure(model, [(5, 5), (20, 20)], **how)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(measuring, "SECONDS_BEFORE_ESTIMATE", 0)
-    measure(model, [(5, 5), (20, 20)], **how)
-    assert capsys.readouterr().err == "evaluating adder: at this rate 1 min more, or longer\n"
-
-
 def test_a_command_that_is_cut_off_says_how_to_go_on(main_job, monkeypatch, capsys):
     def interrupt(options):
         raise KeyboardInterrupt

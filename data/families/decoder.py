@@ -1,7 +1,7 @@
 """The decoders: CoupledGPT writes a response token by token (paper 1)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -216,7 +216,7 @@ class Decoder(Family):
         tables = None if levels is None else tuple(levels)
         return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
 
-    def answer(self, task, model, tokenizer, question, streamer=None):
+    def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding, in parallel if the response is long."""
         self.check_generation(task)
         self.check_greedy(task, model)
@@ -225,7 +225,7 @@ class Decoder(Family):
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
         task.check_answered(tokens)
-        options = {"do_sample": False, "streamer": streamer}
+        options: dict[str, Any] = {"do_sample": False}
         if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
         with torch.inference_mode():

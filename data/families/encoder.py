@@ -113,7 +113,7 @@ class Encoder(Family):
     def collator(self, config):
         return collate_labels
 
-    def answer(self, task, model, tokenizer, question, streamer=None):
+    def answer(self, task, model, tokenizer, question):
         """Answer from one forward pass."""
         prompt = task.prompt(question)
         task.check_answered(len(prompt))

@@ -119,13 +119,8 @@ class Family(ABC):
         """Masks of the right tokens and of the supervised tokens, see `data/metrics.py`."""
 
     @abstractmethod
-    def answer(
-        self, task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str, streamer: Any = None
-    ) -> str:
+    def answer(self, task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
         """The model's answer to a question such as `Task.example_question`.
-
-        Args:
-            streamer: gets the tokens of the prompt, and of the response as they are final, if the model writes one.
 
         Raises:
             ValueError: the question has unknown characters, is not of the task's form, or is too long for the model; or the

@@ -81,9 +81,9 @@ class Checkpoint:
         rows = read_results(file) if file.is_file() else []
         return rows[0].get("run_seconds") if rows else None
 
-    def answer(self, question: str, streamer: Any = None) -> str:
+    def answer(self, question: str) -> str:
         """Return the model's answer to a question, see `Family.answer`."""
-        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question, streamer)
+        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question)
 
     def by_part(self) -> list["Checkpoint"]:
         """Return the checkpoint for each part of its task, to be tested on it."""

@@ -1,9 +1,7 @@
 """Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,7 +9,6 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
-from transformers.generation.streamers import BaseStreamer
 
 from longhand.data import EvaluationBatches, Task
 from longhand.data.collator import IGNORED
@@ -19,87 +16,28 @@ from longhand.data.families.family import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
-from longhand.modeling.coupling import CouplingRule
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
 
-SECONDS_BEFORE_ESTIMATE = 10
-"""After this time, where no progress bar is shown, an evaluation says how long the rest takes."""
 
-
-def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-    """Check operands before any time is spent.
-
-    Returns:
-        Tokens that the model predicts for one problem of each size; `evaluate_lengths` takes sizes that were checked.
+def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Check operands before any time is spent, and return them.
 
     Raises:
         ValueError: the model cannot take the operands.
     """
-    predicted = {}
-    for operands in tqdm(list(lengths), desc="checking lengths", disable=None, leave=False, delay=1):
-        batch = draw_batch(model, task, operands)
-        task.family.check_inputs(task, model, batch)
-        predicted[operands] = batch.get("logits_to_keep", batch["input_ids"].shape[1])
-    return predicted
+    checked = list(lengths)
+    for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
+        task.family.check_inputs(task, model, draw_batch(model, task, operands))
+    return checked
 
 
 def _batch_size(one: dict[str, Any], num_samples: int) -> int:
     """Return how many problems are evaluated at once, from a batch of one."""
     return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
-
-
-class TokenBar(BaseStreamer):
-    """Shows, on a terminal, how many tokens a model has predicted; elsewhere says once on stderr if it takes long.
-
-    As the streamer of `generate()` it counts the tokens of one response, whose length is read off the prompt. What comes
-    later may take longer.
-    """
-
-    def __init__(self, bar: tqdm, description: str, rule: CouplingRule | None):
-        self.bar, self.description, self.rule = bar, description, rule
-        self.began, self.predicted, self.is_said = time.monotonic(), 0, False
-
-    def count(self, new: int) -> None:
-        """Add predicted tokens. Tokens that are predicted again, in parallel decoding, do not count beyond the total."""
-        bar = self.bar
-        if bar.total is not None:
-            new = min(new, bar.total - self.predicted)
-        bar.update(new)
-        self.predicted += new
-        seconds = time.monotonic() - self.began
-        known = bar.disable and bar.total and 10 * self.predicted >= bar.total
-        if known and not self.is_said and seconds > SECONDS_BEFORE_ESTIMATE:
-            self.is_said, left = True, seconds * (bar.total - self.predicted) / self.predicted
-            if left > 2 * SECONDS_BEFORE_ESTIMATE:
-                print(f"{self.description}: at this rate {max(1, round(left / 60)):,} min more, or longer", file=sys.stderr)
-
-    def put(self, value: torch.Tensor) -> None:
-        if self.bar.total is None and self.rule is not None:
-            self.bar.total = self.rule.plan(value, 1).response_length
-        else:
-            self.count(value.numel())
-
-    def end(self) -> None:
-        pass
-
-
-@contextmanager
-def token_bar(model: PreTrainedModel, description: str, total: int | None = None) -> Iterator[TokenBar]:
-    """Yield a `TokenBar`. With a total, it counts what the model predicts; without, it is for `generate()` as a streamer."""
-    with tqdm(total=total, desc=description, unit=" tokens", unit_scale=True, disable=None, leave=False, delay=1) as shown:
-        bar = TokenBar(shown, description, getattr(model.config, "rule", None))
-        if total is None:
-            yield bar
-            return
-        hook = model.register_forward_hook(lambda model, inputs, output: bar.count(output.logits.shape[:2].numel()))
-        try:
-            yield bar
-        finally:
-            hook.remove()
 
 
 def draw_batch(
@@ -111,7 +49,7 @@ def draw_batch(
 
 def evaluate_lengths(
     checkpoint: Checkpoint,
-    lengths: Mapping[tuple[int, ...], int],
+    lengths: Iterable[tuple[int, ...]],
     *,
     num_samples: int = 200,
     seed: int = 0,
@@ -135,18 +73,15 @@ def evaluate_lengths(
     model, task, name = checkpoint.model, checkpoint.task, checkpoint.name
     if decode != "teacher_forced":
         task.family.check_generation(task)
-    rows, end = [], 0
-    with token_bar(model, f"evaluating {name}", sum(lengths.values()) * num_samples) as bar:
-        for operands, predicted in lengths.items():
-            began, end = time.perf_counter(), end + predicted * num_samples
-            accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
-            took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device)}
-            took["weights"] = checkpoint.weights
-            if checkpoint.run_seconds is not None:
-                took["run_seconds"] = checkpoint.run_seconds
-            rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
-            # Responses that are generated may end early.
-            bar.count(end - bar.predicted)
+    rows = []
+    for operands in tqdm(lengths, desc=f"evaluating {name}", disable=None, leave=False, delay=1):
+        began = time.perf_counter()
+        accuracy = _measure_accuracy(model, task, operands, num_samples, seed, split, decode)
+        took = {"seconds": round(time.perf_counter() - began, 3), "hardware": hardware(model.device)}
+        took["weights"] = checkpoint.weights
+        if checkpoint.run_seconds is not None:
+            took["run_seconds"] = checkpoint.run_seconds
+        rows.append({**describe(name, task, operands, num_samples, seed), "decode": decode, **accuracy, **took})
     return rows
 
 

@@ -27,7 +27,7 @@ from longhand.hub_cards.evaluation.results import (
     write_results,
 )
 
-Lengths = Mapping[Task, Mapping[tuple[int, ...], int]]
+Lengths = Mapping[Task, list[tuple[int, ...]]]
 """What `check_lengths` returns, by task."""
 
 MOST_MAPS = 100
@@ -79,7 +79,7 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
     """Plot the attention of decoders or encoders, and write which tokens each head looks at."""
     count, rows = min(num_samples, MOST_MAPS), []
     for checkpoint in checkpoints:
-        operands, part = next(iter(lengths[checkpoint.task])), f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
+        operands, part = lengths[checkpoint.task][0], f"-{checkpoint.task.name}" if len(lengths) > 1 else ""
         file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
         draw_attention(checkpoint, operands, count, seed, file)
         print(f"wrote {file}")
