@@ -172,7 +172,7 @@ def evaluate(run: Run, began: float) -> None:
 def what_next(model: Any, run: Run) -> list[str]:
     """Return commands of eval.py that make sense for the model."""
     task, lengths = run.task, run.data.test_lengths
-    options = [f'--ask "{part.example_question}"' for part in task.parts if part.answers_questions]
+    options = [f'--ask "{part.example_question}"' for part in task.parts]
     with suppress(CannotCertify):
         coverings(model, task)
         options.append("--certify")

@@ -17,14 +17,11 @@ class Examples:
         tokens: (count, columns) uint8, or uint16, token ids, from the begin token to the end token, padded on the right.
         query_lengths: (count,) tokens up to and including `=`.
         same_layout: whether all rows have their markers in the same columns and no padding.
-        supervised: (columns,) bool for examples of the same layout, else (count, columns): which tokens of the response
-            count; None if all count. A model is given the other tokens.
     """
 
     tokens: np.ndarray
     query_lengths: np.ndarray
     same_layout: bool
-    supervised: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -34,9 +31,7 @@ class Examples:
         taken = replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
         if self.same_layout:
             return taken
-        width = _width(taken.tokens)
-        supervised = None if self.supervised is None else self.supervised[rows, :width]
-        return replace(taken, tokens=taken.tokens[:, :width], supervised=supervised)
+        return replace(taken, tokens=taken.tokens[:, : _width(taken.tokens)])
 
 
 @dataclass(frozen=True)
@@ -73,21 +68,19 @@ def _width(tokens: np.ndarray) -> int:
 def join_examples(parts: list[Any]) -> Any:
     """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
 
-    All parts have `states` or `supervised`, or none has.
+    All parts have `states`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
 
-    def padded(name: str, fill: int) -> np.ndarray | None:
-        if getattr(parts[0], name) is None:
-            return None
-        rows = [np.broadcast_to(getattr(part, name), part.tokens.shape) for part in parts]
+    def padded(name: str, fill: int) -> np.ndarray:
+        rows = [getattr(part, name) for part in parts]
         return np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fill) for row in rows])
 
-    tokens: Any = padded("tokens", PAD)
-    if isinstance(parts[0], LabelledTokens):
-        return LabelledTokens(tokens, padded("labels", IGNORED), padded("states", NO_STATE))  # type: ignore[arg-type]
-    query_lengths = np.concatenate([part.query_lengths for part in parts])
-    return Examples(tokens, query_lengths, same_layout=False, supervised=padded("supervised", False))
+    if isinstance(parts[0], Examples):
+        query_lengths = np.concatenate([part.query_lengths for part in parts])
+        return Examples(padded("tokens", PAD), query_lengths, same_layout=False)
+    states = None if parts[0].states is None else padded("states", NO_STATE)
+    return LabelledTokens(padded("tokens", PAD), padded("labels", IGNORED), states)
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

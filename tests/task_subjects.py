@@ -29,11 +29,11 @@ FORMATS = [
     Addition(zero_padding=False),
     Addition(zero_padding=False, order="plain", separate_eos=True),
     Addition(order="all_reversed"),
-    IndexHintedAddition(supervise_hints=False, order="plain"),
+    IndexHintedAddition(order="plain"),
     MultiOperandAddition(operands=5),
     Multiplication(multiplier_length=1),
     Parity(scratchpad=False),
-    AdditionScratchpad(length_sampling="uniform_values", max_operands=4),
+    AdditionScratchpad(length_sampling="uniform", max_operands=4),
 ]
 ENCODER_FORMATS = [
     *(task() for task in TASKS.values() if issubclass(task, EncoderTask)),
@@ -53,7 +53,6 @@ FURTHER_FORMATS = [
     IndexHintedAddition(order="all_reversed", max_hints=60),
     MultiOperandAddition(operands=2),
     Multiplication(multiplier_length=3),
-    AdditionScratchpad(max_operands=20, length_sampling="uniform"),
     Minesweeper(min_mine_ratio=0.0, max_mine_ratio=1),
     BaseAddition(radix=2),
     Bitwise(operation="xor"),

@@ -11,10 +11,10 @@ from longhand.data.tasks.calculator import Calculator
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.index_hinted_addition import IndexHintedAddition
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
+from longhand.modeling.vocabulary import EQUALS, PAD
 
 PADDED, UNPADDED = Addition(), Addition(zero_padding=False)
-HINTED = IndexHintedAddition(max_hints=12, supervise_hints=False)
+HINTED = IndexHintedAddition(max_hints=12)
 PLAIN_COLLATOR = CouplingCollator("addition", max_position_ids=40)
 RANDOM_COLLATOR = CouplingCollator("addition", max_position_ids=40, position_sampling="random_start")
 TENSORS = ("input_ids", "labels", "position_ids")
@@ -170,7 +170,7 @@ def test_mixed_batches_have_one_length_for_each_problem(make, task):
         for row, width in enumerate(widths[-1][:4]):
             tokens = batch["input_ids"][row : row + 1, :width]
             query = 1 + int((tokens == EQUALS).int().argmax())
-            right = torch.where((torch.arange(width) < query) | (tokens >= FIRST_HINT), IGNORED, tokens)
+            right = torch.where(torch.arange(width) < query, IGNORED, tokens)
             assert torch.equal(batch["labels"][row : row + 1, :width], right)
             ids = batch["position_ids"].expand(16, -1, -1)[row : row + 1, :, :width]
             assert torch.equal(ids, plan("sequential", tokens))

@@ -4,7 +4,6 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from test_eval import refusal
 from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
@@ -12,7 +11,6 @@ from longhand.data import (
     TASKS,
     Addition,
     CouplingCollator,
-    EvaluationBatches,
     FixedBatches,
     FreshBatches,
     IndexHintedAddition,
@@ -20,7 +18,6 @@ from longhand.data import (
     check_characters,
     make_generator,
 )
-from longhand.data.metrics import response_matches
 from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -121,22 +118,6 @@ def test_practised_problems_get_random_starts_too():
 # Which tokens count.
 
 
-@pytest.mark.parametrize("supervise", [True, False])
-def test_hints_count_only_where_they_are_supervised(supervise):
-    task = IndexHintedAddition(supervise_hints=supervise)
-    batch = EvaluationBatches(task, (3, 3), 4, 0, "test", 4, collator=COLLATOR)[0]
-    tokens, kept = batch["input_ids"], batch["logits_to_keep"]
-    right = torch.nn.functional.one_hot(tokens.roll(-1, 1), len(ALL_TOKENS)).float()
-    wrong_hints = torch.where((tokens.roll(-1, 1) >= FIRST_HINT).unsqueeze(-1), 0.0, right)
-    for logits, exact, count in ((right, 1, 9 if supervise else 5), (wrong_hints, int(not supervise), 5)):
-        matches = response_matches(logits[:, -kept:], batch["labels"])
-        assert matches[:, 0].tolist() == [exact] * 4
-        assert matches[:, 1].tolist() == [count] * 4
-    # A wrong digit counts in any case.
-    right[0, -3] = right[0, -2]
-    assert response_matches(right[:, -kept:], batch["labels"])[:, 0].tolist() == [0, 1, 1, 1]
-
-
 # Questions and answers.
 
 
@@ -210,20 +191,6 @@ def save_checkpoint(folder, task, vocab_size=None):
     build_tokenizer(task.end_token, task.tokens).save_pretrained(folder)
     write_recipe(task.describe(), folder / "recipe.yaml")
     return folder
-
-
-def test_a_model_that_is_given_hints_is_not_asked_to_generate(tmp_path, capsys):
-    folder = save_checkpoint(tmp_path / "model", IndexHintedAddition(supervise_hints=False))
-    output = tmp_path / "output"
-    common = [folder, "--output_dir", output, "--num_samples", "3", "--lengths", "2,5"]
-    for arguments in ([*common, "--decode", "generate"], [folder, "--ask", "1+2"]):
-        assert "choose --decode teacher_forced" in refusal(capsys, *arguments)
-        assert not output.exists()
-    checkpoint = evaluation.load_checkpoint(str(folder))
-    with pytest.raises(ValueError, match="cannot write a response with tokens that are not supervised"):
-        evaluation.evaluate_lengths(checkpoint, {}, decode="generate")
-    evaluation.main(list(map(str, common)))
-    assert (output / "results.jsonl").exists()
 
 
 def test_a_model_that_learns_hints_generates(tmp_path, capsys):

@@ -16,7 +16,7 @@ from longhand.data.columns import example_columns
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.modeling.inputs import PromptFormats
-from longhand.modeling.vocabulary import EQUALS, FIRST_HINT, PAD
+from longhand.modeling.vocabulary import EQUALS, PAD
 
 ALL = [*FORMATS, *ENCODER_FORMATS, *FURTHER_FORMATS]
 SINGLE = [task for task in ALL if len(task.parts) == 1]
@@ -54,7 +54,6 @@ def test_answers_are_those_of_python_and_prompts_those_of_their_questions(task, 
 
 @every_decoder
 def test_a_text_is_prompt_response_and_end_and_the_response_is_what_counts(task):
-    hints_count = getattr(task, "supervise_hints", True)
     lengths = task.operand_lengths(4)
     collator = CouplingCollator("sequential", 1300)
     batch = EvaluationBatches(task, lengths, 20, 0, "test", 20, collator=collator)[0]
@@ -62,7 +61,7 @@ def test_a_text_is_prompt_response_and_end_and_the_response_is_what_counts(task)
         text = text_of(task, tokens)
         query = text.index("=") + 1
         assert task.prompt(question_of(task, text[1:query])) == text[1:query] and text[0] == "$"
-        expected = [token if (hints_count or token < FIRST_HINT) and token != PAD else IGNORED for token in tokens]
+        expected = [token if token != PAD else IGNORED for token in tokens]
         assert labels == [IGNORED] * query + expected[query:]
         assert [token for token in tokens if token != PAD][-1] == task.end_token
     first = (batch["input_ids"] == EQUALS).int().argmax(1).min()

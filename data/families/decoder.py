@@ -108,13 +108,6 @@ class Decoder(Family):
     def check_inputs(self, task, model, batch):
         model.model.position_encoding.check(batch["position_ids"])
 
-    def check_generation(self, task):
-        if not task.answers_questions:
-            raise ValueError(
-                f"a model of the task {task.name!r} cannot write a response with tokens that are not supervised: it answers "
-                "no question and has no --decode generate, choose --decode teacher_forced"
-            )
-
     def check_certifiable(self, task, model):
         config = model.config
         if not model.model.position_encoding.windowed:
@@ -159,9 +152,10 @@ class Decoder(Family):
         column, query_ends = np.arange(tokens.shape[1], dtype=np.int32), query_lengths[masked, None].astype(np.int32)
         present = tokens[masked] != PAD
         ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
+        kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
         columns = {
             "input_ids": list_column(tokens.astype(np.min_scalar_type(len(task.tokens) - 1), copy=False), present),
-            "labels": list_column(self._labels(task, examples), present),
+            "labels": list_column(np.where(column < query_ends, IGNORED, tokens.astype(kind)), present),
             "query_length": pa.array(query_lengths.astype(np.int32)),
         }
         position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(np.int32)
@@ -175,13 +169,6 @@ class Decoder(Family):
         columns["answer"] = task.reader.read_column(columns["completion"])
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
-
-    def _labels(self, task, examples: Examples) -> np.ndarray:
-        """Labels (count, columns) as `CouplingCollator` gives them; at padding they may be anything."""
-        kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
-        query = np.arange(examples.tokens.shape[1]) < examples.query_lengths[: 1 if examples.same_layout else None, None]
-        ignored = query if examples.supervised is None else query | ~examples.supervised
-        return np.where(ignored, kind.type(IGNORED), examples.tokens.astype(kind))
 
     def text_size(self, task, digits, lengths):
         tokens = torch.from_numpy(task.format(digits, lengths).tokens.astype(np.int64))
@@ -218,13 +205,10 @@ class Decoder(Family):
 
     def answer(self, task, model, tokenizer, question):
         """Answer by greedy decoding, in parallel if the response is long."""
-        self.check_generation(task)
         self.check_greedy(task, model)
         prompt = task.prompt(question)
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-        tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
-        task.check_answered(tokens)
         options: dict[str, Any] = {"do_sample": False}
         if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}

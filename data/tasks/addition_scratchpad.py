@@ -17,8 +17,6 @@ from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS, GREATER, PLUS
 
-LengthSampling = Literal["uniform", "uniform_with_longest", "partially_uniform", "uniform_values"]
-
 
 @register_task
 @dataclass(frozen=True)
@@ -29,16 +27,13 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     the answer. All numbers are zero-padded to W digits. If the longest operand has L digits, W is L plus the number of
     digits of n - 1. This suffices, since n operands add up to less than n * 10**L; for n <= 10**L nothing less suffices.
 
-    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of the four ways of the
-    follow-up's code (which calls the second `uniform_fixed_max` and the last `independent`):
+    The number of operands is uniform in 2..`max_operands`. Their lengths are drawn in one of two ways:
 
         uniform                 each operand's length is uniform
-        uniform_with_longest    as `uniform`, but one operand, anywhere, has the longest trained length
         partially_uniform       with probability 1/2 as `uniform`, else all operands have one length, which is uniform
-        uniform_values          a length is uniform; each operand is uniform among all numbers of at most that length
 
-    In the first three an operand is uniform among the numbers of its length. A group holds the problems of one n and L; they
-    have the same layout.
+    An operand is uniform among the numbers of its length. A group holds the problems of one n and L; they have the same
+    layout.
     """
 
     name: ClassVar[str] = "addition_scratchpad"
@@ -53,7 +48,7 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     max_operands: int = field(
         default=10, metadata={"help": "most operands of a drawn problem, 2 to 10,000", "range": (2, 10_000)}
     )
-    length_sampling: LengthSampling = field(
+    length_sampling: Literal["uniform", "partially_uniform"] = field(
         default="partially_uniform", metadata={"help": "how the lengths of a drawn problem's operands are chosen"}
     )
 
@@ -70,14 +65,9 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
     def sample_lengths(self, generator, count, min_length, max_length):
         operands = generator.integers(2, self.max_operands + 1, size=(count, 1))
         quantiles = generator.random((count, self.max_operands))
-        longest = max_length
-        if self.length_sampling == "uniform_values":
-            longest = generator.integers(min_length, max_length + 1, size=(count, 1))
         if self.length_sampling == "partially_uniform":
             quantiles = np.where(generator.integers(2, size=(count, 1)), quantiles, quantiles[:, :1])
-        lengths = self._lengths(quantiles, min_length, longest)
-        if self.length_sampling == "uniform_with_longest":
-            np.put_along_axis(lengths, generator.integers(operands), max_length, axis=1)
+        lengths = _lengths(quantiles, min_length, max_length)
         return np.where(np.arange(self.max_operands) < operands, lengths, 0)
 
     def group_lengths(self, generator, lengths, count, min_length):
@@ -85,45 +75,15 @@ class AdditionScratchpad(AnyNumberOfOperands, DecoderTask):
         longest, operands = self.size(lengths)
         drawn = np.tile(lengths, (count, 1))
         own = drawn[:, :operands]
-        if self.length_sampling == "uniform_with_longest":
-            own[:] = self._lengths(generator.random(own.shape), min_length, longest)
-            np.put_along_axis(own, generator.integers(operands, size=(count, 1)), longest, axis=1)
-        elif self.length_sampling != "partially_uniform":
-            own[:] = self._lengths_up_to(generator, own.shape, min_length, longest)
+        if self.length_sampling == "uniform":
+            own[:] = _lengths_up_to(generator, own.shape, min_length, longest)
         elif own.min() < longest:
             # The share of a group with equal lengths depends on the longest trained length: a batch has all or none.
             equal = np.arange(count)
             while len(equal):
-                own[equal] = self._lengths_up_to(generator, (len(equal), operands), min_length, longest)
+                own[equal] = _lengths_up_to(generator, (len(equal), operands), min_length, longest)
                 equal = equal[own[equal].min(axis=1) == longest]
         return drawn
-
-    def _lengths(self, quantiles: np.ndarray, shortest: int, longest: np.ndarray | int) -> np.ndarray:
-        """Lengths at these quantiles, 0 to 1, of the distribution of one operand's length over shortest..longest."""
-        if self.length_sampling == "uniform_values":
-            excluded = _share_of_shorter(shortest, longest)
-            share = np.maximum(excluded + (1 - excluded) * quantiles, np.finfo(float).tiny)
-            lengths = longest + 1 + np.floor(np.log10(share)).astype(np.int64)
-        else:
-            lengths = shortest + (quantiles * (longest - shortest + 1)).astype(np.int64)
-        return np.clip(lengths, shortest, longest)
-
-    def _lengths_up_to(
-        self, generator: np.random.Generator, shape: tuple[int, int], shortest: int, longest: int
-    ) -> np.ndarray:
-        """Lengths (count, operands), distributed as in `_lengths`, given that the largest of each row is `longest`."""
-        count, operands = shape
-        if self.length_sampling == "uniform_values":
-            excluded = _share_of_shorter(shortest, longest)
-            shorter = (_share_of_shorter(longest, longest) - excluded) / (1 - excluded)
-        else:
-            shorter = 1 - 1 / (longest - shortest + 1)
-        # The largest of n uniform numbers is below x with probability x**n. The others are uniform below the largest.
-        shorter **= operands
-        largest = (shorter + (1 - shorter) * generator.random((count, 1))) ** (1 / operands)
-        lengths = self._lengths(largest * generator.random(shape), shortest, longest)
-        np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
-        return lengths
 
     def problem_keys(self, digits, lengths):
         keys = np.zeros(len(digits), dtype=np.uint64)
@@ -186,9 +146,20 @@ def _sum_width(longest: int, operands: int) -> int:
     return longest + len(str(operands - 1))
 
 
-def _share_of_shorter(shortest: int, longest: np.ndarray | int) -> np.ndarray:
-    """The share of the numbers with fewer than `shortest` digits among all numbers of up to `longest` digits."""
-    return np.where(shortest > 1, 10.0 ** (shortest - 1 - longest), 0.0)
+def _lengths(quantiles: np.ndarray, shortest: int, longest: int) -> np.ndarray:
+    """Lengths at these quantiles, 0 to 1, of the uniform distribution over shortest..longest."""
+    return np.minimum(shortest + (quantiles * (longest - shortest + 1)).astype(np.int64), longest)
+
+
+def _lengths_up_to(generator: np.random.Generator, shape: tuple[int, int], shortest: int, longest: int) -> np.ndarray:
+    """Lengths (count, operands), distributed as in `_lengths`, given that the largest of each row is `longest`."""
+    count, operands = shape
+    # The largest of n uniform numbers is below x with probability x**n. The others are uniform below the largest.
+    shorter = (1 - 1 / (longest - shortest + 1)) ** operands
+    largest = (shorter + (1 - shorter) * generator.random((count, 1))) ** (1 / operands)
+    lengths = _lengths(largest * generator.random(shape), shortest, longest)
+    np.put_along_axis(lengths, generator.integers(operands, size=(count, 1)), longest, axis=1)
+    return lengths
 
 
 # The slots of a neighbourhood: two keys in the token's own column, two in the next column, and `=` in the next column.

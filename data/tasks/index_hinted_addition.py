@@ -32,9 +32,6 @@ class IndexHintedAddition(Addition):
     # What is part of the format of `Addition` is fixed here.
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
 
-    supervise_hints: bool = field(
-        default=True, metadata={"help": "learn the response's hints too; otherwise they are given and do not count"}
-    )
     max_hints: int = field(
         default=len(HINTS),
         metadata={
@@ -64,10 +61,6 @@ class IndexHintedAddition(Addition):
             hint_step=-1 if ones_first else 1,
         )
 
-    @property
-    def answers_questions(self) -> bool:
-        return self.supervise_hints
-
     def format(self, digits, lengths):
         count, _, longest = digits.shape
         check_longest(digits, lengths)
@@ -85,8 +78,7 @@ class IndexHintedAddition(Addition):
         first, second, total = (
             (number if place in ones_first else number[:, ::-1]).reshape(count, -1) for place, number in enumerate(numbers)
         )
-        examples = lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
-        return examples if self.supervise_hints else replace(examples, supervised=examples.tokens[0] < FIRST_HINT)
+        return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
 
     def augment(self, generator, examples):
         """Move each example's hints to a random start."""

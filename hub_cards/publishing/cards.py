@@ -116,7 +116,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         source=source,
         description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
         introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
-        snippet=family.snippet(task, source, shipped) if task.answers_questions else None,
+        snippet=family.snippet(task, source, shipped),
         shipped=shipped,
         usage_note=family.usage_note.format(source=source),
         results=results_block(checkpoint),
@@ -139,7 +139,7 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
     results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.config
     family = family_card(task)
-    widget = [{"example_title": task.name, "text": family.ask(task)[0]}] if task.answers_questions else None
+    widget = [{"example_title": task.name, "text": family.ask(task)[0]}]
     # The Hub's word for repositories with code that the Auto classes run.
     code = ["custom_code"] if getattr(config, "auto_map", None) else []
     return ModelCardData(
