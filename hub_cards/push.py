@@ -1,4 +1,4 @@
-"""Push a checkpoint, a generated dataset, the metric, parallel decoding or the page to the Hub, in one commit; or all of it.
+"""Push a checkpoint, a generated dataset, the metric or the page to the Hub, in one commit.
 
 Without --yes nothing is pushed: the command shows the files and the card.
 
@@ -7,9 +7,7 @@ examples:
   python -m longhand.hub_cards.push model outputs/addition user/addition --yes
   python -m longhand.hub_cards.push dataset addition user/sums --max_length 10 30 --num_samples 1000000 --yes
   python -m longhand.hub_cards.push metric user/exact_match_by_length --yes
-  python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
   python -m longhand.hub_cards.push page user/longhand --yes
-  python -m longhand.hub_cards.push zoo user --yes
   python -m longhand.hub_cards.push card outputs/addition             writes the folder's card, and pushes nothing
 
 `python -m longhand.hub_cards.push KIND --help` describes the options of each kind.
@@ -36,7 +34,6 @@ from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in
 from longhand.hub_cards.hub import check_revision
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.publishing.collection import describe_items, list_items, push_items
 from longhand.hub_cards.publishing.dataset import (
     GeneratedDataset,
     dataset_publication,
@@ -46,7 +43,6 @@ from longhand.hub_cards.publishing.dataset import (
 )
 from longhand.hub_cards.publishing.publications import (
     Publication,
-    decoding_publication,
     describe_files,
     metric_publication,
     model_publication,
@@ -141,15 +137,6 @@ def add_metric(content) -> None:
     """
 
 
-def add_decoding(content) -> None:
-    """Push parallel greedy decoding as a repository that generate() of any causal model loads.
-
-    examples:
-      python -m longhand.hub_cards.push decoding user/parallel-greedy --yes
-      then, in Python: model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)
-    """
-
-
 def add_page(content) -> None:
     """Push the page of longhand.hub_cards.page as a static Space, which is free.
 
@@ -160,19 +147,6 @@ def add_page(content) -> None:
     """
     described = "folders of runs, names of the zoo or Hub ids; the first one is shown first (default: most of the zoo)"
     content.add_argument("--models", nargs="+", default=[], metavar="MODEL", help=described)
-
-
-def add_zoo(content) -> None:
-    """Push everything that this package publishes: models, datasets, metric, decoding, and a collection that joins them.
-
-    The models are the zoo's (`python eval.py --list`); each is certified again before it is pushed. Every task has a dataset
-    of problems of trained sizes, with tests far beyond them. If the Hub refuses a repository, the command pushes the others,
-    names the refused one at the end and exits with status 1. The same command continues and sends nothing twice.
-
-    examples:
-      python -m longhand.hub_cards.push zoo user          lists the repositories
-      python -m longhand.hub_cards.push zoo user --yes    pushes them
-    """
 
 
 def add_card(content) -> None:
@@ -191,17 +165,12 @@ def add_card(content) -> None:
     add_plugin_option(content)
 
 
-def add_destination(destination, kind: str) -> None:
+def add_destination(destination) -> None:
     """Add the arguments that say where a push goes."""
     add = destination.add_argument
-    if kind == "zoo":
-        add("user", metavar="USER", help="user or organization on the Hub")
-    else:
-        add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
+    add("repo_id", metavar="USER/NAME", help="repository on the Hub; made if it does not exist")
     add("--yes", action="store_true", help="push; without --yes the command only shows what it would push")
     add("--private", action="store_true", help="make a new repository private and refuse a public one (default: public)")
-    if kind == "zoo":
-        return
     add("--revision", metavar="BRANCH", help="branch; made if it does not exist (default: main)")
     add("--commit_message", metavar="TEXT", help="title of the commit (default: Push and what is pushed)")
 
@@ -210,9 +179,7 @@ ARGUMENTS: dict[str, Callable[[Any], None]] = {
     "model": add_model,
     "dataset": add_dataset,
     "metric": add_metric,
-    "decoding": add_decoding,
     "page": add_page,
-    "zoo": add_zoo,
     "card": add_card,
 }
 """What adds the arguments of a kind of publication to the command line; its docstring is the help page."""
@@ -228,7 +195,7 @@ def make_parser() -> argparse.ArgumentParser:
         kind = kinds.add_parser(name, help=about.partition(".\n")[0], description=about, formatter_class=style)
         add_content(kind.add_argument_group("content"))
         if name != "card":
-            add_destination(kind.add_argument_group("destination"), name)
+            add_destination(kind.add_argument_group("destination"))
     return parser
 
 
@@ -259,32 +226,15 @@ PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
     "model": lambda options: model_publication(options.folder, options.repo_id, options.dataset, options.with_code),
     "dataset": dataset_of,
     "metric": lambda options: metric_publication(options.repo_id),
-    "decoding": lambda options: decoding_publication(options.repo_id),
     "page": lambda options: page_publication(options.repo_id, options.models),
 }
 """The publication that the options of a kind describe, checked. Nothing is generated, and the Hub is not asked."""
-
-
-def push_or_show_zoo(options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        items = list_items(options.user, Path(place))
-        if not options.yes:
-            print(describe_items(items))
-            print("nothing was pushed: --yes pushes each repository in one commit, and skips files that are there already")
-            return
-        collection, refused = push_items(items, options.user, options.private)
-    print(f"{collection.url}: joins {len(items) - len(refused)} of {len(items)} repositories")
-    if refused:
-        print("\n".join(["not pushed:", *(f"  {repo_id}: {reason}" for repo_id, reason in refused.items())]))
-        raise SystemExit(1)
 
 
 def run(options: argparse.Namespace) -> None:
     """Push the publication of the options; without `--yes` only show it. A checkpoint's folder is locked meanwhile."""
     for file in getattr(options, "plugin", []):
         load_plugin(file)
-    if options.kind == "zoo":
-        return push_or_show_zoo(options)
     with ExitStack() as held:
         if options.kind == "model" and is_in_zoo(folder := Path(locate(str(options.folder)))):
             options.folder = unpack(folder.name, Path(held.enter_context(tempfile.TemporaryDirectory())))

@@ -108,6 +108,6 @@ def api(hub, monkeypatch) -> HfApi:
 @pytest.fixture
 def at_home(hub, api, monkeypatch):
     """The Hub, in the place of huggingface.co for commands that run in this process."""
-    for module in ("train", "hub_cards.publishing.commits", "hub_cards.publishing.collection"):
+    for module in ("train", "hub_cards.publishing.commits"):
         monkeypatch.setattr(f"longhand.{module}.HfApi", lambda token=None: api)
     return hub

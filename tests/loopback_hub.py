@@ -4,7 +4,7 @@
         token = hub.add_token("writer", "alice")
         HfApi(endpoint=hub.endpoint, token=token).create_repo("alice/model")
 
-It keeps commits, branches, tags, large files (LFS, never Xet), collections and tokens, and makes the faults that a test asks
+It keeps commits, branches, tags, large files (LFS, never Xet) and tokens, and makes the faults that a test asks
 for. Clients that read their endpoint when they are imported go into processes of their own, with `environment`.
 """
 
@@ -111,7 +111,6 @@ class LoopbackHub:
 
     Attributes:
         repositories: by kind and name.
-        collections: as the Hub describes them, by slug.
         requests: method and path of every request that arrived.
         faults: those yet to be made.
     """
@@ -119,7 +118,6 @@ class LoopbackHub:
     def __init__(self):
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.large_files: dict[str, bytes] = {}
-        self.collections: dict[str, dict[str, Any]] = {}
         self.tokens: dict[str, tuple[str, str]] = {}
         self.requests: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
@@ -338,46 +336,6 @@ class Handler(BaseHTTPRequestHandler):
         info = {"_id": "0", "id": name, "author": name.partition("/")[0], "sha": commit.sha, "private": repository.private}
         info |= {"lastModified": DATE, "createdAt": DATE, "gated": False, "disabled": False, "downloads": 0, "likes": 0}
         return as_json(info | {"tags": card.get("tags", []), "siblings": siblings, "cardData": card})
-
-    @route("GET", "/api/collections")
-    def list_collections(self) -> Answer:
-        own = [one for one in self.hub.collections.values() if one["owner"]["name"] == self.query["owner"]]
-        # A listing shows a few items of each, and no position.
-        shown = [{**one, "items": one["items"][:4]} for one in own if not one["private"] or self.user()]
-        return as_json([{name: value for name, value in one.items() if name != "position"} for one in shown])
-
-    @route("POST", "/api/collections")
-    def create_collection(self) -> Answer:
-        wanted = json.loads(self.body)
-        self.check_write(f"{wanted['namespace']}/")
-        if len(wanted["title"]) > 60 or len(wanted.get("description") or "") > 150:
-            raise Refusal(400, "title or description is too long")
-        for slug, own in self.hub.collections.items():
-            if (own["owner"]["name"], own["title"]) == (wanted["namespace"], wanted["title"]):
-                raise Refusal(409, "Collection already exists", slug=slug)
-        slug = f"{wanted['namespace']}/{re.sub('[^a-z]+', '-', wanted['title'].lower())}-{len(self.hub.collections):024x}"
-        made = {"slug": slug, "title": wanted["title"], "description": wanted.get("description"), "items": []}
-        made |= {"owner": {"name": wanted["namespace"]}, "lastUpdated": DATE, "position": 0, "theme": "green", "upvotes": 0}
-        self.hub.collections[slug] = made | {"private": wanted["private"]}
-        return as_json(self.hub.collections[slug])
-
-    @route("GET", rf"/api/collections/{NAME}")
-    def collection(self, name: str) -> Answer:
-        if name not in self.hub.collections:
-            raise Refusal(404, "Collection not found")
-        return as_json(self.hub.collections[name])
-
-    @route("POST", rf"/api/collections/{NAME}/items")
-    def add_collection_item(self, name: str) -> Answer:
-        self.check_write(name)
-        wanted, items = json.loads(self.body), self.hub.collections[name]["items"]
-        item = wanted["item"]
-        self.repository(item["type"], item["id"])
-        if any((one["type"], one["id"]) == (item["type"], item["id"]) for one in items):
-            raise Refusal(409, "Item already in collection")
-        note = {"text": wanted["note"], "html": ""} if "note" in wanted else None
-        items.append({"_id": f"{len(items):024x}", **item, "position": len(items), "note": note})
-        return self.collection(name)
 
     @route("GET", rf"{OF_KIND}/tree/(?P<revision>[^/]+)(?:/(?P<folder>.*))?")
     def tree(self, kind: str, name: str, revision: str, folder: str = "") -> Answer:

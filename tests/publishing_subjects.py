@@ -51,7 +51,7 @@ def held(hub, name="user/adder", kind="model", revision="main") -> dict[str, byt
 
 
 def committed(hub) -> list[str]:
-    """The requests that changed a repository or a collection."""
+    """The requests that changed a repository."""
     asked = re.compile("preupload|validate-yaml|info/lfs|paths-info")
     return [path for method, path in hub.requests if method in ("POST", "PUT", "DELETE") and not asked.search(path)]
 

@@ -28,7 +28,7 @@ def hub(monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with LoopbackHub() as hub:
         hub.add_token("secret", "user")
-        for module in ("train", "hub_cards.publishing.commits", "hub_cards.publishing.collection"):
+        for module in ("train", "hub_cards.publishing.commits"):
             monkeypatch.setattr(f"longhand.{module}.HfApi", lambda token=None: HfApi(endpoint=hub.endpoint, token=token))
         yield hub
 

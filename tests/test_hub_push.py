@@ -9,6 +9,9 @@ from loopback_hub import LARGE_SUFFIXES
 from publishing_subjects import change_a_weight, contents, held, make_best, measured, row
 
 from longhand.hub_cards import push as command
+from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import CannotPush
@@ -126,3 +129,17 @@ def test_a_commit_of_another_at_the_same_moment_is_not_lost(hub, api, folder, mo
     assert repository.head.title == "other"
     push_model(folder, "user/adder", api=api)
     assert held(hub) == contents(model_files(folder, "user/adder")) | {"notes.md": b"mine"}
+
+
+@pytest.mark.parametrize("source", ["copy", zoo("copy")], ids=["name", "folder"])
+def test_a_model_of_the_package_is_pushed_with_its_code_which_its_certificate_names(at_home, tmp_path, source):
+    command.main(["model", source, "user/mine", "--yes"])
+    files = held(at_home, "user/mine")
+    for path, content in files.items():
+        (tmp_path / path).write_bytes(content)
+    certificate = read_checkpoint(tmp_path).certificate
+    assert certificate["certified"] and certificate["files"] == hash_files(tmp_path)
+    assert {"modeling_coupled_gpt.py", "verify_certificate.py"} <= set(files) and b"auto_map" in files["config.json"]
+    assert b"**Certified.**" in files["README.md"]
+    assert b'from_pretrained("user/mine", trust_remote_code=True)' in files["README.md"]
+    assert {json.loads(line)["model"] for line in files["results.jsonl"].splitlines()} == {"copy"}

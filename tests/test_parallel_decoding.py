@@ -1,8 +1,5 @@
 """Parallel decoding gives what greedy decoding gives, in fewer passes."""
 
-import os
-import subprocess
-import sys
 from functools import wraps
 
 import pytest
@@ -16,10 +13,8 @@ from longhand import eval as evaluation
 from longhand.data import TASKS
 from longhand.data.collator import IGNORED
 from longhand.data.tokenization import build_tokenizer
-from longhand.hub_cards import push as command
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.evaluation.measure import draw_batch
-from longhand.hub_cards.publishing import commits
 from longhand.modeling import parallel_decoding
 from longhand.modeling.parallel_decoding import generate, parallel_greedy
 
@@ -218,54 +213,6 @@ def test_a_long_question_is_answered_in_few_passes(main_job, passes, capsys):
     passes.clear()
     evaluation.main([str(main_job), "--ask", "653+49"])
     assert capsys.readouterr().out.strip() == "702" and passes == [1] * len(passes)
-
-
-SCRIPT = """
-import sys
-sys.modules["longhand"] = None
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.generation.streamers import BaseStreamer
-
-class Counter(BaseStreamer):
-    tokens = 0
-    def put(self, value):
-        self.tokens += value.numel()
-    def end(self):
-        pass
-
-model = AutoModelForCausalLM.from_pretrained("adder", trust_remote_code=True).double().eval()
-tokenizer = AutoTokenizer.from_pretrained("adder")
-inputs = tokenizer(["653+049=", "1+2="], padding=True, return_tensors="pt")
-greedy = model.generate(**inputs, do_sample=False)
-streamer = Counter()
-options = {"custom_generate": "user/parallel-greedy", "trust_remote_code": True}
-assert torch.equal(model.generate(**inputs, do_sample=False, streamer=streamer, **options), greedy)
-assert streamer.tokens == greedy.numel()
-try:
-    model.generate(**inputs, do_sample=True, **options)
-except ValueError as error:
-    print(error)
-"""
-
-
-@pytest.mark.thorough
-def test_the_folder_on_the_hub_decodes_where_longhand_is_not_installed(hub, api, monkeypatch, tmp_path):
-    for module in (commits,):
-        monkeypatch.setattr(module, "HfApi", lambda: api)
-    command.main(["decoding", "user/parallel-greedy", "--yes"])
-    pushed = hub.repositories["model", "user/parallel-greedy"].head.files
-    assert {"README.md", "custom_generate/generate.py"} <= set(pushed)
-    assert 'custom_generate="user/parallel-greedy"' in pushed["README.md"].decode()
-    build().float().save_pretrained(tmp_path / "adder")
-    tokenizer.save_pretrained(tmp_path / "adder")
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = os.environ | hub.environment(tmp_path / "home")
-    done = subprocess.run(
-        [sys.executable, "-I", "script.py"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "does not take sample" in done.stdout
 
 
 def test_small_passes_give_the_same(monkeypatch):

@@ -14,9 +14,9 @@ from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page.build import build_page
 from longhand.hub_cards.publishing.commits import TYPES, CannotPush
-from longhand.hub_cards.publishing.publications import decoding_publication, publish
+from longhand.hub_cards.publishing.publications import metric_publication, publish
 
-KINDS = {"model": "model", "dataset": "dataset", "metric": "space", "decoding": "model", "page": "space"}
+KINDS = {"model": "model", "dataset": "dataset", "metric": "space", "page": "space"}
 """The type of repository of each kind."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +130,7 @@ def test_names_that_are_not_legal(at_home, words, kind, name, capsys):
     ids=repr,
 )
 def test_a_branch_or_a_title_that_is_not_legal_changes_nothing(at_home, words, options, capsys):
-    assert options[0].lstrip("-") in refusal(capsys, command.main, *words("decoding"), *options, "--yes")
+    assert options[0].lstrip("-") in refusal(capsys, command.main, *words("metric"), *options, "--yes")
     assert at_home.requests == []
 
 
@@ -146,17 +146,17 @@ def test_the_hub_refuses(hub, monkeypatch, tmp_path, token, name, named):
     hub.add_token("reader", "user" if named != "reader" else "reader", "read")
     name = name.replace("user", "reader") if named == "reader" else name
     with pytest.raises(CannotPush, match=named):
-        publish(decoding_publication(name), api=HfApi(endpoint=hub.endpoint, token=token))
+        publish(metric_publication(name), api=HfApi(endpoint=hub.endpoint, token=token))
     assert hub.repositories == {}
 
 
 def test_a_hub_that_is_not_there_and_offline_mode_are_named(hub, api, monkeypatch):
     nobody = HfApi(endpoint=f"http://127.0.0.1:{port_of_nobody()}", token="secret")
     with pytest.raises(CannotPush):
-        publish(decoding_publication("user/made"), api=nobody)
+        publish(metric_publication("user/made"), api=nobody)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CannotPush, match="HF_HUB_OFFLINE"):
-        publish(decoding_publication("user/made"), api=api)
+        publish(metric_publication("user/made"), api=api)
 
 
 @pytest.mark.parametrize("name", ["user/counting", "user/exact.match"])
@@ -193,7 +193,7 @@ def test_values_that_no_dataset_can_have_are_refused(at_home, words, more, capsy
 def test_every_argument_has_a_help_text_and_every_kind_an_example():
     command_line = command.make_parser()
     (kinds,) = (action for action in command_line._actions if isinstance(action, argparse._SubParsersAction))
-    assert set(kinds.choices) == {*KINDS, "zoo", "card"}
+    assert set(kinds.choices) == {*KINDS, "card"}
     for kind, parser in kinds.choices.items():
         assert all(action.help for action in parser._actions)
         examples = re.findall(r"^  python -m longhand\.hub_cards\.push (.*?)(?:   .*)?$", parser.format_help(), re.MULTILINE)

@@ -132,7 +132,12 @@ def check_push(repository: Repository) -> None:
         CannotPush: see `commit_files`.
     """
     with refusing(repository.name):
-        check_owner(repository.name.partition("/")[0], repository.hub)
+        owner, user = repository.name.partition("/")[0], repository.hub.whoami()
+        owners = [user["name"], *(organization["name"] for organization in user.get("orgs", []))]
+        if owner not in owners:
+            raise CannotPush(f"no permission to write to {owner}: the token may write to {' and '.join(owners)} only")
+        if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
+            raise CannotPush(f"no permission to write to {owner}: the token of {user['name']} can only read")
         for other in TYPES:
             if other != repository.type and repository.hub.repo_exists(repository.name, repo_type=other):
                 raise CannotPush(f"{repository.name} is a {other} already: choose another name for the {repository.type}")
@@ -141,17 +146,6 @@ def check_push(repository: Repository) -> None:
             with suppress(RevisionNotFoundError):
                 # The branch may have been made for something else.
                 _check_kind(repository, repository.info(repository.revision))
-
-
-def check_owner(owner: str, api: HfApi) -> None:
-    """Raise CannotPush if the token may not write to the repositories of a user or an organization."""
-    with refusing(owner):
-        user = api.whoami()
-    owners = [user["name"], *(organization["name"] for organization in user.get("orgs", []))]
-    if owner not in owners:
-        raise CannotPush(f"no permission to write to {owner}: the token may write to {' and '.join(owners)} only")
-    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
-        raise CannotPush(f"no permission to write to {owner}: the token of {user['name']} can only read")
 
 
 def commit_files(

@@ -1,4 +1,4 @@
-"""Publications of checkpoints, of the metric, of parallel decoding and of the page; those of datasets are in `dataset.py`.
+"""Publications of checkpoints, of the metric and of the page; those of datasets are in `dataset.py`.
 
 A `Publication` describes the files of one repository. `publish` makes the files, shows them and commits them.
 """
@@ -39,10 +39,9 @@ from longhand.hub_cards.publishing.commits import (
     commit_files,
     find_head,
 )
-from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES
+from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.publishing.privacy import check_private, published_recipe_text
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
-from longhand.modeling import parallel_decoding
 
 MODEL_FILES = (
     *(*ANSWER_FILES, "*.png"),
@@ -51,9 +50,6 @@ MODEL_FILES = (
 """Names of the published files of a checkpoint's folder and of `best` in it. Training states and all other files stay."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
-
-DECODING_FILE = "custom_generate/generate.py"
-"""Path at which transformers looks for a function that decodes."""
 
 PAGE_FILE = "index.html"
 
@@ -280,14 +276,6 @@ def metric_publication(repo_id: str) -> Publication:
 def is_metric_file(path: str) -> bool:
     """Whether a path in a repository is written by a push of the metric."""
     return path in (CARD_FILE, "requirements.txt", "index.html", "style.css") or ("/" not in path and path.endswith(".py"))
-
-
-def decoding_publication(repo_id: str) -> Publication:
-    """Parallel greedy decoding for a repository that `generate(custom_generate=repo_id)` loads."""
-    card = (TEMPLATES / "parallel_greedy.md").read_text(encoding="utf-8").replace("REPOSITORY", repo_id)
-    files: Files = {CARD_FILE: card.encode(), DECODING_FILE: Path(parallel_decoding.__file__)}
-    name = "parallel greedy decoding"
-    return Publication(repo_id, "model", "decoding", name, files.__contains__, lambda place, _: files)
 
 
 def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
