@@ -214,12 +214,6 @@ def test_classes_that_no_sum_has_are_refused(draw, longest, digits, said):
         draw(make_generator(0), longest, digits)
 
 
-@pytest.mark.parametrize("call", [cascade_distribution, dependency_distribution])
-def test_numbers_without_digits_are_refused(call):
-    with pytest.raises(ValueError, match="digits"):
-        call(0)
-
-
 @pytest.mark.parametrize("length", [cascade_lengths, carry_run_lengths])
 @pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,))])
 def test_numbers_of_other_shapes_are_refused(length, shapes):

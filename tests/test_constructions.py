@@ -1,16 +1,14 @@
 """Theorems as weights, against Python's integers."""
 
-import re
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from longhand import eval as evaluation
-from longhand.data import Addition, MultiOperandAddition, Multiplication, build_tokenizer
+from longhand.data import Addition, MultiOperandAddition, Multiplication
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import read_recipe
 from longhand.hub_cards.research.__main__ import main
@@ -20,8 +18,6 @@ from longhand.hub_cards.research.constructions.constructions import (
     construct_addition,
     construct_multi_operand_addition,
     construct_multiplication,
-    count_heads,
-    count_relus,
     position_codes,
 )
 from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
@@ -115,7 +111,15 @@ def problems_of(model, length, operands=3):
     return addition_problems(length, padded_sum_text, operands)
 
 
-ALL = [construct_addition, construct_multi_operand_addition, construct_multiplication]
+def count_heads(model) -> int:
+    """The number of heads with values other than 0, in all layers together."""
+    values = [layer.self_attn.v_proj.weight.unflatten(0, (-1, model.config.head_dim)) for layer in model.model.layers]
+    return sum(int((value != 0).flatten(1).any(1).sum()) for value in values)
+
+
+def count_relus(model) -> int:
+    """The number of hidden units with outputs other than 0, in all layers together."""
+    return sum(int((layer.mlp.down_proj.weight != 0).any(0).sum()) for layer in model.model.layers)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 5])
@@ -194,36 +198,16 @@ def test_theorem_6_1_as_printed_ends_one_token_early_for_one_digit_and_is_right_
 
 
 @pytest.mark.parametrize(
-    ("build", "prompt", "answer"),
+    ("name", "task", "question", "answer"),
     [
-        (construct_addition, "999+001=", "0001$"),
-        (construct_multi_operand_addition, "0653+0049+0871=", "3751$"),
-        (construct_multiplication, "653*49=", "79913$"),
+        ("addition", Addition(), "7+99999999999", 100000000006),
+        ("multi-operand-addition", MultiOperandAddition(), "999+1+99", 1099),
+        ("multiplication", Multiplication(), "99999999999*99", 9899999999901),
     ],
 )
-def test_saved_construction_is_an_ordinary_checkpoint(build, prompt, answer, tmp_path):
-    model = build(3)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
-    tokenizer = build_tokenizer()
-    inputs = tokenizer(["9+8=" if "+" in prompt and prompt.count("+") == 1 else prompt, prompt], padding=True,
-                       return_tensors="pt")  # fmt: skip
-    output = loaded.generate(**inputs, do_sample=False)
-    assert tokenizer.decode(output[1, inputs.input_ids.shape[1] :]) == answer
-
-
-COMMANDS = [
-    ("addition", [], Addition(), "7+99999999999", 100000000006),
-    ("multi-operand-addition", ["--operands", "4"], MultiOperandAddition(operands=4), "999+1+0+99", 1099),
-    ("multiplication", [], Multiplication(), "99999999999*99", 9899999999901),
-]
-
-
-@pytest.mark.parametrize(("name", "options", "task", "question", "answer"), COMMANDS)
-def test_command_writes_a_folder_that_eval_evaluates(name, options, task, question, answer, tmp_path, capsys):
+def test_command_writes_a_folder_that_eval_evaluates(name, task, question, answer, tmp_path, capsys):
     folder, results = tmp_path / "model", tmp_path / "results"
-    main(["constructions", name, *options, "--max_length", "20", "--output_dir", str(folder)])
+    main(["constructions", name, "--max_length", "20", "--output_dir", str(folder)])
     assert f"up to {CONSTRUCTIONS[name].capacity(5)} digits" in capsys.readouterr().out
     assert read_recipe(folder / "recipe.yaml").items() >= task.describe().items()
     evaluation.main([str(folder), "--lengths", "1,20", "--num_samples", "20", "--output_dir", str(results)])
@@ -233,38 +217,14 @@ def test_command_writes_a_folder_that_eval_evaluates(name, options, task, questi
     assert capsys.readouterr().out.strip() == str(answer)
 
 
-@pytest.mark.parametrize(
-    ("build", "arguments", "name"),
-    [
-        *[(build, {"bits": bits}, "bits") for build in ALL for bits in (1, 2.0, True, 25)],
-        *[(build, {"bits": 3, "logit_scale": scale}, "logit_scale") for build in ALL for scale in (0.0, np.nan)],
-        *[(construct_multi_operand_addition, {"bits": 3, "operands": n}, "operands") for n in (1, 11, 2.5)],
-        (construct_multiplication, {"bits": 3, "end_token": "fixed"}, "end_token"),
-    ],
-)
-def test_illegal_arguments_are_refused_by_name(build, arguments, name):
-    with pytest.raises(ValueError, match=f"^{name} must be .*{re.escape(repr(arguments[name]))}"):
-        build(**arguments)
-
-
 def test_the_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
-    (full := tmp_path / "full").mkdir()
-    (full / "notes.txt").write_text("kept")
-    (file := tmp_path / "file").write_text("kept")
-    one = ["multi-operand-addition", "--output_dir"]
-    for words, named in (
-        ([*one, str(full)], "full"),
-        ([*one, str(file)], "file"),
-        ([*one, str(tmp_path / "new"), "--max_length", "0"], "--max_length"),
-        ([*one, str(tmp_path / "new"), "--max_length", str(10**9)], "16,777,213"),
-        ([*one, str(tmp_path / "new"), "--operands", "11"], "operands"),
-        (["--operands", "4"], "--operands"),
-    ):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("kept")
+    for words, named in ((["full"], "full"), (["new", "--max_length", str(10**9)], "16,777,213")):
         with pytest.raises(SystemExit) as stop:
-            main(["constructions", *words])
-        error = capsys.readouterr().err.strip()
-        assert stop.value.code == 2 and named in error and "\n" not in error
-    assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt", "file"}
+            main(["constructions", "multi-operand-addition", "--output_dir", str(tmp_path / words[0]), *words[1:]])
+        assert stop.value.code == 2 and named in capsys.readouterr().err
+    assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt"}
 
 
 def test_without_a_name_every_construction_is_measured(tmp_path, monkeypatch):

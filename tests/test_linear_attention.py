@@ -59,13 +59,6 @@ def test_pairs_count_windows(window):
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_relative_models_alone_commute_with_shifts(relative):
-    model, x = small_model(relative), tokens_outside(torch.ones(N), 3)
-    shifted = model(x.roll(2, dims=1))
-    assert torch.allclose(shifted, model(x).roll(2, dims=1), atol=1e-5) == relative
-
-
-@pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("window", [None, 1, WINDOW])
 @torch.no_grad()
 def test_population_loss_is_the_mean_of_a_large_sample(relative, window):
@@ -148,32 +141,15 @@ def test_augmentation_keeps_a_matrix_of_differences_one():
     assert (matrix[0, 0] - ALPHA).abs() < 0.5, "it was trained"
 
 
-@pytest.fixture(scope="module")
-def made_again():
-    """The first published seed of Fig. 9's setting."""
-    return command.run_setting(command.SETTINGS[0], seed=0, steps=3000)
-
-
-def test_published_rows_can_be_made_again(made_again):
-    rows, _ = made_again
+def test_published_rows_can_be_made_again():
+    """The first seed of Fig. 9's setting. Proposition 5.1: RPE finds the task, APE the block of the window."""
     published = [row for row in read_results(command.RESULTS) if (row["window"], row["seed"]) == (10, 0)]
-    for row, kept in zip(rows, published, strict=True):
+    for row, kept in zip(command.run_setting(command.SETTINGS[0], seed=0), published, strict=True):
         assert (row["model"], row["position"]) == (kept["model"], kept["position"])
         for name in ("test_loss", "training_loss", "error", "shown", "hidden", "aligned"):
             assert row[name] == pytest.approx(kept[name], rel=1e-2, abs=1e-5), name
-
-
-def test_what_is_learned_is_what_the_theory_says(made_again):
-    """Proposition 5.1: RPE finds the task, APE the block of the window; augmentation learns the pairs that it shows."""
-    matrices, setting = made_again[1], command.SETTINGS[0]
-    assert torch.allclose(matrices["rpe"], setting.target, atol=1e-3)
-    inside = torch.arange(command.NUM_POSITIONS) < setting.window
-    assert torch.allclose(matrices["ape"], setting.target * (inside[:, None] & inside), atol=2e-3)
-    seen = setting.pairs("ape_augmented") > 0
-    augmented = matrices["ape_augmented"]
-    assert torch.allclose(augmented[seen], setting.target[seen], atol=1e-3)
-    # Two random vectors of d numbers have a squared cosine of 1 / d on average.
-    assert 0.5 < float(augmented[~seen].square().mean()) * command.HIDDEN_SIZE / command.ALPHA**2 < 2
+        assert row["shown"] < 2e-3 and (row["error"] < 1e-3 or row["model"] != "rpe")
+        assert row["model"] != "ape" or row["hidden"] < 2e-3
 
 
 @pytest.mark.parametrize("setting", command.SETTINGS)
@@ -185,15 +161,12 @@ def test_published_losses_of_ape_are_those_of_the_theory(setting):
     assert [row["test_loss"] for row in own] == pytest.approx(3 * theory, abs=1e-3)
 
 
-def test_the_command_writes_rows_and_pictures(tmp_path, monkeypatch):
+def test_the_command_writes_rows_and_a_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "RESULTS", tmp_path / command.RESULTS.name)
-    main(["ring", "--seeds", "5", "--steps", "2"])
-    assert len(read_results(tmp_path / "losses.jsonl")) == 2 * 3 * 51
-    assert {file.name for file in tmp_path.iterdir()} == {"losses.jsonl", "losses.png", "matrices.png"}
-    for arguments in (["--steps", "0"], ["--seeds", "0", "0"], ["--seeds", "-1"]):
-        with pytest.raises(SystemExit) as stopped:
-            main(["ring", *arguments])
-        assert stopped.value.code == 2
+    monkeypatch.setattr(command, "STEPS", 2)
+    main(["ring"])
+    assert len(read_results(tmp_path / "losses.jsonl")) == 2 * 3 * 3 * 51
+    assert {file.name for file in tmp_path.iterdir()} == {"losses.jsonl", "losses.png"}
 
 
 def test_a_ring_must_hold_all_neighbours():

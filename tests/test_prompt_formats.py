@@ -276,9 +276,9 @@ def test_every_recipe_names_its_task_in_the_configuration(name, tmp_path):
 
 
 def test_a_construction_names_its_task(tmp_path):
-    construct("multi-operand-addition", 10, tmp_path / "built", operands=4)
-    assert load_checkpoint(str(tmp_path / "built")).model.config.task == MultiOperandAddition(operands=4).describe()
-    assert json.loads((tmp_path / "built" / "config.json").read_text())["task"]["operands"] == 4
+    construct("multi-operand-addition", 10, tmp_path / "built")
+    assert load_checkpoint(str(tmp_path / "built")).model.config.task == MultiOperandAddition().describe()
+    assert json.loads((tmp_path / "built" / "config.json").read_text())["task"]["operands"] == 3
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from longhand.hub_cards.research.tables import race_table
-
 RACE = Path(__file__).parent / "benchmarks" / "race.py"
 
 
@@ -31,8 +29,7 @@ def test_this_package_runs_alone_without_a_checkout(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "race.jsonl").read_text().splitlines()]
     assert {row["benchmark"].split(",")[0] for row in rows} == {"generation", "decoding"}
     assert all(row["longhand"] > 0 and "ratio" not in row for row in rows)
-    assert all(row["longhand"] * row["multiply_adds"] < row["peak"] for row in rows)
-    assert len(race_table(rows).splitlines()) == len(rows) + 4
+    assert all(row.get("share", 0) < 1 for row in rows)
 
 
 def test_a_checkout_that_reads_other_problems_is_refused(race):

@@ -37,16 +37,15 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
         assert int(end.value.code) == status and page.read_text(encoding="utf-8") == text
 
 
-def test_figures_come_from_the_results():
-    row = {"model": "x", "length": 30, "num_samples": 5, "seed": 0, "hardware": "abacus", "run_seconds": 7.2}
-    rows = [{**row, "model": name, "exact_match": value} for name, value in (("x", 0.25), ("y", 0.75), ("z", 1.0))]
-    empty = "<!-- results no-recipe -->\n<!-- end -->"
-    text = f"{empty}\nkept\n<!-- results a-recipe -->\nold\n<!-- end -->\n{empty}"
-    blocks = {"a-recipe": tables.by_length_table(rows)}
-    rendered = documents.render(text, blocks)
-    assert "| x | 0.250 | 7 |" in rendered and "| **median** | **0.750** |" in rendered and "abacus" in rendered
-    assert rendered.count("No results yet.") == 2 and "\nkept\n" in rendered and "old" not in rendered
-    assert documents.render(rendered, blocks) == rendered
+def test_a_table_has_a_line_for_what_its_columns_tell_apart_and_a_page_keeps_its_words():
+    row = {"num_samples": 5, "seed": 0, "hardware": "abacus", "exact_match": 0.25}
+    rows = [{**row, "model": "x", "length": length, "run_seconds": 7.2} for length in (2000, 30)]
+    table = tables.filled_table("runs", [*rows, {**row, "model": "y", "length": 30}])
+    assert "| 30 | 2,000 |" in table and "| x | 5 | 7 | 0.250 | 0.250 |\n| y | 5 |  | 0.250 |  |" in table
+    text = "<!-- results one -->\nold\n<!-- end -->\nkept\n<!-- results other -->\n<!-- end -->"
+    rendered = documents.render(text, {"one": table})
+    assert table in rendered and "\nkept\n" in rendered and "old" not in rendered and "No results yet." in rendered
+    assert documents.render(rendered, {"one": table}) == rendered
 
 
 def test_snippet_prints_what_the_page_says(capsys):
@@ -83,29 +82,7 @@ def test_links_and_pictures_lead_somewhere(page):
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), anchor
 
 
-def result(model: str, length: int, exact_match: float) -> dict:
-    return {"model": model, "length": length, "length_b": length, "num_samples": 9, "seed": 0, "hardware": "abacus",
-            "exact_match": exact_match, "run_seconds": 7.2}  # fmt: skip
-
-
 def test_table_aligns_numbers_to_the_right_and_ends_with_its_note():
     lines = [{"a": "1", "b": "1", "c": "**no**"}, {"a": "2", "b": "2 to 3 digits", "c": ""}]
     table = "| a | b | c |\n| --- | ---: | --- |\n| 1 | 1 | **no** |\n| 2 | 2 to 3 digits |  |\n"
     assert tables.render_table(lines) == table and tables.render_table(lines, "Note.") == f"{table}\nNote.\n"
-
-
-def test_tasks_stand_beside_their_encodings():
-    windows = {panel["recipe"]: [result("x-seed0", 10, 1.0)] for panel in tables.OVERVIEW["panels"]}
-    windows["addition-short"] = windows["copy"]
-    reach = {
-        "copy--nope": "0",
-        "copy--coupled": ">= 10",
-        "reverse--nope": "not fitted",
-        "addition--nope": "0",
-        "addition--t5": "0",
-    }
-    table = tables.tasks_table(reach, windows, {"copy": [{"certified": True}, {"certified": False}]})
-    assert "| task | window | coupled | nope | the papers' learned table |" in table
-    assert "| addition | `addition-short`: >= 10 |  | 0 | 40 -> 200 |" in table
-    assert "| copy | `copy`: every size, certified (1 of 2 seeds) | >= 10 | 0 | 40 -> 300 |" in table
-    assert "| reverse | `reverse`: >= 10 |  | not fitted | 40 -> 300 |" in table

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -260,23 +259,14 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys
     assert sorted(training.train_all(TINY.runs, tmp_path, 2)) == ["coupled-seed0", "nope-seed0"]
     printed = capsys.readouterr().out
     assert "nope-seed0: failed: no space left" in printed and "coupled-seed0: failed: error: out of luck" in printed
-    assert "nope-seed1: exact match 1: 1.000" in printed
+    assert "nope-seed1: done" in printed
 
 
 def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_study", lambda name: TINY)
     monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
     with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by another process"):
-        training.run("tiny", jobs=1, only=None, print_only=False, output_dir=tmp_path / "out")
-
-
-def test_a_run_that_a_killed_study_left_behind_is_waited_for(tmp_path, capsys):
-    with held_elsewhere(tmp_path / "run"):
-        waiting = threading.Thread(target=training.wait_for, args=[tmp_path / "run"])
-        waiting.start()
-        waiting.join(0.5)
-        assert waiting.is_alive() and f"run: waits, {tmp_path / 'run'} is in use" in capsys.readouterr().out
-    waiting.join()
+        training.run("tiny", jobs=1, only=None, output_dir=tmp_path / "out")
 
 
 @pytest.mark.thorough
@@ -286,21 +276,15 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     study = replace(TINY, seeds=[0], variants=variants, evaluate=evaluate)
     monkeypatch.setattr(training, "load_study", lambda name: study)
     monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
-    options = {"jobs": 2, "only": None, "print_only": False, "output_dir": tmp_path / "out"}
-    training.run("tiny", **{**options, "print_only": True})
-    commands = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in commands] == [
-        ["OMP_NUM_THREADS=1", "python", name] for name in ("train.py", "eval.py", "train.py", "eval.py", "eval.py")
-    ]
+    options = {"jobs": 2, "only": None, "output_dir": tmp_path / "out"}
     training.run("tiny", **options)
     printed = capsys.readouterr().out
-    assert "2 to train" in printed and printed.count("exact match 1: ") == 2 and "`pairwise`" in printed
+    assert "2 to train" in printed and printed.count(": done") == 2
     results = tmp_path / "results" / "tiny"
     assert [row["num_samples"] for row in read_results(results / "long" / "results.jsonl")] == [2, 2]
     assert [row["model"] for row in read_results(results / "certificates" / "certificates.jsonl")] == ["pairwise-seed0"]
     training.run("tiny", **options)
     assert "0 to train" in capsys.readouterr().out
-    assert not (results / "accuracy.png").exists(), "nothing fits after four steps"
     # What was measured is lost, but not what was trained.
     shutil.rmtree(results)
     shutil.rmtree(study.runs[0].evaluations[0].folder(tmp_path / "out" / "tiny" / "nope-seed0"))
@@ -345,7 +329,7 @@ def test_the_papers_runs_end_in_time_and_go_on(tmp_path, monkeypatch):
     study = replace(study, arguments={**study.arguments, **small, "test_lengths": [1], "test_samples": 2}, evaluate={})
     monkeypatch.setattr(training, "load_study", lambda name: study)
     monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
-    options = {"jobs": 2, "only": ["sums", "encoder-sums-rpe"], "print_only": False, "output_dir": tmp_path / "out"}
+    options = {"jobs": 2, "only": ["sums", "encoder-sums-rpe"], "output_dir": tmp_path / "out"}
     results = [tmp_path / "out" / "paper-scale" / f"{name}-seed0" / "results.jsonl" for name in options["only"]]
     for minutes, done in ((0, False), (5, True)):
         training.run("paper-scale", **options, minutes=minutes)

@@ -115,11 +115,6 @@ def is_best(folder: Path) -> bool:
     return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
 def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str, str]:
     """Return the SHA-256 of files in a folder by name: by default, of those that decide an answer of its checkpoint."""
     found = {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}

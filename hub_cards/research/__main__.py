@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> None:
             description=study.__doc__,
             formatter_class=argparse.RawTextHelpFormatter,
         )
-        study.add_options(parser)
+        if hasattr(study, "add_options"):
+            study.add_options(parser)
         run = study.run if name in STUDIES else partial(study.run, name)
         run(**vars(parser.parse_args(options)))
 

@@ -20,7 +20,7 @@ from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_ca
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, FITS, NOT_FITTED, fitted_reach
-from longhand.hub_cards.research.tables import fill_table, render_table
+from longhand.hub_cards.research.tables import fill_cells, render_table
 from longhand.hub_cards.training.arguments import Run, parse_run
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
@@ -84,7 +84,8 @@ def problem(task: Task, part: Task, size: int) -> pa.Table:
 def problems(task: Task) -> str:
     """A table of three problems of every part of a task."""
     columns = {"a model is given": "`{prompt}`", "it writes": "`{completion}`", "the answer": "`{answer}`"}
-    return fill_table([problem(task, part, size).to_pylist()[0] for part, size in product(task.parts, SIZES)], columns)
+    rows = [problem(task, part, size).to_pylist()[0] for part, size in product(task.parts, SIZES)]
+    return render_table([fill_cells(row, columns) for row in rows])
 
 
 def render() -> str:

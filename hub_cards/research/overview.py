@@ -9,7 +9,10 @@ from matplotlib.figure import Figure
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.plots import BLUE, GREEN, LEADER, ORANGE, PINK, SMALL, Line, median_line, note
 from longhand.hub_cards.evaluation.results import Row
-from longhand.hub_cards.research.tables import OVERVIEW
+from longhand.hub_cards.recipes import read_recipe
+
+OVERVIEW = read_recipe(Path(__file__).with_name("overview.yaml"))
+"""The small pictures of tasks, and how far the papers' learned table generalizes; the file says what its fields mean."""
 
 LONGEST_OF_TASKS = 2000
 
@@ -38,9 +41,9 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
     axes.plot(table.x, table.y, color=ORANGE, marker="s")
     reached = f"learned table (paper 1, four additions):\n{table.y[-1]:.2f} at {table.x[-1]} digits, the end of its table"
     note(axes, reached, (table.x[-1], table.y[-1]), (10, -34), ORANGE, fontsize=10, arrowprops=LEADER)
-    text, size = OVERVIEW["published"]["addition"].values()
+    size = OVERVIEW["published"]["addition"]
     axes.vlines(size, 0, 1, color=PINK, linestyle="--", linewidth=1.4, zorder=1)
-    note(axes, f"paper 1, as published: {text} digits", (size, 0.42), (6, 0), PINK, fontsize=10)
+    note(axes, f"paper 1, as published: 40 -> {size} digits", (size, 0.42), (6, 0), PINK, fontsize=10)
     plots.save_figure(figure, file)
 
 
@@ -75,7 +78,7 @@ def plot_tasks(
             table = median_line("", tables[task])
             axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
         if task in OVERVIEW["published"]:
-            axes.vlines(OVERVIEW["published"][task]["size"], 0, 1, color=PINK, linestyle="--", linewidth=1.4)
+            axes.vlines(OVERVIEW["published"][task], 0, 1, color=PINK, linestyle="--", linewidth=1.4)
         window = median_line("", windows[recipe])
         if recipe in certified:
             _draw_certified(axes, window, sizes[recipe][0], size=2.5)

@@ -12,11 +12,11 @@ from pathlib import Path
 from longhand.hub_cards.evaluation.plots import plot_cost
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.files import write_atomically
-from longhand.hub_cards.research import tables
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, fitted_reach, read_tests, study_block
+from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, read_tests, study_block
+from longhand.hub_cards.research.tables import TABLES, filled_table
 
 HUB_CARDS = Path(__file__).parents[1]
 PAGES = [HUB_CARDS / f"{name}.md" for name in ("RESULTS", "COMPARISONS", "ENCODERS", "CLAIMS", "CHOMSKY")]
@@ -37,37 +37,14 @@ def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
     return group_variants(last_rows([row for one in files if one.exists() for row in read_results(one)]))
 
 
-def measured_blocks() -> dict[str, str]:
-    """Return the tables of what no study trains: speed, cost, faults, constructions, the ceiling, theories of encoders."""
-    return {
-        **{
-            name: tables.filled_table(name, read_results(HUB_CARDS / table["file"])) for name, table in tables.FILLED.items()
-        },
-        "race": tables.race_table(read_rows("", "race.jsonl")),
-        "cost": tables.cost_table(read_rows("", "cost.jsonl")),
-        "ring": tables.ring_table(read_results(HUB_CARDS / "research" / "ring" / "losses.jsonl")),
-        "tasks": tasks_block(),
-        **claims_blocks(),
-    }
-
-
-def tasks_block() -> str:
-    """Return the table of all tasks by encoding, from several studies."""
-    reach = {}
-    for name, task in (("tasks", ""), ("encodings", "addition--")):
-        study = load_study(name)
-        for variant, own in group_variants(last_rows(read_rows(f"studies/{name}"))).items():
-            reach[f"{task}{variant}"] = fitted_reach(own, study.trained_sizes(variant))
-    return tables.tasks_table(reach, read_recipes(), read_recipes(CERTIFICATES))
-
-
 def all_blocks(pages: str) -> dict[str, str]:
-    """Return every table by the name of its block: what no study trains, and what these pages show of studies.
+    """Return every table by the name of its block: what no study trains, verdicts, and what these pages show of studies.
 
     `studies/NAME` is the usual table of a study and `studies/NAME/EVALUATION` what was measured besides; after either,
     `/runs` or `/labels` is a table of that kind, see `study_block`.
     """
-    blocks = measured_blocks()
+    files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
+    blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
     for block, name, rest in re.findall(r"<!-- results (studies/([\w-]+)((?:/[\w-]+)*)) -->", pages):
         if (STUDY_RESULTS / name).exists():
             parts = rest.split("/")[1:]

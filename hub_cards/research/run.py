@@ -1,16 +1,15 @@
-"""Train what a study compares, measure it, gather the results and render them.
+"""Train what a study compares, measure it, and gather the results.
 
     python -m longhand.hub_cards.research NAME --jobs 2
 
 Only the missing runs are trained. A run that was cut off goes on from its last checkpoint. The results of a finished run are
 copied to hub_cards/results/studies/NAME, so its folder may be removed. Results of runs that the study no longer has, or has
-changed since, are removed.
+changed since, are removed. `python -m longhand.hub_cards.research.pages` shows the results.
 """
 
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -20,89 +19,49 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
 from longhand.hub_cards.console import one_line
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, last_rows, read_results, write_results
-from longhand.hub_cards.locks import InUseError, holding
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results, write_results
+from longhand.hub_cards.locks import holding
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, study_block
+from longhand.hub_cards.research.study_pages import CERTIFICATES
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
 
 RESULTS = STUDY_RESULTS
-ROOM = 20 * 2**30
-"""Bytes of a GPU's memory that a run may need: the largest batches of the papers' models take half of it."""
 
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--jobs", type=int, help="runs at a time, of one thread each (default: as many as fit the GPU's memory; 1 without)")
+    add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
     add("--minutes", type=float, help="after so many, end the runs; the next call goes on from their last checkpoints")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
-    printing = "gather what is finished, print the commands of the missing runs, and train nothing"
-    add("--print", action="store_true", dest="print_only", help=printing)
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
 
 
-def default_jobs() -> int:
-    """Return how many runs fit the free memory of the GPU beside each other; 1 without one."""
-    return max(1, torch.cuda.mem_get_info()[0] // ROOM) if torch.cuda.is_available() else 1
-
-
-def run(
-    name: str,
-    jobs: int | None,
-    only: list[str] | None,
-    print_only: bool,
-    output_dir: Path,
-    minutes: float | None = None,
-) -> None:
-    """Train the missing runs of a study in its order, and render what there is.
+def run(name: str, jobs: int, only: list[str] | None, output_dir: Path, minutes: float | None = None) -> None:
+    """Train the missing runs of a study in its order, and gather what there is.
 
     Raises:
         ValueError: an option is not legal, or another process holds the folder of the study's runs.
     """
     study = load_study(name)
-    jobs = default_jobs() if jobs is None else jobs
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {jobs}")
     if unknown := sorted(set(only or ()) - set(study.variants)):
         raise ValueError(f"--only {unknown[0]} is no variant of {name}: choose from {', '.join(study.variants)}")
     results, folder = RESULTS / name, output_dir / name
     with holding(folder):
         gather(study, folder, results)
         missing = [one for one in missing_runs(study, results) if only is None or one.name.rpartition("-seed")[0] in only]
-        if print_only:
-            for words in commands(missing, folder):
-                print(shlex.join(["OMP_NUM_THREADS=1", "python", *words]))
-            return
         print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
         deadline = None if minutes is None else time.monotonic() + 60 * minutes
         failed = train_all(missing, folder, jobs, partial(gather, study, folder, results), deadline)
-    if (results / RESULTS_FILE).exists() and (rows := read_results(results / RESULTS_FILE)):
-        draw_study(study, rows, picture := results / "accuracy.png")
-        written = f"{results / RESULTS_FILE}{f' and {picture}' * picture.exists()}"
-        print(f"\n{study_block(study, results)}\nwrote {written}")
+    print(f"results are in {results}; python -m longhand.hub_cards.research.pages shows them")
     if failed:
         raise SystemExit(1)
-
-
-def commands(runs: list[StudyRun], folder: Path) -> list[list[str]]:
-    """Return the words after `python` of everything that runs need: each is trained, then measured."""
-    return [
-        words
-        for one in runs
-        for words in (
-            ["train.py", *one.command(folder / one.name)],
-            *(["eval.py", *evaluation.command(folder / one.name)] for evaluation in one.evaluations),
-        )
-    ]
 
 
 def missing_runs(study: Study, results: Path) -> list[StudyRun]:
@@ -198,7 +157,7 @@ def train_all(
             last = train(one, folder / one.name, deadline)
             with lock:
                 on_end()
-            end = describe_end(folder / one.name) if is_finished(one, folder / one.name) else f"failed: {last}"
+            end = "done" if is_finished(one, folder / one.name) else f"failed: {last}"
         except subprocess.TimeoutExpired:
             end = "time is up, the next call goes on"
         except (ValueError, OSError) as error:
@@ -220,7 +179,6 @@ def train(one: StudyRun, folder: Path, deadline: float | None = None) -> str:
         subprocess.TimeoutExpired: the deadline came first.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    wait_for(folder)
     log = folder.with_name(f"{folder.name}.log")
     with log.open("a") as stream:
 
@@ -235,23 +193,3 @@ def train(one: StudyRun, folder: Path, deadline: float | None = None) -> str:
             if is_trained(one, folder) and not evaluation.is_done(folder):
                 start(EVAL, *evaluation.command(folder))
     return (log.read_text().splitlines() or [""])[-1]
-
-
-def wait_for(folder: Path) -> None:
-    """Wait as long as a process holds the folder of a run: a killed study may have left it behind, and it goes on."""
-    said = False
-    while True:
-        try:
-            with holding(folder, reading=True):
-                return
-        except InUseError as error:
-            if not said:
-                print(f"{folder.name}: waits, {one_line(error)}", flush=True)
-            said = True
-            time.sleep(1)
-
-
-def describe_end(folder: Path) -> str:
-    """Say how a finished run ended: exact match by size."""
-    rows = last_rows(read_results(folder / RESULTS_FILE))
-    return "exact match " + "  ".join(f"{row['length']}: {row['exact_match']:.3f}" for row in rows)

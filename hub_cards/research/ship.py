@@ -22,7 +22,7 @@ import torch
 from transformers.utils import logging
 
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
-from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE, Checkpoint, folder_bytes, hash_files
+from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE, Checkpoint
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
@@ -36,9 +36,6 @@ from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_r
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.training.arguments import parse_run
-
-LARGEST_ZOO = 12 * 10**6
-"""Bytes of all files of the zoo: everybody who installs the package downloads them."""
 
 _TESTED = ("test_lengths", "test_samples")
 """Arguments that say how a checkpoint is measured: the zoo's are measured as the recipe says today."""
@@ -57,19 +54,16 @@ def ship(folder: Path) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: the folder is no run of an unchanged recipe of this package, the checkpoint is not certified, was changed
-            since, or is not of float32, or the zoo would be too large. The zoo is unchanged then.
+        ValueError: the folder is no run of an unchanged recipe of this package, or the checkpoint is not of float32 or
+            cannot be certified. The zoo is unchanged then.
     """
     checkpoint = load_checkpoint(str(folder))
     own = _find_recipe(folder, checkpoint.recipe)
-    _check_unchanged(folder)
     name = own["recipe"]
     if checkpoint.model.dtype != torch.float32:
         raise ValueError(f"{folder} holds weights of {checkpoint.model.dtype}: the zoo holds float32, as certified")
     with tempfile.TemporaryDirectory() as place:
         _write(checkpoint, folder, own, made := Path(place, name))
-        read_checkpoint(made)
-        _check_size(made)
         (ZOO_FOLDER / name).mkdir(parents=True, exist_ok=True)
         with holding(ZOO_FOLDER / name):
             for file in made.iterdir():
@@ -90,18 +84,8 @@ def _find_recipe(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     # An argument that the package got later had its default, unless the recipe sets it today.
     compared = (load_recipe(name).keys() | recipe.keys()) & {**own, **recipe}.keys() - _OF_ONE_RUN
     if changed := sorted(key for key in compared if own.get(key) != recipe.get(key)):
-        listed = ", ".join(f"{key} is {recipe.get(key)!r}, not {own.get(key)!r}" for key in changed)
-        raise ValueError(f"{folder} is not as the recipe {name!r} makes it: {listed}")
+        raise ValueError(f"{folder} is not as the recipe {name!r} makes it: it differs in {', '.join(changed)}")
     return own
-
-
-def _check_unchanged(folder: Path) -> None:
-    """Raise ValueError if a folder has no certificate, or one of other files; other code is legal, since it stays behind."""
-    if not (folder / CERTIFICATE_FILE).is_file():
-        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
-    stated, found = read_object(folder / CERTIFICATE_FILE).get("files") or {}, hash_files(folder)
-    if changed := [name for name in found if not name.endswith(".py") and stated.get(name) != found[name]]:
-        raise ValueError(f"{folder} has changed since it was certified: {', '.join(changed)}")
 
 
 def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> None:
@@ -124,7 +108,7 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     write_recipe(recipe, made / RECIPE_FILE)
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
-        raise ValueError(f"{folder} is not certified any more: the zoo holds certified checkpoints only")
+        raise ValueError(f"{folder} is not certified: the zoo holds certified checkpoints only")
     # The package has it already; `unpack` puts it beside what is pushed.
     (made / VERIFIER.name).unlink(missing_ok=True)
     rows = []
@@ -133,13 +117,6 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
         rows += evaluate_lengths(part, lengths, num_samples=recipe["test_samples"])
     known = {} if run.run_seconds is None else {"run_seconds": run.run_seconds}
     report([row | known for row in rows], made, shipped.trained_lengths)
-
-
-def _check_size(made: Path) -> None:
-    """Raise ValueError if the zoo would be too large with the files in a folder."""
-    others = [ZOO_FOLDER / name for name in list_zoo() if name != made.name]
-    if (total := sum(map(folder_bytes, (*others, made)))) > LARGEST_ZOO:
-        raise ValueError(f"the zoo may have {LARGEST_ZOO:,} bytes, with {made.name} it would have {total:,}")
 
 
 def check(name: str) -> None:
@@ -151,11 +128,8 @@ def check(name: str) -> None:
     folder = Path(zoo(name))
     read = read_checkpoint(folder)
     certified = read.certificate is not None and read.certificate["certified"]
-    complete = certified and read.rows and read.has_plot and (folder / CARD_FILE).is_file()
-    if not complete or read.name != name or list(folder.glob("*.py")):
-        raise ValueError(
-            f"{folder} must hold a certificate, a picture, {CARD_FILE}, results of {name} and no code: ship it again"
-        )
+    if not (certified and read.rows and read.has_plot and (folder / CARD_FILE).is_file()) or read.name != name:
+        raise ValueError(f"{folder} must hold a certificate, a picture, {CARD_FILE} and results of {name}: ship it again")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -168,16 +142,14 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable_progress_bar()
     with interruptible("run the command again"), refusing_in_one_line(OSError):
         options = parser.parse_args(arguments)
-        if not options.runs and not options.check:
-            raise ValueError("name the folder of a finished run, or choose --check")
-        for run in options.runs or list_zoo():
-            if options.check:
-                check(run)
-                print(f"{run}: certified again from its files")
-            else:
-                print(f"\nshipped {ship(Path(run))}\n")
-        if not options.check:
-            gallery.main()
+        if options.check:
+            for name in options.runs or list_zoo():
+                check(name)
+                print(f"{name}: certified again from its files")
+            return
+        for run in options.runs:
+            print(f"\nshipped {ship(Path(run))}\n")
+        gallery.main()
 
 
 if __name__ == "__main__":

@@ -28,17 +28,12 @@ from longhand.hub_cards.evaluation.results import (
 from longhand.hub_cards.research.study import Study
 from longhand.hub_cards.research.tables import (
     TableLine,
-    attention_table,
-    by_length_table,
-    certificate_table,
     describe_reach,
     describe_samples,
     describe_seeds,
-    long_table,
+    filled_table,
     median_cells,
     median_seconds,
-    places_table,
-    positions_table,
     render_table,
 )
 
@@ -49,6 +44,14 @@ NOT_FITTED = "not fitted"
 
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
+
+TABLE_OF_FILE = {
+    ATTENTION_FILE: "attention",
+    CERTIFICATES_FILE: "certificates",
+    PLACES_FILE: "places",
+    POSITION_MAPS_FILE: "vectors",
+}
+"""The tables of results files that do not hold accuracies."""
 
 CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""
@@ -107,19 +110,12 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
         evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
         kind: "runs" for a line for each run or measurement, "labels" for the share of right labels; "" is the usual table.
     """
-    others = {
-        ATTENTION_FILE: attention_table,
-        CERTIFICATES_FILE: certificate_table,
-        PLACES_FILE: places_table,
-        POSITION_MAPS_FILE: positions_table,
-    }
-    for file, table in others.items():
+    for file, table in TABLE_OF_FILE.items():
         if (folder / evaluation / file).exists():
-            return table(read_results(folder / evaluation / file))
-    if not (rows := read_results(folder / evaluation / RESULTS_FILE)):
-        return "No results yet.\n"
+            return filled_table(table, read_results(folder / evaluation / file))
+    rows = read_results(folder / evaluation / RESULTS_FILE)
     if kind == "runs":
-        return long_table(rows) if evaluation else by_length_table(last_rows(rows))
+        return filled_table("long" if evaluation else kind, last_rows(rows))
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy", columns=("lengths", "seconds"))
     if evaluation:

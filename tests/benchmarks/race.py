@@ -242,6 +242,7 @@ def measure(name: str, work: Work, peer: Peer | None, peak: float, rounds: int) 
         fastest = min(work.theirs, key=took.__getitem__)
         row |= {"peer": 1 / took[fastest], "form": fastest, "ratio": took[fastest] / took[""]}
     row |= {"multiply_adds": work.multiply_adds, "peak": peak, "hardware": hardware(torch.device("cpu"))}
+    row |= {"share": row["longhand"] * work.multiply_adds / peak} if work.multiply_adds else {}
     print(json.dumps(row), flush=True)
     return row
 

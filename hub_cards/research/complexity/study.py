@@ -1,16 +1,12 @@
-"""How frequent hard sums and products are, as exact probabilities (paper 2, App. C.4, Figs. 13 and 14).
-
-The study writes distributions.jsonl and prints it as a table:
+"""How frequent hard sums and products are, as exact probabilities in distributions.jsonl (paper 2, Figs. 13 and 14).
 
 python -m longhand.hub_cards.research complexity
 """
 
-import argparse
 from pathlib import Path
 
 from longhand.hub_cards.evaluation.results import Row, write_results
 from longhand.hub_cards.research.complexity.distributions import cascade_distribution, dependency_distribution
-from longhand.hub_cards.research.tables import filled_table
 
 RESULTS = Path(__file__).with_name("distributions.jsonl")
 FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
@@ -30,11 +26,6 @@ def distribution_row(length: str, digits: int) -> Row:
     return {"length": length, "digits": digits, f"share_up_to_{COMMON}": share, "probabilities": distribution.tolist()}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the study has no options."""
-
-
 def run() -> None:
-    """Compute the distributions; write and print them."""
-    write_results(rows := [distribution_row(*figure) for figure in FIGURES], RESULTS)
-    print(f"{filled_table('complexity', rows)}\nwrote {RESULTS}")
+    """Compute and write the distributions."""
+    write_results([distribution_row(*figure) for figure in FIGURES], RESULTS)

@@ -36,20 +36,15 @@ MAX_BITS = 24
 """Largest P: its table of 2^P ids takes some gigabytes, and serves numbers of 16 million digits."""
 
 
-def _logit_scale(bits: int, logit_scale: float | None, numbers: int, others: int, leak: float) -> float:
-    """Check P and M; return M.
+def _logit_scale(bits: int, numbers: int, others: int, leak: float) -> float:
+    """Check P; return M, the smallest multiple of 1/4 with e = N exp(-2M) at most `leak`.
 
     Args:
-        logit_scale: None is the smallest multiple of 1/4 with e = N exp(-2M) at most `leak`.
         numbers, others: the longest sequence has N = `numbers` * 2^bits + `others` tokens.
     """
     check_integer("bits", bits, 2, MAX_BITS)
-    if logit_scale is None:
-        scale = torch.tensor((numbers * 2**bits + others) / leak, dtype=torch.float64).log() / 2
-        return float((4 * scale).ceil() / 4)
-    if not logit_scale > 0:
-        raise ValueError(f"logit_scale must be above 0, got {logit_scale!r}")
-    return logit_scale
+    scale = torch.tensor((numbers * 2**bits + others) / leak, dtype=torch.float64).log() / 2
+    return float((4 * scale).ceil() / 4)
 
 
 def position_codes(bits: int, offset: int) -> torch.Tensor:
@@ -182,7 +177,7 @@ class _Blueprint:
             output[self.rows[target], channel] = 1
 
 
-def construct_addition(bits: int, logit_scale: float | None = None) -> CoupledGPTForCausalLM:
+def construct_addition(bits: int) -> CoupledGPTForCausalLM:
     """Theorem 5.1 of paper 1: one layer with two heads adds numbers of up to 2^P - 2 digits. Width 2P + 17, 82 ReLUs.
 
     For the rule `addition` and zero-padded operands. At a response token (or `=`) with id p, whose own digit is c:
@@ -203,14 +198,9 @@ def construct_addition(bits: int, logit_scale: float | None = None) -> CoupledGP
     IS_EOS is 0 below 0.8 and 1 above 0.9. Every argmax is right by a margin of 1.
 
     Args:
-        bits: P, from 2 to `MAX_BITS`.
-        logit_scale: M; None is the least multiple of 1/4 above ln(N) / 2 + 3, where N = 3 (2^P - 2) + 5 tokens.
-
-    Raises:
-        ValueError: an argument is not legal.
+        bits: P, from 2 to `MAX_BITS`. M is the least multiple of 1/4 above ln(N) / 2 + 3, where N = 3 (2^P - 2) + 5 tokens.
     """
-    logit_scale = _logit_scale(bits, logit_scale, 3, -1, leak=0.0024)
-    blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
+    blueprint = _Blueprint(bits, _logit_scale(bits, 3, -1, leak=0.0024), 1, _addition_rows(bits))
     rows = blueprint.rows
     blueprint.attend(0, "POS_1", "POS_2", {"IS_BOS": bits}, [("NUM", 3, "PRE_SUM")])
     blueprint.attend(0, "POS_1", "POS_1", {"IS_BOS": bits}, [("NUM", 4, "PRE_CARRY"), ("IS_BOS", 2, "PRE_EOS")])
@@ -228,9 +218,7 @@ def _addition_rows(bits: int) -> dict[str, int]:
     return {**dict.fromkeys(names, 1), "SUM": 10, "IS_EOS": 1, "POS_1": bits, "POS_2": bits}
 
 
-def construct_multi_operand_addition(
-    bits: int, operands: int = 3, logit_scale: float | None = None
-) -> CoupledGPTForCausalLM:
+def construct_multi_operand_addition(bits: int, operands: int = 3) -> CoupledGPTForCausalLM:
     """One layer with two heads adds n numbers, 2 <= n <= 10, of up to 2^P - 3 digits. Width 2P + 17, 2 (10 n + 1) + 2 ReLUs.
 
     Smaller and more general than Theorem 5.1: 44 ReLUs for n = 2. For the rule `multi_operand_addition`, whose operands are
@@ -251,16 +239,12 @@ def construct_multi_operand_addition(
     above 3/4. Every argmax is right by a margin of 1.
 
     Args:
-        bits: P, from 2 to `MAX_BITS`.
+        bits: P, from 2 to `MAX_BITS`. M is enough for sequences of n + 1 numbers of 2^P - 2 digits.
         operands: n.
-        logit_scale: M; None is enough for sequences of n + 1 numbers of 2^P - 2 digits.
-
-    Raises:
-        ValueError: an argument is not legal.
     """
     check_integer("operands", operands, 2, 10)
     error, amplification = 0.02, 9 * (operands + 1) + 0.9 * (operands + 2)
-    logit_scale = _logit_scale(bits, logit_scale, operands + 1, -operands, error / amplification)
+    logit_scale = _logit_scale(bits, operands + 1, -operands, error / amplification)
     blueprint = _Blueprint(bits, logit_scale, 1, _addition_rows(bits))
     rows = blueprint.rows
     next_column = [("NUM", operands + 1, "PRE_SUM"), ("IS_BOS", 1, "PRE_EOS")]
@@ -272,9 +256,7 @@ def construct_multi_operand_addition(
     return blueprint.model("multi_operand_addition", {"POS_1": 0, "POS_2": 1})
 
 
-def construct_multiplication(
-    bits: int, logit_scale: float | None = None, end_token: Literal["mended", "printed"] = "mended"
-) -> CoupledGPTForCausalLM:
+def construct_multiplication(bits: int, end_token: Literal["mended", "printed"] = "mended") -> CoupledGPTForCausalLM:
     """Theorem 6.1 of paper 1: two layers of attention, ten heads, multiply up to 2^P - 3 digits by two. Width 6P + 34.
 
     With `end_token="printed"` the answer ends one token early if the first operand has one digit. This is the error of the
@@ -321,19 +303,12 @@ def construct_multiplication(
     936 * 1.111 e = 1040 e, kept below 0.2 by M. In layer 1, e is then below 0.0002 and changes no ramp.
 
     Args:
-        bits: P, from 2 to `MAX_BITS`.
-        logit_scale: M; None is enough for the longest sequence.
+        bits: P, from 2 to `MAX_BITS`. M is enough for the longest sequence.
         end_token: how the end is recognized.
-
-    Raises:
-        ValueError: an argument is not legal.
     """
-    if end_token not in ("mended", "printed"):
-        raise ValueError(f"end_token must be 'mended' or 'printed', got {end_token!r}")
     mended = end_token == "mended"
     end_weights, end_threshold = ([1.0, 1.0, 1.0, 0.0, 0.0], 2.75) if mended else ([2.0, 2.0, 1.0, 1.0, 0.0], 5.25)
     error = 0.2
-    logit_scale = _logit_scale(bits, logit_scale, 2, 2, error / 1040)
     shifts = len(end_weights)
     columns = shifts - 1
     marks = ("NUM", "ONES", "IS_BOS", "IS_TIMES", "IS_EQUALS", "AT_ONES", "AT_TENS", "AFTER_TIMES", "AFTER_EQUALS")
@@ -342,7 +317,7 @@ def construct_multiplication(
     codes = {f"POS_{offset + 1}": offset for offset in range(shifts)}
     names = dict.fromkeys((*marks, *gathered, *sums), 1)
     names |= {"SUM": 10, "IS_EOS": 1, **dict.fromkeys((*codes, "A_CODE"), bits)}
-    blueprint = _Blueprint(bits, logit_scale, 3, names)
+    blueprint = _Blueprint(bits, _logit_scale(bits, 2, 2, error / 1040), 3, names)
     rows = blueprint.rows
 
     before_end = {"IS_BOS": bits + 2, "IS_TIMES": 2}
@@ -417,14 +392,3 @@ CONSTRUCTIONS: dict[str, Construction] = {
         construct_multiplication, 3, "Theorem 6.1, mended: multiplication by two digits, two layers of attention"
     ),
 }
-
-
-def count_heads(model: CoupledGPTForCausalLM) -> int:
-    """The number of heads with values other than 0, in all layers together."""
-    values = [layer.self_attn.v_proj.weight.unflatten(0, (-1, model.config.head_dim)) for layer in model.model.layers]
-    return sum(int((value != 0).flatten(1).any(1).sum()) for value in values)
-
-
-def count_relus(model: CoupledGPTForCausalLM) -> int:
-    """The number of hidden units with outputs other than 0, in all layers together."""
-    return sum(int((layer.mlp.down_proj.weight != 0).any(0).sum()) for layer in model.model.layers)

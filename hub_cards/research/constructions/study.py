@@ -16,14 +16,22 @@ from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
-from longhand.hub_cards.research.constructions.constructions import CONSTRUCTIONS, MAX_BITS, count_heads, count_relus
-from longhand.hub_cards.research.tables import filled_table
+from longhand.hub_cards.research.constructions.constructions import CONSTRUCTIONS, MAX_BITS
 
 RESULTS = Path(__file__).with_name("long.jsonl")
 NUM_SAMPLES = 3
 
 
-def run(name: str | None, max_length: int, folder: Path | None = None, operands: int | None = None) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
+    statements = "\n".join(f"{name}: {construction.statement}" for name, construction in CONSTRUCTIONS.items())
+    parser.add_argument("name", nargs="?", choices=CONSTRUCTIONS, help=f"without a name, all are measured\n{statements}")
+    parser.add_argument("--max_length", type=int, default=100, help="digits of the longest operand (default %(default)s)")
+    default = "an empty or new folder; default: outputs/constructed-NAME"
+    parser.add_argument("--output_dir", type=Path, dest="folder", metavar="OUTPUT_DIR", help=default)
+
+
+def run(name: str | None, max_length: int, folder: Path | None = None) -> None:
     """Build the smallest model for numbers of `max_length` digits; write it to a folder with its tokenizer and recipe.
 
     Args:
@@ -31,11 +39,9 @@ def run(name: str | None, max_length: int, folder: Path | None = None, operands:
         folder: an empty or new one; None is outputs/constructed-NAME.
 
     Raises:
-        ValueError: a value is not legal, or the folder is not empty or cannot be made.
+        ValueError: a value is not legal, or the folder is not empty.
     """
     if name is None:
-        if given := "--output_dir" if folder else "--operands" if operands is not None else None:
-            raise ValueError(f"{given} is for one construction: name it, one of {', '.join(CONSTRUCTIONS)}")
         measure_all(max_length)
         return
     folder = folder or Path("outputs", f"constructed-{name}")
@@ -43,34 +49,22 @@ def run(name: str | None, max_length: int, folder: Path | None = None, operands:
         raise ValueError(f"--output_dir {folder} is not empty: choose another folder")
     construction = CONSTRUCTIONS[name]
     check_integer("--max_length", max_length, 1, construction.capacity(MAX_BITS))
-    options = {}
-    if name == "multi-operand-addition":
-        options["operands"] = 3 if operands is None else operands
-    elif operands is not None:
-        raise ValueError(f"--operands is an option of multi-operand-addition only, got {operands} for {name}")
     bits = construction.bits(max_length)
-    model, capacity = construction.build(bits, **options), construction.capacity(bits)
+    model, capacity = construction.build(bits), construction.capacity(bits)
     # The rule of every construction has the name of its task.
-    task = task_from_recipe({"task": model.config.coupling, **options})
+    task = task_from_recipe({"task": model.config.coupling})
     model.config.update(task.family.format_options(task))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--output_dir {folder} cannot be made: {error}") from error
     model.save_pretrained(folder)
     task.family.tokenizer(task).save_pretrained(folder)
     description = f"{construction.statement}; built, not trained; exact up to {capacity} digits"
     command = f"python -m longhand.hub_cards.research constructions {name} --max_length {capacity}"
-    command += "".join(f" --{option} {value}" for option, value in options.items())
     recipe = {"recipe": folder.name, "description": description, "command": command, **task.describe()}
     write_recipe(recipe, folder / RECIPE_FILE)
-    sizes = f"{model.num_parameters():,} parameters, {count_heads(model)} heads, {count_relus(model)} ReLUs"
-    print(f"wrote {folder}: {construction.statement}; up to {capacity:,} digits, {sizes}")
-    print(f"next: python eval.py {folder} --lengths {max_length}")
+    print(f"wrote {folder}: {description}\nnext: python eval.py {folder} --lengths {max_length}")
 
 
 def measure_all(max_length: int) -> None:
-    """Build every construction and measure it on problems of `max_length` digits. Write and print the results."""
+    """Build every construction, measure it on problems of `max_length` digits, and write the results."""
     rows = []
     for name in CONSTRUCTIONS:
         with TemporaryDirectory() as scratch:
@@ -79,14 +73,3 @@ def measure_all(max_length: int) -> None:
             lengths = check_lengths(built.model, built.task, [built.task.operand_lengths(max_length)])
             rows += evaluate_lengths(built, lengths, num_samples=NUM_SAMPLES)
     write_results(rows, RESULTS)
-    print(f"{filled_table('constructions', rows)}\nwrote {RESULTS}")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the study."""
-    statements = "\n".join(f"{name}: {construction.statement}" for name, construction in CONSTRUCTIONS.items())
-    parser.add_argument("name", nargs="?", choices=CONSTRUCTIONS, help=f"without a name, all are measured\n{statements}")
-    parser.add_argument("--max_length", type=int, default=100, help="digits of the longest operand (default %(default)s)")
-    parser.add_argument("--operands", type=int, help="of multi-operand-addition, 2 to 10 (default 3)")
-    default = "an empty or new folder; default: outputs/constructed-NAME"
-    parser.add_argument("--output_dir", type=Path, dest="folder", metavar="OUTPUT_DIR", help=default)

@@ -2,12 +2,11 @@
 
 The study trains absolute positions (APE), APE with augmentation by all circular shifts, and relative positions (RPE) by
 gradient descent on the exact population loss. It writes the test loss at every position and what was learned (losses.jsonl),
-and two pictures, of losses and of learned matrices:
+and a picture of the losses:
 
 OMP_NUM_THREADS=1 python -m longhand.hub_cards.research ring
 """
 
-import argparse
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import NamedTuple
 import torch
 
 from longhand.data import make_generator
-from longhand.data.checks import check_integer
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.results import Row, group_by, write_results
 from longhand.hub_cards.research.ring.linear_attention import (
@@ -27,13 +25,15 @@ from longhand.hub_cards.research.ring.linear_attention import (
     ring_target,
     window_pairs,
 )
-from longhand.hub_cards.research.tables import ring_table
 
 RESULTS = Path(__file__).with_name("losses.jsonl")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
 COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
 NUM_POSITIONS = 51
 HIDDEN_SIZE = 200
+
+SEEDS = (0, 1, 2)
+STEPS = 3000
 
 ALPHA = 2.0
 """Weight of a position's own token. The paper gives no weights. App. D.2 needs alpha above the squared length of a fresh
@@ -114,26 +114,26 @@ def train_model(
     return float(losses.sum() / pairs.diagonal().sum())
 
 
-def run_setting(setting: Setting, seed: int, steps: int) -> tuple[list[Row], dict[str, torch.Tensor]]:
+def run_setting(setting: Setting, seed: int) -> list[Row]:
     """Train and test every method.
 
     Returns:
         A row for each method and position. Positions count from 1, as in the paper: the window has positions 1 to `window`.
-        Besides the losses, a row has what the method has learned: `error`, the largest difference of the matrix from the
-        task; `shown`, the same among the pairs of positions that training shows; `hidden`, the largest weight of a pair that
-        it does not show; `outside`, the largest squared length of a vector of APE outside the window; `aligned`, the cosine
-        of v and theta up to its sign. And by method the matrix <v, theta> A, which equals the task in theory.
+        Besides the losses, a row has what the method has learned: `error`, the largest difference of the matrix <v, theta> A
+        from the task; `shown`, the same among the pairs of positions that training shows; `hidden`, the largest weight of a
+        pair that it does not show; `outside`, the largest squared length of a vector of APE outside the window; `aligned`,
+        the cosine of v and theta up to its sign.
     """
-    rows, matrices = [], {}
+    rows = []
     for method in METHODS:
         model, theta = initial_model(method, seed)
         pairs, target = setting.pairs(method), setting.target
-        row = {"model": method, **setting._asdict(), "alpha": ALPHA, "betas": setting.betas, "seed": seed, "steps": steps}
-        row["training_loss"] = train_model(model, theta, target, pairs, steps)
+        row = {"model": method, **setting._asdict(), "alpha": ALPHA, "betas": setting.betas, "seed": seed, "steps": STEPS}
+        row["training_loss"] = train_model(model, theta, target, pairs, STEPS)
         with torch.no_grad():
             matrix = model.effective_matrix()
             losses = population_losses(matrix, model.value, target, theta).tolist()
-            matrices[method] = matrix = (model.value @ theta) * matrix
+            matrix = (model.value @ theta) * matrix
             errors = (matrix - target).abs()
             row |= {"error": float(errors.max()), "shown": float(errors[pairs > 0].max())}
             row |= {"hidden": float(matrix[pairs == 0].abs().max())}
@@ -142,7 +142,7 @@ def run_setting(setting: Setting, seed: int, steps: int) -> tuple[list[Row], dic
             )
             row |= {"aligned": float(torch.nn.functional.cosine_similarity(model.value, theta, dim=0).abs())}
         rows += [row | {"position": position, "test_loss": loss} for position, loss in enumerate(losses, 1)]
-    return rows, matrices
+    return rows
 
 
 @plots.house_style
@@ -168,50 +168,8 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     plots.save_figure(figure, file)
 
 
-@plots.house_style
-def plot_matrices(matrices: dict[Setting, dict[str, torch.Tensor]], file: Path) -> None:
-    """Draw what was learned, a row for each setting: both matrices p_i^T p_j, and RPE's weights <v, theta> a_k."""
-    figure, panels = plots.new_figure(0.33 * plots.WIDTH * len(matrices), len(matrices), 3)
-    half = NUM_POSITIONS // 2
-    extent = (0.5, NUM_POSITIONS + 0.5, NUM_POSITIONS + 0.5, 0.5)
-    for line, (setting, learned) in zip(panels, matrices.items(), strict=True):
-        for axes, method in zip(line, ("ape", "ape_augmented"), strict=False):
-            image = axes.imshow(learned[method].numpy(), cmap="RdBu_r", vmin=-ALPHA, vmax=ALPHA, extent=extent)
-            axes.set(title=METHODS[method], xlabel="position j", ylabel="position i")
-        line[0].set_ylabel(f"window of {setting.window}\nposition i")
-        # Row i of the first column holds relation i, the last rows the negative ones.
-        task, weights = (matrix[:, 0].roll(half).numpy() for matrix in (setting.target, learned["rpe"]))
-        relations = range(-half, NUM_POSITIONS - half)
-        line[2].plot(relations, task, color=plots.BLACK, linestyle=":", zorder=3, label="task")
-        line[2].plot(relations, weights, color=plots.SKY, marker=".", label="learned")
-        line[2].set(title=METHODS["rpe"], xlabel="relation k", ylabel="weight")
-        line[2].legend()
-    label = "weight with which position i reads position j"
-    figure.colorbar(image, ax=panels[:, :2], label=label, location="bottom", shrink=0.5, aspect=40)
-    plots.save_figure(figure, file)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds of the runs (default 0 1 2)")
-    parser.add_argument("--steps", type=int, default=3000, help="steps of gradient descent (default %(default)s)")
-
-
-def run(seeds: list[int], steps: int) -> None:
-    """Train and test every method in every setting; write, draw and print the losses, and draw the first seed's matrices.
-
-    Raises:
-        ValueError: `steps` is below 1, or the seeds are negative or equal.
-    """
-    check_integer("--steps", steps, 1)
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ValueError(f"--seeds must be different numbers from 0 on, got {' '.join(map(str, seeds))}")
-    rows: list[Row] = []
-    pictured: dict[Setting, dict[str, torch.Tensor]] = {}
-    for setting, seed in product(SETTINGS, seeds):
-        own, matrices = run_setting(setting, seed, steps)
-        rows += own
-        pictured.setdefault(setting, matrices)
+def run() -> None:
+    """Train and test every method in every setting; write and draw the losses."""
+    rows = [row for setting, seed in product(SETTINGS, SEEDS) for row in run_setting(setting, seed)]
     write_results(rows, RESULTS)
     plot_losses(rows, RESULTS.with_suffix(".png"))
-    plot_matrices(pictured, RESULTS.with_name("matrices.png"))
-    print(f"{ring_table(rows)}\nwrote {RESULTS} and its pictures")
