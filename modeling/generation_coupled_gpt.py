@@ -1,8 +1,6 @@
 """Hooks of `generate()` for CoupledGPT: the ids of prompt and response are planned before the first token is generated."""
 
 from dataclasses import dataclass
-from functools import partial
-from inspect import signature
 from typing import Any
 
 import torch
@@ -97,10 +95,6 @@ class CoupledGPTGenerationMixin(GenerationMixin):
                     f"position_ids passed to generate() must cover prompt and response: got {levels} level(s) and {columns} "
                     f"columns for {self.config.position_levels} level(s) and a prompt of {prompt.shape[1]} tokens"
                 )
-        decode, streamer = kwargs.get("custom_generate"), kwargs.get("streamer")
-        if streamer is not None and callable(decode) and "streamer" in signature(decode).parameters:
-            # Transformers passes the streamer to its own functions only.
-            kwargs["custom_generate"] = partial(decode, streamer=streamer)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _response_length(self, input_ids: Tensor) -> int:

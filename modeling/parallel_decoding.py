@@ -5,13 +5,12 @@ first pass, and a token is right as soon as all that it depends on is right. So 
 is the response of greedy decoding (Jacobi iteration: Song et al., 2021; Santilli et al., 2023).
 
     model.generate(**inputs, custom_generate=longhand.modeling.parallel_greedy)
-    model.generate(**inputs, custom_generate="user/parallel-greedy", trust_remote_code=True)  # from the Hub
 
 It is for models of longhand under a window, where a token depends on few others. Later passes compute only the tokens that
 see a changed one, and a sum takes about as many passes as its longest carry.
 
 The stretch grows while guesses come right and shrinks while they do not, because predictions are limited in proportion to
-the settled tokens: to `WINDOWED_COST` for each. Each pass settles a token at least, so that there are never more passes than
+the settled tokens: to `COST` for each. Each pass settles a token at least, so that there are never more passes than
 the ordinary loop has steps. A chain in which every token depends on the one before (parity) takes as many passes, of a few
 tokens each, and about 1.5 times as long.
 
@@ -19,15 +18,15 @@ Predictions are those of a forward pass over several tokens. Where rounding deci
 over one token may decide otherwise.
 """
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 
-WINDOWED_COST = 16
+from .relations import Neighbours
+
+COST = 16
 """Most predictions for each settled token, with `FIRST_TOKENS` counted as settled before the first pass."""
 
 FIRST_TOKENS = 16
@@ -38,19 +37,6 @@ MOST_PREDICTIONS = 2**18
 OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
-def generate(model: Any, assistant_model: Any = None, streamer: Any = None, **arguments: Any):
-    """Decode as `model.generate(**arguments)` does; the entry for `custom_generate="user/parallel-greedy"`.
-
-    Raises:
-        ValueError: see `parallel_greedy`.
-    """
-    if assistant_model is not None:
-        raise ValueError("parallel greedy decoding takes no assistant_model: leave it out")
-    # `generate` itself gives a streamer only the prompt if a function decodes.
-    decode = partial(parallel_greedy, streamer=streamer)
-    return model.generate(custom_generate=decode, streamer=streamer, **arguments)
-
-
 def parallel_greedy(
     model: Any,
     input_ids: Tensor,
@@ -58,13 +44,9 @@ def parallel_greedy(
     stopping_criteria: Any,
     generation_config: Any,
     synced_gpus: bool = False,
-    streamer: Any = None,
     **model_kwargs: Any,
 ):
     """Return what greedy decoding returns; for `custom_generate=parallel_greedy` of `generate()`, see the module.
-
-    A streamer gets the tokens as they settle: every column (batch,) of a batch, as from `generate()`, but several tokens
-    (tokens,) of a single response at a time.
 
     Args:
         input_ids: (batch, tokens), padded on the left or not at all.
@@ -85,13 +67,8 @@ def parallel_greedy(
         raise ValueError("parallel decoding is for CoupledGPT with a window (position_encoding pairwise, windowed True)")
     ends = generation_config._eos_token_tensor if any(isinstance(c, EosTokenCriteria) for c in stopping_criteria) else None
     length = stopping_criteria.max_length - input_ids.shape[1]
-    response = Response(input_ids, length, ends, generation_config._pad_token_tensor, streamer)
-    for settled in WindowedPasses(model, response, plan.position_ids, plan.neighbours).run():
-        response.settle(settled)
-        if response.is_finished:
-            break
-    response.end_stream()
-    sequences: Any = response.sequences
+    passes = ParallelPasses(model, input_ids, length, ends, plan.position_ids, plan.neighbours)
+    sequences: Any = passes.run(generation_config._pad_token_tensor)
     return GenerateDecoderOnlyOutput(sequences) if generation_config.return_dict_in_generate else sequences
 
 
@@ -111,187 +88,107 @@ def check_greedy(logits_processor: Any, stopping_criteria: Any, generation_confi
         )
 
 
-class Response:
-    """Prompts and responses of a batch while they are decoded: guesses at first, settled column by column.
-
-    Attributes:
-        tokens: (batch, prompt + length).
-        prompt: tokens of a prompt.
-        length: tokens of the longest response.
-        settled: tokens of every unfinished response that are final.
-        lengths: (batch,) tokens of every response with its end token; `length` if it has none so far.
-    """
-
-    def __init__(self, input_ids: Tensor, length: int, ends: Tensor | None, pad: Tensor | None, streamer: Any):
-        self.tokens = torch.nn.functional.pad(input_ids, (0, length))
-        self.prompt, self.length, self.settled = input_ids.shape[1], length, 0
-        self.lengths = torch.full_like(input_ids[:, 0], length)
-        self.ends, self.pad, self.streamer = ends, pad, streamer
-
-    @property
-    def finished(self) -> Tensor:
-        """Whether each response has its end token, (batch,)."""
-        return self.lengths <= self.settled
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all responses are complete."""
-        return self.settled == self.length or bool(self.finished.all())
-
-    @property
-    def sequences(self) -> Tensor:
-        """Prompts and settled responses, up to the last end token of the batch."""
-        return self.tokens[:, : self.prompt + min(self.settled, int(self.lengths.max()))]
-
-    def settle(self, settled: int) -> None:
-        """Take the first `settled` tokens of every unfinished response as final, and give them to the streamer."""
-        first, self.settled = self.settled, settled
-        new = self.tokens[:, self.prompt + first : self.prompt + settled]
-        if self.ends is not None:
-            column = torch.arange(first, settled, device=new.device)
-            ended = torch.where(torch.isin(new, self.ends.to(new.device)), column + 1, self.length).amin(1)
-            self.lengths = torch.minimum(self.lengths, ended)
-            if (after := column >= self.lengths.unsqueeze(1)).any():
-                new.masked_fill_(after, int(self.pad))  # type: ignore[arg-type]  # transformers demands it with an end token
-        if self.streamer is not None:
-            new = new[:, : int(self.lengths.max()) - first].cpu()
-            # Token by token would take seconds for a long response.
-            for part in new if len(new) == 1 else new.unbind(1):
-                self.streamer.put(part)
-
-    def end_stream(self) -> None:
-        if self.streamer is not None:
-            self.streamer.end()
-
-
-class WindowedPasses:
+class ParallelPasses:
     """Passes under a window: a pass computes only tokens that see a changed token.
 
     Tokens are numbered row by row, (batch * columns). Places of the response are numbered column by column, so that the
     first places are settled first.
 
     Args:
+        input_ids: (batch, prompt).
+        length: tokens of the longest response.
+        ends: the end tokens, or None.
         position_ids: (batch or 1, levels, at least the prompt), planned.
         neighbours: the neighbours of every column, for each row of the batch or one row for all.
     """
 
-    def __init__(self, model: Any, response: Response, position_ids: Tensor, neighbours: Any):
-        self.model, self.response = model, response
-        self.rows, self.columns = response.tokens.shape
-        position_ids = torch.nn.functional.pad(position_ids, (0, max(0, self.columns - position_ids.shape[-1])))
-        self.position_ids, self.neighbours = position_ids[..., : self.columns], neighbours.select(slice(self.columns))
-        self.layers = model.config.num_hidden_layers
-        self.flat = response.tokens.view(-1)
-        # Where a token stands among the inputs of the pass at hand; -1 if it is not one.
-        self.place = torch.full_like(self.flat, -1)
-        self._index_readers()
+    def __init__(
+        self, model: Any, input_ids: Tensor, length: int, ends: Tensor | None, position_ids: Tensor, neighbours: Neighbours
+    ):
+        self.model, self.length, self.ends = model, length, ends
+        self.tokens = nn.functional.pad(input_ids, (0, length))
+        self.prompt, (self.rows, self.columns) = input_ids.shape[1], self.tokens.shape
+        position_ids = nn.functional.pad(position_ids, (0, max(0, self.columns - position_ids.shape[-1])))
+        self.position_ids = position_ids[..., : self.columns].expand(self.rows, -1, -1).transpose(0, 1).flatten(1)
+        self.neighbours = neighbours.select(slice(self.columns))
+        # For every token of the plan, the later ones of the response that see it: readers[first[token] : first[token + 1]].
+        row, reader, slot = (self.neighbours.columns[:, self.prompt :] >= self.prompt).nonzero().unbind(1)
+        reader = reader + self.prompt
+        seen, order = (row * self.columns + self.neighbours.columns[row, reader, slot]).sort(stable=True)
+        self.readers = (row * self.columns + reader)[order]
+        counts = torch.bincount(seen, minlength=len(self.neighbours.columns) * self.columns)
+        self.first = nn.functional.pad(counts.cumsum(0), (1, 0))
 
-    def _index_readers(self) -> None:
-        """Find for every token of a response which later ones see it: `readers[first[token] : first[token + 1]]`."""
-        prompt, shared = self.response.prompt, self.neighbours.columns
-        seen = shared[:, prompt:]
-        row, reader, slot = (seen >= prompt).nonzero().unbind(1)
-        token = row * self.columns + seen[row, reader, slot]
-        token, order = token.sort(stable=True)
-        self.readers = (row * self.columns + reader + prompt)[order]
-        counts = torch.bincount(token, minlength=shared.shape[0] * self.columns)
-        self.first = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-
-    def run(self) -> Iterator[int]:
-        """Yield after each pass how many tokens of every unfinished response are settled."""
-        response, rows = self.response, self.rows
-        places = rows * response.length
-        stale, begun, predicted = self.flat[:0], 0, 0
-        while len(stale) or begun < places:
-            limit = WINDOWED_COST * rows * (FIRST_TOKENS + response.settled) - predicted
-            allowed = max(rows, min(limit, MOST_PREDICTIONS))
-            chosen = stale[:allowed]
-            if (spare := min(allowed - len(chosen), places - begun)) > 0:
-                chosen = torch.cat([chosen, torch.arange(begun, begun + spare, device=stale.device)])
-                begun += spare
-            stale = stale[allowed:]
-            predicted += len(chosen)
-            finished = response.finished
-            chosen = chosen[~finished[chosen % rows]]
-            changed = self._predict(chosen) if len(chosen) else chosen
-            readers = self._places_that_see(changed)
+    def run(self, pad: Tensor) -> Tensor:
+        """Make passes until every response is settled; return prompts and responses, with padding after an end token."""
+        flat = self.tokens.view(-1)
+        places = self.rows * self.length
+        lengths = torch.full_like(flat[: self.rows], self.length)
+        stale, begun, predicted, settled = flat[:0], 0, 0, 0
+        while settled < self.length and not (lengths <= settled).all():
+            limit = COST * self.rows * (FIRST_TOKENS + settled) - predicted
+            allowed = max(self.rows, min(limit, MOST_PREDICTIONS))
+            chosen, stale = stale[:allowed], stale[allowed:]
+            new = min(allowed - len(chosen), places - begun)
+            chosen = torch.cat([chosen, torch.arange(begun, begun + new, device=flat.device)])
+            begun, predicted = begun + new, predicted + len(chosen)
+            chosen = chosen[(lengths > settled)[chosen % self.rows]]
+            readers = self._places_that_see(self._predict(chosen) if len(chosen) else chosen)
             stale = torch.cat([stale, readers[readers < begun]]).unique()
-            stale = stale[~finished[stale % rows]]
-            yield (int(stale[0]) if len(stale) else begun) // rows
+            stale = stale[(lengths > settled)[stale % self.rows]]
+            first, settled = settled, (int(stale[0]) if len(stale) else begun) // self.rows
+            if self.ends is not None and settled > first:
+                column = torch.arange(first, settled, device=flat.device)
+                is_end = torch.isin(self.tokens[:, self.prompt + first : self.prompt + settled], self.ends)
+                lengths = torch.minimum(lengths, torch.where(is_end, column + 1, self.length).amin(1))
+        if self.ends is not None:
+            after = torch.arange(self.length, device=flat.device) >= lengths.unsqueeze(1)
+            self.tokens[:, self.prompt :].masked_fill_(after, int(pad))
+        return self.tokens[:, : self.prompt + min(settled, int(lengths.max()))]
 
     def _predict(self, places: Tensor) -> Tensor:
         """Predict the tokens at some places of the response from the present ones; return the tokens that change."""
-        column = places // self.rows + self.response.prompt
-        token = places % self.rows * self.columns + column
-        needed, sizes = self._gather_needed(token - 1)
-        inner = sizes[-2]
-        columns = self._neighbours_of(needed[:inner])
-        relations = self.neighbours.relations.flatten(0, 1)[self._shared(needed[:inner])]
-        self.place[needed] = torch.arange(len(needed), device=needed.device)
-        columns = torch.where(columns < 0, -1, self.place[columns.clamp(min=0)])
-        self.place[needed] = -1
-        relations = torch.where(columns < 0, -1, relations)
-        if self.layers > 1:
-            # Only the first layer's input of the outermost tokens is read.
-            outermost = (0, 0, 0, len(needed) - inner)
-            columns, relations = (torch.nn.functional.pad(part, outermost, value=-1) for part in (columns, relations))
-        ids = self.position_ids.transpose(0, 1).flatten(1)[:, self._shared(needed, self.position_ids)]
+        token = places % self.rows * self.columns + places // self.rows + self.prompt
+        needed = (token - 1).unique()
+        for _ in self.model.model.layers:
+            seen, _ = self._neighbours_of(needed)
+            needed = torch.cat([needed, seen[seen >= 0]]).unique()
+        # In deeper models, only the first layer's input of the outermost tokens is read, so they may see less.
+        seen, relations = self._neighbours_of(needed)
+        columns = torch.searchsorted(needed, seen).clamp(max=len(needed) - 1)
+        missing = needed[columns] != seen
+        neighbours = Neighbours(
+            columns.masked_fill(missing, -1).unsqueeze(0), relations.masked_fill(missing, -1).unsqueeze(0)
+        )
+        flat = self.tokens.view(-1)
         logits = self.model(
-            input_ids=self.flat[needed].unsqueeze(0),
-            position_ids=ids.unsqueeze(0),
-            neighbours=self.neighbours._replace(columns=columns.unsqueeze(0), relations=relations.unsqueeze(0)),
-            logits_to_keep=torch.arange(len(places), device=places.device),
+            input_ids=flat[needed].unsqueeze(0),
+            position_ids=self.position_ids[:, needed].unsqueeze(0),
+            neighbours=neighbours,
+            logits_to_keep=torch.searchsorted(needed, token - 1),
             use_cache=False,
         ).logits
         predictions = logits[0].argmax(-1)
-        changed = predictions != self.flat[token]
-        self.flat[token] = predictions
+        changed = predictions != flat[token]
+        flat[token] = predictions
         return token[changed]
 
-    def _gather_needed(self, tokens: Tensor) -> tuple[Tensor, list[int]]:
-        """Return tokens, the tokens that they see, the tokens that those see, and so on, a step for each layer.
+    def _shared(self, tokens: Tensor) -> Tensor:
+        """Return where tokens stand in the flattened plan of neighbours, which may have one row for all."""
+        return tokens % self.columns if len(self.neighbours.columns) == 1 else tokens
 
-        Returns:
-            The tokens, each once, the given ones first; and their number after each step.
-        """
-        needed, sizes = tokens, [len(tokens)]
-        self.place[needed] = 0
-        newest = tokens
-        for _ in range(self.layers):
-            seen = self._neighbours_of(newest).flatten()
-            seen = seen[seen >= 0]
-            newest = self._once(seen[self.place[seen] < 0])
-            self.place[newest] = 0
-            needed = torch.cat([needed, newest])
-            sizes.append(len(needed))
-        self.place[needed] = -1
-        return needed, sizes
-
-    def _once(self, tokens: Tensor) -> Tensor:
-        """Return each of the tokens once."""
-        order = torch.arange(len(tokens), device=tokens.device)
-        self.place[tokens] = order
-        return tokens[self.place[tokens] == order]
-
-    def _shared(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return where tokens stand in a flattened plan (by default of neighbours) that may have one row for all."""
-        return tokens % self.columns if len(self.neighbours.columns if rows is None else rows) == 1 else tokens
-
-    def _neighbours_of(self, tokens: Tensor) -> Tensor:
-        """Return the tokens that tokens see, (tokens, most neighbours), filled up with -1."""
-        columns = self.neighbours.columns.flatten(0, 1)[self._shared(tokens)]
-        return torch.where(columns < 0, -1, columns + (tokens - tokens % self.columns).unsqueeze(1))
+    def _neighbours_of(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens that tokens see, (tokens, most neighbours), filled up with -1, and their relations."""
+        columns, relations = (part.flatten(0, 1)[self._shared(tokens)] for part in self.neighbours)
+        return torch.where(columns < 0, -1, columns + (tokens - tokens % self.columns).unsqueeze(1)), relations
 
     def _places_that_see(self, tokens: Tensor) -> Tensor:
-        """Return the places of the response whose predictions depend on tokens of the response, some more than once."""
-        for _ in range(self.layers):
+        """Return the places of the response whose predictions depend on tokens of the response."""
+        for _ in self.model.model.layers:
             shared = self._shared(tokens)
             count = self.first[shared + 1] - self.first[shared]
             begin = (self.first[shared] - count.cumsum(0) + count).repeat_interleave(count)
             seen_by = self.readers[begin + torch.arange(len(begin), device=tokens.device)]
-            if len(self.neighbours.columns) == 1:
-                seen_by = seen_by + (tokens - shared).repeat_interleave(count)
-            tokens = self._once(torch.cat([tokens, seen_by]))
-            self.place[tokens] = -1
+            tokens = torch.cat([tokens, seen_by + (tokens - shared).repeat_interleave(count)]).unique()
         # The token in a column is an input of the prediction of the next.
-        return (tokens % self.columns + 1 - self.response.prompt) * self.rows + tokens // self.columns
+        return (tokens % self.columns + 1 - self.prompt) * self.rows + tokens // self.columns

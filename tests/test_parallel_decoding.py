@@ -4,9 +4,7 @@ from functools import wraps
 
 import pytest
 import torch
-from transformers import TextIteratorStreamer
 from transformers.generation import StoppingCriteria, StoppingCriteriaList
-from transformers.generation.streamers import BaseStreamer
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand import eval as evaluation
@@ -16,7 +14,7 @@ from longhand.data.tokenization import build_tokenizer
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.modeling import parallel_decoding
-from longhand.modeling.parallel_decoding import generate, parallel_greedy
+from longhand.modeling.parallel_decoding import parallel_greedy
 
 TASK_SIZES = {
     "addition": (30, 30),
@@ -119,42 +117,7 @@ def test_slow_progress_takes_no_more_passes_than_the_ordinary_loop_and_few_more_
     passes.clear()
     assert torch.equal(model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy), greedy)
     assert len(passes) <= steps
-    assert sum(passes) <= parallel_decoding.WINDOWED_COST * (steps + parallel_decoding.FIRST_TOKENS)
-
-
-class Recorder(BaseStreamer):
-    def __init__(self):
-        self.parts, self.ended = [], 0
-
-    def put(self, value):
-        self.parts.append(value)
-
-    def end(self):
-        self.ended += 1
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_streamers_get_what_generate_gives_them(rows):
-    model, inputs = build(), tokenizer(TEXTS[:rows], padding=True, return_tensors="pt")
-    plain, recorder = Recorder(), Recorder()
-    model.generate(**inputs, do_sample=False, max_new_tokens=20, streamer=plain)
-    # Transformers itself gives the function no streamer.
-    how = {"custom_generate": parallel_greedy}
-    model.generate(**inputs, do_sample=False, max_new_tokens=20, streamer=recorder, **how)
-    assert torch.equal(plain.parts[0], recorder.parts[0])
-    if rows == 1:
-        assert torch.equal(torch.cat(plain.parts[1:]), torch.cat(recorder.parts[1:]))
-        assert len(recorder.parts) <= len(plain.parts)
-    else:
-        assert torch.equal(torch.stack(plain.parts[1:]), torch.stack(recorder.parts[1:]))
-    assert (plain.ended, recorder.ended) == (1, 1)
-
-
-def test_a_text_streamer_writes_the_response():
-    model, streamer = build(), TextIteratorStreamer(tokenizer, skip_prompt=True)
-    inputs = tokenizer(TEXTS[0], return_tensors="pt")
-    output = model.generate(**inputs, do_sample=False, custom_generate=parallel_greedy, streamer=streamer)
-    assert "".join(streamer) == tokenizer.decode(output[0, inputs.input_ids.shape[1] :])
+    assert sum(passes) <= parallel_decoding.COST * (steps + parallel_decoding.FIRST_TOKENS)
 
 
 class Never(StoppingCriteria):
@@ -179,8 +142,6 @@ def test_what_is_not_greedy_is_refused_by_name(options, named):
     prompts = tokenizer(TEXTS[1], return_tensors="pt")
     with pytest.raises(ValueError, match=f"parallel decoding is greedy decoding.* does not take .*{named}"):
         build().generate(**prompts, custom_generate=parallel_greedy, **{"do_sample": False, **options})
-    with pytest.raises(ValueError, match="takes no assistant_model"):
-        generate(build(), assistant_model=build(), **prompts)
 
 
 def test_sequences_alone_are_returned_in_a_dictionary():

@@ -61,7 +61,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "84eb260225eaec4a06472ff97bf84722e9dab90d10564b484d31bccb73035aa4",
+    "coupled_gpt": "238534bafe09b235a5aa9a507fc03b9ac0e04f00b2acb73a32073060b21393bd",
     "pairwise_bert": "98d13055e10d7bb3d4c841f3e0968c39150063f45d12ca107160b1030809c393",
 }
 
