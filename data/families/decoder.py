@@ -209,6 +209,8 @@ class Decoder(Family):
         prompt = task.prompt(question)
         check_characters(prompt, task.tokens)
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+        tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
+        task.check_answered(tokens)
         options: dict[str, Any] = {"do_sample": False}
         if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
             options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}

@@ -116,6 +116,7 @@ class Encoder(Family):
     def answer(self, task, model, tokenizer, question):
         """Answer from one forward pass."""
         prompt = task.prompt(question)
+        task.check_answered(len(prompt))
         inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
         with torch.inference_mode():
             predicted = model(**inputs).logits[0].argmax(-1).numpy(force=True)

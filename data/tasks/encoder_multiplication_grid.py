@@ -67,6 +67,7 @@ class EncoderMultiplicationGrid(EncoderTask):
     example_question: ClassVar[str] = "653*49"
     every_problem: ClassVar[str] = "two numbers of every length"
     most_digits: ClassVar[int] = 2000
+    most_answered: ClassVar[int] = 2_000_000  # About a gigabyte.
     reader = AnswerReader(leading_zeros=False)
 
     @property
@@ -141,7 +142,11 @@ class EncoderMultiplicationGrid(EncoderTask):
 
     def prompt(self, question):
         digits = self._parse(question)
-        return self._text_of(self.write(digits, *self.layout(number_lengths(digits))))
+        lengths = number_lengths(digits)
+        first, second = self.layout(lengths)
+        # A token for each head and the sign; in each row two for every head, and one that ends the row.
+        self.check_answered((first + 2) + second * (2 * first + 3))
+        return self._text_of(self.write(digits, *self.layout(lengths)))
 
     def covering(self, window, layers):
         """Products of up to two digits with one, of two with 10b + 1, and of four that end in 9 or 00 with it."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.checks import check_integer
 from longhand.data.digits import number_lengths
 from longhand.data.splits import make_generator
 
@@ -145,6 +146,8 @@ class AnyNumberOfOperands(Lengths):
         """Lengths of `other` operands of `length` digits each; by default as many operands as digits."""
         if other is not None and other < self.fewest_operands:
             raise ValueError(f"{self.size_names[1]} must be at least {self.fewest_operands}, got {other}")
+        # A problem has as many digits as both numbers multiplied.
+        check_integer("lengths", max(length, other or 0), 1, self.most_digits)
         return (length,) * (other or max(self.fewest_operands, length))
 
     def sizes(self, lengths):

@@ -44,6 +44,7 @@ class Task(Lengths, ABC):
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
         answer_form: what a language model is asked to answer with.
+        most_answered: most tokens of a question and its response; each takes 100 bytes and more while it is answered.
 
     A field of whole numbers says in its metadata, as `range`, the least and the largest that are legal.
     """
@@ -54,6 +55,7 @@ class Task(Lengths, ABC):
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
     answer_form: ClassVar[str] = "the result alone"
+    most_answered: ClassVar[int] = 2**27
 
     def __post_init__(self):
         for option in fields(self):
@@ -64,6 +66,13 @@ class Task(Lengths, ABC):
                 raise ValueError(f"{option.name} must be True or False, got {value!r}")
             if get_origin(option.type) is Literal and value not in (legal := get_args(option.type)):
                 raise ValueError(f"{option.name} {value!r} is unknown: choose one of {', '.join(legal)}")
+
+    def check_answered(self, tokens: int) -> None:
+        """Raise ValueError if a question and its response have more tokens than are answered."""
+        if tokens > self.most_answered:
+            raise ValueError(
+                f"the question and its response have {tokens:,} tokens, {self.most_answered:,} are answered at most"
+            )
 
     @property
     @abstractmethod
