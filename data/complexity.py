@@ -36,32 +36,12 @@ def cascade_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
     Returns:
         (count,) columns; 0 for a sum without carries.
-
-    Raises:
-        ValueError: the numbers are not two arrays of one shape (count, width).
     """
-    sums = _column_sums(first, second)
+    sums = first + second
     place = np.arange(1, sums.shape[1] + 1, dtype=np.int16 if sums.shape[1] < 2**14 - 1 else np.int64)
     # The last column that is not a nine, up to the column itself, decides whether the column is part of a cascade.
     decided = np.maximum.accumulate((2 * place + (sums > 9)) * (sums != 9), axis=1)
     return ((place + 1 - (decided >> 1)) * (decided & 1)).max(axis=1, initial=0).astype(np.int64)
-
-
-def carry_run_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The length of each sum's longest run of consecutive columns that all carry on their own (paper 2, Fig. 8b).
-
-    Args:
-        first, second: (count, width) digits, ones first.
-
-    Returns:
-        (count,) columns.
-
-    Raises:
-        ValueError: the numbers are not two arrays of one shape (count, width).
-    """
-    sums = _column_sums(first, second)
-    place = np.arange(1, sums.shape[1] + 1)
-    return (place - np.maximum.accumulate(np.where(sums > 9, 0, place), axis=1)).max(axis=1, initial=0)
 
 
 def draw_cascades(generator: np.random.Generator, longest: np.ndarray, digits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +71,7 @@ def draw_carry_runs(generator: np.random.Generator, longest: np.ndarray, digits:
     have one column, and sums of different classes differ in their runs alone (paper 2, Sec. 4, C1).
 
     Args:
-        longest: (count,) integers in 0..digits, see `carry_run_lengths`.
+        longest: (count,) integers in 0..digits, 0 for a sum without carries.
         digits: width of the numbers, at least 1.
 
     Returns:
@@ -107,12 +87,6 @@ def draw_carry_runs(generator: np.random.Generator, longest: np.ndarray, digits:
     return _draw_sums(generator, longest, digits, advance, "run of carries")
 
 
-def _column_sums(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    if first.ndim != 2 or first.shape != second.shape:
-        raise ValueError(f"first and second must have one shape (count, width), got {first.shape} and {second.shape}")
-    return first + second
-
-
 def _draw_sums(
     generator: np.random.Generator, longest: np.ndarray, digits: int, advance: Callable[[np.ndarray], np.ndarray], name: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -123,9 +97,6 @@ def _draw_sums(
             the next column, if that column is low, nine or high; -1 if it must not be of that kind.
     """
     check_integer("digits", digits, 1)
-    longest = np.asarray(longest)
-    if longest.ndim != 1 or not (np.issubdtype(longest.dtype, np.integer) or longest.size == 0):
-        raise ValueError(f"longest must be (count,) integers, got {longest.dtype} of shape {longest.shape}")
     if (illegal := longest[(longest < 0) | (longest > digits)]).size:
         raise ValueError(f"the longest {name} must be 0..{digits} columns in sums of {digits} digits, got {illegal[0]}")
     longest = longest.astype(np.int64)

@@ -166,7 +166,7 @@ class Decoder(Family):
         characters = character_table(task.tokens)
         columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), characters)
         columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), characters)
-        columns["answer"] = task.reader.read_column(columns["completion"])
+        columns["answer"] = pa.array(map(task.reader.read, columns["completion"].to_pylist()), pa.string())
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
 

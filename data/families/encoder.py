@@ -1,6 +1,7 @@
 """The encoders: PairwiseBert reads the answer off the tokens of its input, in one forward pass (paper 2)."""
 
 import numpy as np
+import pyarrow as pa
 import torch
 from transformers import AutoModelForTokenClassification
 
@@ -103,7 +104,7 @@ class Encoder(Family):
             "labels": list_column(labels, present),
             "prompt": text_column(list_column(tokens, present), characters),
             "completion": completion,
-            "answer": task.reader.read_column(completion),
+            "answer": pa.array(map(task.reader.read, completion.to_pylist()), pa.string()),
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
         }
 

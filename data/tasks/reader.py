@@ -1,11 +1,8 @@
-"""How an answer is read from a response: one declaration for a text, for columns of texts, and for the code on cards."""
+"""How an answer is read from a response: one declaration for a text, and for the code on cards."""
 
 import json
 import re
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 
 @dataclass(frozen=True)
@@ -57,31 +54,6 @@ class AnswerReader:
         if not self.leading_zeros:
             text = text.lstrip(self.zero) or text[:1]
         return text.strip(self.padding) if self.padding else text
-
-    def read_column(self, texts: pa.StringArray) -> pa.StringArray:
-        """The answers in many responses, as `read` gives them."""
-        if self.remainder:
-            sign = self.remainder
-            is_whole = pc.match_substring_regex(texts, f"^[^{sign}]+{sign}[^{sign}]+$")
-            rests = pc.utf8_slice_codeunits(pc.replace_substring_regex(texts, f"{sign}.*", ""), -1)
-            quotients = replace(self, remainder="").read_column(pc.replace_substring_regex(texts, f"^.*{sign}", ""))
-            return pc.if_else(is_whole, pc.binary_join_element_wise(quotients, rests, " remainder "), "")
-        if self.negative:
-            digits = replace(self, negative="").read_column(texts)
-            is_negative = pc.and_(pc.match_substring(texts, self.negative), pc.not_equal(digits, ""))
-            return pc.binary_join_element_wise(pc.if_else(is_negative, "-", ""), digits, "")
-        if self.dropped:
-            texts = pc.replace_substring_regex(texts, f"[{self.dropped}]", "")
-        if self.separators:
-            texts = pc.replace_substring_regex(texts, f"(?s)^.*[{self.separators}]", "")
-        if self.last is not None:
-            texts = pc.utf8_slice_codeunits(texts, -self.last)
-        if self.ones_first:
-            texts = pc.utf8_reverse(texts)
-        if not self.leading_zeros:
-            trimmed = pc.utf8_ltrim(texts, characters=self.zero)
-            texts = pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pc.utf8_slice_codeunits(texts, 0, 1), trimmed)
-        return pc.ascii_trim(texts, characters=self.padding) if self.padding else texts
 
     def code(self, variable: str) -> str:
         """A Python expression that reads the answer from the response in a variable; it needs `imports`."""
