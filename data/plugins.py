@@ -11,7 +11,7 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import decode_source
 from os import PathLike
@@ -19,19 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from longhand.data.tasks.registry import TASKS
-from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.position_encodings import POSITION_ENCODINGS
-
 PACKAGE = "longhand_plugins"
 """Package of the modules that plugins become. Nothing else is in it."""
-
-REGISTRIES: dict[str, MutableMapping[str, Any]] = {
-    "task": TASKS,
-    "coupling rule": COUPLING_RULES,
-    "position encoding": POSITION_ENCODINGS,
-}
-"""What a plugin may add to, by the name of one entry."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +56,7 @@ def load_plugin(file: str | PathLike[str], sha256: str | None = None) -> Plugin:
         sha256: hash that the file must have; with another one it is not run.
 
     Raises:
-        ValueError: the file cannot be read, has another hash or fails, another plugin has its name, or it replaces
-            something that is registered already. Nothing of it stays registered then.
+        ValueError: the file cannot be read, has another hash or fails, or another plugin has its name.
     """
     file = Path(file)
     if not is_plugin_name(file.name):
@@ -81,30 +69,17 @@ def load_plugin(file: str | PathLike[str], sha256: str | None = None) -> Plugin:
         raise ValueError(f"{file} has changed: its sha256 is {plugin.sha256}, not {sha256}")
     loaded = PLUGINS.setdefault(plugin.name, plugin)
     if loaded is plugin:
-        _import(plugin, file)
+        try:
+            _run(plugin, file)
+        except BaseException:
+            del PLUGINS[plugin.name]
+            raise
     elif loaded != plugin:
         raise ValueError(
             f"plugin {file}: another plugin {plugin.name} is loaded already (sha256 {loaded.sha256}, not "
             f"{plugin.sha256}): rename one of them, or start Python anew if you changed the file"
         )
     return loaded
-
-
-def _import(plugin: Plugin, file: Path) -> None:
-    """Run a plugin and keep what it registers, or forget it."""
-    before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
-    try:
-        _run(plugin, file)
-        for kind, registry in REGISTRIES.items():
-            if replaced := [name for name, entry in before[kind].items() if registry.get(name) is not entry]:
-                raise ValueError(f"plugin {file} replaces the {kind} {replaced[0]!r}: give its own another name")
-    except BaseException:
-        del PLUGINS[plugin.name]
-        sys.modules.pop(f"{PACKAGE}.{file.stem}", None)
-        for kind, entries in before.items():
-            REGISTRIES[kind].clear()
-            REGISTRIES[kind].update(entries)
-        raise
 
 
 def _run(plugin: Plugin, file: Path) -> None:

@@ -2,9 +2,12 @@
 
 import sys
 
-from longhand.data.plugins import PACKAGE, PLUGINS, REGISTRIES
+from longhand.data.plugins import PACKAGE, PLUGINS
+from longhand.data.tasks.registry import TASKS
+from longhand.modeling.coupling import COUPLING_RULES
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
 
-KEPT = [(registry, dict(registry)) for registry in REGISTRIES.values()]
+KEPT = [(registry, dict(registry)) for registry in (TASKS, COUPLING_RULES, POSITION_ENCODINGS)]
 
 
 def forget_plugins():

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import SPLITS, CouplingCollator, FreshBatches, Minesweeper, make_generator
-from longhand.data.tasks.covering import Problems
+from longhand.data import SPLITS, Minesweeper, make_generator
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import decode
 
 RULE = COUPLING_RULES["minesweeper_next_cell"]
-SIZES = [(1, 1), (1, 5), (5, 1), (2, 2), (3, 7), (9, 9), (20, 11)]
-"""Widths and heights."""
 
 
 def write(task, *rows):
@@ -23,45 +20,12 @@ def write(task, *rows):
     return decode(task.format(boards, np.array([[len(row) for row in rows]])).tokens[0])
 
 
-def solve(rows):
-    """The solution of rows of `M` and `_`, cell by cell."""
-
-    def at(row, column):
-        return row in range(len(rows)) and column in range(len(rows[0])) and rows[row][column] == "M"
-
-    solution = ""
-    for row, column in itertools.product(range(len(rows)), range(len(rows[0]))):
-        around = itertools.product((row - 1, row, row + 1), (column - 1, column, column + 1))
-        solution += "M" if at(row, column) else str(sum(at(*place) for place in around))
-    return solution
-
-
-def draw(width, height, count, seed=0, split="train", **ratios):
-    """Boards (count, height, width) of one size."""
-    task = Minesweeper(**ratios)
-    return task.draw(make_generator(seed), np.tile(task.operand_lengths(width, height), (count, 1)), split)
-
-
 def test_board_and_solution_are_written_row_by_row():
     assert write(Minesweeper(), "M__", "__M") == "$M__>__M=M2112M$"
     assert write(Minesweeper(separate_eos=True), "_M_M") == "$_M_M=1M2M<eos>"
     assert write(Minesweeper(), "_", "M", "M") == "$_>M>M=1MM$"
     assert write(Minesweeper(), "MMM", "M_M", "MMM") == "$MMM>M_M>MMM=MMMM8MMMM$"
     assert write(Minesweeper(), "_") == "$_=0$"
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("ratios", [{}, {"min_mine_ratio": 0.0, "max_mine_ratio": 1.0}])
-def test_text_of_every_example_is_a_board_and_its_solution(width, height, ratios):
-    task = Minesweeper(**ratios)
-    lengths = np.tile(task.operand_lengths(width, height), (50, 1))
-    examples = task.format(task.draw_operands(make_generator(width, height), lengths), lengths)
-    assert examples.same_layout and len(examples) == 50
-    for tokens, query in zip(examples.tokens, examples.query_lengths, strict=True):
-        text = decode(tokens)
-        rows = text[1 : text.index("=")].split(">")
-        assert (len(rows), {len(row) for row in rows}, query) == (height, {width}, text.index("=") + 1)
-        assert text == f"${'>'.join(rows)}={solve(rows)}$"
 
 
 def test_width_and_height_are_uniform_and_independent():
@@ -73,14 +37,6 @@ def test_width_and_height_are_uniform_and_independent():
     assert np.array_equal(lengths, np.where(np.arange(5) < heights[:, None], widths[:, None], 0))
     counts = np.bincount((widths - 3) * 3 + heights - 3, minlength=9)
     assert len(counts) == 9 and np.abs(counts - 60_000 / 9).max() <= 4.5 * (60_000 / 9) ** 0.5
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_size_of_a_board_is_its_width_and_height(width, height):
-    task = Minesweeper()
-    assert task.size(task.operand_lengths(width, height)) == (width, height)
-    assert task.size((*task.operand_lengths(width, height), 0, 0)) == (width, height)
-    assert task.size(task.operand_lengths(width)) == (width, width)
 
 
 @pytest.mark.parametrize(
@@ -119,33 +75,6 @@ def test_boards_of_several_sizes_are_drawn_together():
         width, height = task.size(tuple(lengths[index]))
         alone = boards[index : index + 1, :height, :width]
         assert task.split_of(alone, lengths[index : index + 1, :height]) == split[index] == SPLITS.index("train")
-
-
-def test_every_board_belongs_to_one_split():
-    boards = {split: draw(5, 5, 20_000, split=split, max_mine_ratio=0.12) for split in SPLITS}
-    sets = {split: {board.tobytes() for board in values} for split, values in boards.items()}
-    assert all(sets[first].isdisjoint(sets[second]) for first, second in itertools.combinations(SPLITS, 2))
-    # All 2,300 boards with 3 mines, a sixteenth of them for validation and test each.
-    assert sum(map(len, sets.values())) == 2300
-    assert all(100 < len(sets[split]) < 190 for split in SPLITS[1:])
-    held_out = draw(40, 40, 50, split="test", max_mine_ratio=0.1, min_mine_ratio=0.1)
-    assert (Minesweeper().split_of(held_out, np.full((50, 40), 40)) == SPLITS.index("test")).all()
-
-
-def test_a_split_without_a_board_of_a_size_is_named():
-    with pytest.raises(ValueError, match=re.escape("task 'minesweeper' of the sizes 4 and 4: take longer ones")):
-        for split in SPLITS:
-            draw(4, 2, 1, split=split, min_mine_ratio=0.0, max_mine_ratio=0.0)
-
-
-def test_training_batches_have_boards_of_one_size_within_the_trained_ones():
-    batches = FreshBatches(Minesweeper(), 2, 4, 0, collator=CouplingCollator(RULE.name, 30), batch_size=4, num_batches=60)
-    sizes = set()
-    for index in range(60):
-        examples, _ = batches.global_batch(index)
-        rows = decode(examples.tokens[0])[1:].partition("=")[0].split(">")
-        sizes.add((len(rows[0]), len(rows)))
-    assert sizes == set(itertools.product((2, 3, 4), repeat=2))
 
 
 @pytest.fixture(scope="module")
@@ -217,14 +146,6 @@ def test_boards_that_no_trained_board_can_hold_are_not_practised():
     some = np.concatenate([np.ones((5, 4, 4)), np.zeros((3, 4, 4))]).astype(np.uint8)
     varied = task.vary(generator, some, 7)
     assert len(varied) == 3 and (varied.sum(axis=(1, 2)) >= 5).all() and (varied.sum(axis=(1, 2)) <= 12).all()
-
-
-def test_batches_practise_trained_boards():
-    batches = FreshBatches(Minesweeper(), 5, 9, 0, collator=CouplingCollator(RULE.name, 30), batch_size=8, num_batches=8)
-    failing = np.array([[[1, 1, 1], [1, 0, 1], [1, 1, 1]]], dtype=np.uint8)
-    batches.practise([Problems(batches.task, failing, np.full((1, 3), 3))])
-    texts = [decode(tokens) for tokens in batches.global_batch(0)[0].tokens]
-    assert all("8" in text for text in texts) and len(set(texts)) == 8
 
 
 @pytest.mark.parametrize(

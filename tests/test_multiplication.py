@@ -56,10 +56,6 @@ def test_carry_runs_through_the_whole_product(length):
     check_products([over, over, over, int("01" * 3 * length), 10 ** (6 * length) - 1], [7, 70, 77, 99, 99], 6 * length, 2)
 
 
-def test_an_empty_batch_has_no_products():
-    assert multiply_digits(np.zeros((0, 4), np.uint8), np.zeros((0, 2), np.uint8)).shape == (0, 6)
-
-
 def relations_of(tokens):
     """Relations of the tokens of the response and of `=` to all tokens before them, (tokens, columns); of one problem."""
     ids = RULE.plan(tokens, tokens.shape[1]).position_ids

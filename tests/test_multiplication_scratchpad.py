@@ -7,7 +7,7 @@ import torch
 from longhand.data import MultiplicationScratchpad, make_generator
 from longhand.data.certificates import verify_certificate
 from longhand.modeling.coupling import COUPLING_RULES
-from longhand.modeling.vocabulary import PAD, decode
+from longhand.modeling.vocabulary import decode
 
 RULE = COUPLING_RULES["multiplication_scratchpad"]
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (1, 15), (15, 1), (6, 6), (12, 12)]
@@ -64,13 +64,6 @@ def test_text_of_every_example_is_the_scratchpad_of_its_operands(first_length, s
             assert len(text.split(">")[-1].split("=")[-1]) == task.answer_length((first_length, second_length))
 
 
-def test_one_length_or_two_stand_for_the_sizes_of_a_problem():
-    task = MultiplicationScratchpad()
-    assert task.operand_lengths(12) == (12, 12) and task.operand_lengths(12, 3) == (12, 3)
-    assert task.size((12, 3)) == (12, 3) and task.answer_length((12, 3)) == 16
-    assert task.size_names == ("digits of the first operand", "digits of the second operand")
-
-
 def planned_ids(text):
     """(three levels) ids of each column of a text that begins with `$`, by the rule."""
     tokens = torch.tensor([MultiplicationScratchpad().format(*to_digits([text])).tokens[0].tolist()])
@@ -99,17 +92,6 @@ def test_ids_are_those_of_significance_row_and_place_in_the_product(first_length
     assert planned_ids((10**first_length - 1, 10**second_length - 1)) == [*expected, (0, 0, 0)]
 
 
-def test_rows_of_different_layouts_are_planned_as_each_alone():
-    task = MultiplicationScratchpad()
-    pairs = [(294, 68), (7, 9), (12, 345)]
-    alone = [torch.from_numpy(task.format(*to_digits([pair])).tokens).long() for pair in pairs]
-    columns = 2 + max(tokens.shape[1] for tokens in alone)
-    batch = torch.cat([torch.nn.functional.pad(tokens, (0, columns - tokens.shape[1]), value=PAD) for tokens in alone])
-    plan = RULE.plan(batch, columns)
-    assert torch.equal(plan.position_ids, torch.cat([RULE.plan(tokens, columns).position_ids for tokens in alone]))
-    assert plan.response_length == max(RULE.plan(tokens, columns).response_length for tokens in alone)
-
-
 def test_in_base_two_answers_are_those_of_python_integers_and_both_searches_find_the_same_number_of_neighbourhoods():
     task, lengths = MultiplicationScratchpad(radix=2), np.tile([5, 3], (99, 1))
     digits = task.draw_operands(make_generator(0), lengths)
@@ -119,13 +101,3 @@ def test_in_base_two_answers_are_those_of_python_integers_and_both_searches_find
     described = {"task": task.name, "separate_eos": False, "radix": 2}
     found = verify_certificate.list_neighbourhoods(verify_certificate.find_task(described))
     assert task.covering(RULE.relations, 1).count == len(found) == 167
-
-
-def test_zero_keeps_its_digit():
-    assert MultiplicationScratchpad().prompt("000*0") == "0*0="
-    assert MultiplicationScratchpad().reader.read("00+00=000>000") == "0"
-
-
-@pytest.mark.parametrize("response", ["", "=", "25", "2532+4671", "2532+46>", "25>+=>"])
-def test_answer_of_a_response_that_broke_off_is_some_text(response):
-    assert isinstance(MultiplicationScratchpad().reader.read(response), str)

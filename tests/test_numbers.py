@@ -1,7 +1,7 @@
 """Sums, differences, products, quotients and strings: what is written, drawn, shown and refused."""
 
 import re
-from itertools import accumulate, combinations_with_replacement
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from faults import truth
 from task_subjects import described
 
 from longhand.data import (
-    SPLITS,
     Addition,
     AdditionScratchpad,
     Copy,
@@ -26,7 +25,6 @@ from longhand.data import (
     make_generator,
 )
 from longhand.data.digits import divide_digits, numbers_below
-from longhand.data.splits import problem_keys, split_of
 from longhand.modeling.vocabulary import decode
 
 TENS = "+".join(["9"] * 10)
@@ -95,63 +93,6 @@ def test_a_problem_is_written_as_in_the_papers(task, question, text):
         assert plan.response_length >= planned and (plan.position_ids[0, :, query : query + planned - 1] > 0).any(0).all()
         if task.name != "signed_subtraction" or text.count("-") > 1:
             assert plan.response_length == planned and not plan.position_ids[0, :, query + planned - 1 :].any()
-
-
-def response(task, numbers: list[int]) -> str:
-    """What a task writes, by Python's integers."""
-    width, turn = max(len(str(number)) for number in numbers), -1
-    first, second = numbers[:2]
-    if task.name == "addition":
-        text, turn = str(first + second).zfill((width + 1) * task.zero_padding), 1 if task.order == "plain" else -1
-    elif task.name == "multi_operand_addition":
-        text = str(sum(numbers)).zfill(width + 1)
-    elif task.name == "multiplication":
-        text = str(first * second).zfill(len(str(first)) + task.multiplier_length)
-    elif task.name == "division":
-        rests = accumulate(map(int, str(first)), lambda rest, digit: 10 * (rest % second) + digit)
-        return f"{''.join(str(rest % second) for rest in rests)}>{str(first // second).zfill(len(str(first)))}"
-    else:
-        text = str((first - second) % 10**width).zfill(width)
-        missing = f"-{str(second - first).zfill(width)[::-1]}" if first < second else ""
-        return text[::-1] + missing
-    return text[::turn]
-
-
-NUMBERS = [
-    *(Addition(zero_padding=padding, order=order) for padding in (True, False) for order in ("response_reversed", "plain")),
-    *(MultiOperandAddition(operands=count) for count in (2, 3, 10)),
-    *(Multiplication(multiplier_length=length) for length in (1, 2, 3)),
-    *(Subtraction(), SignedSubtraction(), Division()),
-]
-
-
-def hard_numbers(task, width: int, count: int) -> list[list[int]]:
-    """Problems of one group: uniform, equal, next to each other, full of zeros and nines; the first number has a width."""
-    generator = make_generator("hard", width)
-    operands, problems = task.operands, []
-    for kind in range(count):
-        digits = generator.integers(0, 10, (operands, width))
-        digits = np.where(generator.random(digits.shape) < (0, 0.8, 1)[kind % 3], 9 * generator.integers(0, 2), digits)
-        digits[0, 0] = digits[0, 0] or 1
-        numbers = [int("".join(map(str, row))) for row in digits.tolist()]
-        if kind % 4 == 1:
-            numbers[1] = max(0, min(numbers[0] + int(generator.integers(-1, 2)), 10**width - 1))
-        if task.name == "multiplication":
-            numbers[1] %= 10**task.multiplier_length
-        if task.name == "division":
-            numbers[1] = numbers[1] % 9 + 1
-        problems.append(sorted(numbers)[::-1] if task.name == "subtraction" else numbers)
-    return problems
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 8, 40])
-@pytest.mark.parametrize("task", NUMBERS, ids=described)
-def test_responses_are_those_of_python(task, width):
-    problems = hard_numbers(task, width, 120)
-    examples = write(task, [list(map(str, numbers)) for numbers in problems])
-    for row, numbers in zip(examples.tokens, problems, strict=True):
-        prompt = task.prompt(task.sign.join(map(str, numbers)))
-        assert decode(row, task.tokens) == f"${prompt}{response(task, numbers)}$"
 
 
 def test_numbers_of_any_width_are_divided_alike():
@@ -226,13 +167,6 @@ def test_the_larger_number_is_first_and_all_pairs_are_equally_likely():
     assert (np.triu(counts, 1) == 0).all()
     share = np.tril(np.full((10, 10), 2200.0), -1) + np.diag(np.full(10, 1100.0))
     assert np.abs(counts - share).max() < 5 * 2200**0.5
-
-
-def test_draws_of_mixed_lengths_keep_lengths_and_split():
-    lengths = make_generator(0).integers(1, 14, size=(2000, 2))
-    digits = Addition().draw(make_generator(1), lengths, "test")
-    assert set(split_of(problem_keys(digits, lengths)).tolist()) == {-1, SPLITS.index("test")}
-    assert (np.where(digits > 0, np.arange(digits.shape[2]) + 1, 1).max(axis=2) == lengths).all()
 
 
 def test_draws_of_one_split_are_uniform_over_its_problems():

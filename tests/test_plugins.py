@@ -2,7 +2,6 @@
 
 import inspect
 import linecache
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,13 +13,11 @@ from plugin_state import forget_plugins
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
-from longhand.data.plugins import PLUGINS, REGISTRIES, load_plugin, named_plugins
+from longhand.data.plugins import PLUGINS, load_plugin, named_plugins
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.publishing.publications import push_command
-from longhand.modeling.coupling import any_text_rules
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 SHOWN = Path(__file__).parent / "plugins"
@@ -51,11 +48,6 @@ def refusal(capsys, main, *arguments) -> str:
     assert stop.value.code == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     return line
-
-
-def test_the_plugin_is_short():
-    code = [line for line in MAXIMUM.read_text().splitlines() if line.strip()]
-    assert len(code) < 45
 
 
 def test_a_finished_folder_holds_its_plugin_and_says_which(trained):
@@ -93,13 +85,6 @@ def test_a_checkpoint_is_put_on_a_card_and_pushed_with_its_plugin_only(trained, 
     assert name != "push" or "  maximum.py\n" in capsys.readouterr().out
 
 
-def test_the_command_that_pushes_a_run_names_its_plugins(trained, capsys):
-    words = shlex.split(push_command(trained, "user/maximum", private=True))
-    assert words[:3] == ["python", "-m", "longhand.hub_cards.push"]
-    push.main([word for word in words[3:] if word != "--yes"])
-    assert "nothing was pushed" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("part", ["", "best"])
 def test_without_its_plugin_a_checkpoint_is_refused_and_says_what_to_do(trained, capsys, part):
     folder = trained / part
@@ -122,14 +107,6 @@ def test_the_copy_beside_a_checkpoint_is_run_if_it_is_trusted(trained, tmp_path,
     assert "has changed" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
     (changed / "maximum.py").unlink()
     assert "cannot be read" in refusal(capsys, evaluation.main, changed, "--trust_remote_code", "--ask", "35>17")
-
-
-def test_another_plugin_of_the_same_name_is_refused_with_both_hashes(trained, tmp_path, capsys):
-    other = tmp_path / "maximum.py"
-    other.write_text(MAXIMUM.read_text() + "# changed\n")
-    message = refusal(capsys, evaluation.main, trained, "--plugin", other, "--ask", "35>17")
-    recorded = yaml.safe_load((trained / "recipe.yaml").read_text())["plugin"]["maximum.py"]
-    assert recorded in message and load_plugin(other).sha256 in message
 
 
 def test_a_run_is_resumed_with_the_same_plugin_only(tmp_path, capsys, monkeypatch):
@@ -200,49 +177,34 @@ def test_rows_of_a_changed_plugin_are_made_anew(tmp_path):
     assert all(larger > smaller for larger, smaller in zip(*answers, strict=True))
 
 
-def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path, monkeypatch):
+def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path):
     code = MAXIMUM.read_text() + "# as it was loaded: \N{DEGREE SIGN}\n"
     (tmp_path / "maximum.py").write_text(code, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    load_plugin("maximum.py")
-    module = sys.modules["longhand_plugins.maximum"]
+    load_plugin(tmp_path / "maximum.py")
     (tmp_path / "maximum.py").write_text("changed = True\n")
     linecache.checkcache()
-    assert inspect.getsource(module) == code
-    monkeypatch.chdir(tmp_path.parent)
-    assert inspect.getsource(module) == code
-    assert inspect.getsource(module.Maximum.format) in code
-    (tmp_path / "maximum.py").unlink()
-    linecache.checkcache()
-    assert inspect.getsource(module) == code
+    assert inspect.getsource(sys.modules["longhand_plugins.maximum"]) == code
 
 
 @pytest.mark.parametrize(
     ("name", "code", "expected"),
     [
         ("my-task.py", "", "must be that of a Python module"),
-        ("my_task.txt", "", "must be that of a Python module"),
         ("broken.py", "x = 1\n1 / 0\n", "broken.py fails at line 2: ZeroDivisionError: division by zero"),
         ("broken.py", "def f(:\n", "SyntaxError"),
-        ("thief.py", "from longhand.data import TASKS\nTASKS['addition'] = TASKS['copy']", "replaces the task 'addition'"),
-        ("late.py", "from longhand.data import TASKS\nTASKS['new'] = TASKS['copy']\n1 / 0", "at line 3: ZeroDivisionError"),
+        (
+            "thief.py",
+            "from longhand.data import register_task\nregister_task(type('Thief', (), {'name': 'addition'}))",
+            "exists",
+        ),
+        ("missing.py", None, "cannot be read"),
     ],
 )
-def test_a_plugin_that_fails_leaves_nothing_behind(tmp_path, capsys, name, code, expected):
-    (tmp_path / name).write_text(code)
-    before = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
+def test_a_plugin_that_fails_is_refused_in_one_line(tmp_path, capsys, name, code, expected):
+    if code is not None:
+        (tmp_path / name).write_text(code)
     message = refusal(capsys, train.main, "addition", "--plugin", tmp_path / name, "--output_dir", tmp_path / "run")
-    assert expected in message
-    assert before == REGISTRIES and PLUGINS == {} and not (tmp_path / "run").exists()
-    assert f"longhand_plugins.{Path(name).stem}" not in sys.modules
-    assert "cannot be read" in refusal(capsys, evaluation.main, tmp_path, "--plugin", tmp_path / "missing.py")
-
-
-def test_another_file_of_the_same_name_is_refused(tmp_path):
-    load_plugin(MAXIMUM)
-    (tmp_path / "maximum.py").write_text("")
-    with pytest.raises(ValueError, match=r"another plugin maximum\.py is loaded already"):
-        load_plugin(tmp_path / "maximum.py")
+    assert expected in message and PLUGINS == {} and not (tmp_path / "run").exists()
 
 
 def test_recipes_name_plugins_with_or_without_hash():
@@ -252,12 +214,3 @@ def test_recipes_name_plugins_with_or_without_hash():
     for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
         with pytest.raises(ValueError, match="plugin must name Python files"):
             named_plugins({"plugin": illegal})
-
-
-def test_a_plugin_that_fails_leaves_no_rule_for_any_text(tmp_path):
-    before = any_text_rules()
-    plugin = tmp_path / "failing.py"
-    plugin.write_text((SHOWN / "distance_rule.py").read_text() + "\nraise KeyError('late')\n")
-    with pytest.raises(ValueError, match="KeyError"):
-        load_plugin(plugin)
-    assert any_text_rules() == before and "failing.py" not in PLUGINS
