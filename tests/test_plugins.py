@@ -194,8 +194,8 @@ def test_the_source_of_a_plugin_is_what_was_loaded(tmp_path):
         ("broken.py", "def f(:\n", "SyntaxError"),
         (
             "thief.py",
-            "from longhand.data import register_task\nregister_task(type('Thief', (), {'name': 'addition'}))",
-            "exists",
+            "from longhand.data import *\nregister_task(type('T', (), {'name': 'copy'}))",
+            "the task 'copy' exists",
         ),
         ("missing.py", None, "cannot be read"),
     ],
