@@ -13,7 +13,6 @@ from torch import distributed
 from transformers import set_seed
 from transformers.utils import logging
 
-from longhand.data.certificates import CannotCertify, coverings
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import load_checkpoint
@@ -30,12 +29,10 @@ from longhand.hub_cards.training.run_folder import (
     claim_folder,
     is_certified,
     is_complete,
-    is_pushed,
     relocate_best,
     remove_checkpoints,
     save_final,
     start_folder,
-    write_pushed,
 )
 from longhand.hub_cards.training.trainer import (
     BatchTrainer,
@@ -109,7 +106,7 @@ def train(arguments: list[str]) -> None:
                 write_card(run.folder)
                 remove_checkpoints(run.folder)
             print(f"trained and evaluated in {time.perf_counter() - began:.0f} seconds")
-            print("\n".join(["", "what next:", *what_next(trainer.model, run)]))
+            print("\n".join(["", "what next:", *what_next(run)]))
             if not certified:
                 later = f"; it was not pushed: {by_hand(run, start.repo_id)} does it all the same" if start.repo_id else ""
                 stop(f"not certified after {trainer.state.global_step} steps{later}")
@@ -169,18 +166,12 @@ def evaluate(run: Run, began: float) -> None:
     report([{**row, "run_seconds": seconds} for row in rows], run.folder, (run.data.min_length, run.data.max_length))
 
 
-def what_next(model: Any, run: Run) -> list[str]:
-    """Return commands of eval.py that make sense for the model."""
+def what_next(run: Run) -> list[str]:
+    """Return commands of eval.py to try next."""
     task, lengths = run.task, run.data.test_lengths
     options = [f'--ask "{part.example_question}"' for part in task.parts]
-    with suppress(CannotCertify):
-        coverings(model, task)
-        options.append("--certify")
-    with suppress(ValueError):
-        task.family.check_generation(task)
-        sizes = ",".join(map(str, dict.fromkeys((lengths[0], lengths[-1]))))
-        options.append(f"--lengths {sizes} --decode generate")
-    options += [f"--lengths {lengths[0]} --attentions"] * ("attentions" in model.can_record_outputs)
+    options += ["--certify"] * run.training.until_certified
+    options.append(f"--lengths {lengths[0]},{lengths[-1]}")
     # A checkpoint that holds its task as a table needs no plugin.
     plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
     return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
@@ -195,7 +186,6 @@ def publish(run: Run, repo_id: str) -> None:
     except (ValueError, OSError, RuntimeError) as error:
         stop(f"{run.folder} is complete but was not pushed: {one_line(error)}; push it by: {by_hand(run, repo_id)}")
     print(f"\n{push}")
-    write_pushed(run.folder, repo_id, place.hub_revision)
 
 
 def by_hand(run: Run, repo_id: str) -> str:
@@ -265,8 +255,6 @@ def look(run: Run, held: ExitStack) -> Start:
         check_push(Repository(repo_id, "model", "model", bool(place.hub_private_repo), place.hub_revision, api))
         if complete and run.training.until_certified and not is_certified(run.folder):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
-        if complete and is_pushed(run.folder, repo_id, place.hub_revision):
-            raise ValueError(f"{run.folder} holds a finished run that was pushed to {repo_id}: nothing is left to resume")
     return Start(checkpoint, repo_id, complete)
 
 

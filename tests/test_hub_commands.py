@@ -66,7 +66,6 @@ def test_the_folder_of_a_run_has_its_card(main_job):
         (["--hub_revision", "refs/heads/trial"], "revision"),
         (["--hub_token", "unknown"], "token"),
         (["--hub_token", "reader"], "read"),
-        (["--push_to_hub", "False", "--hub_model_id", "user/run", "--hub_token", "x"], "push_to_hub"),
         (["--hub_strategy", "end"], "hub_strategy"),
     ],
     ids=str,

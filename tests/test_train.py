@@ -2,7 +2,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from longhand import train
-from longhand.data import Addition, CouplingCollator, FixedBatches, FreshBatches
+from longhand.data import Addition, CouplingCollator, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
@@ -22,7 +21,7 @@ from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.locks import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.training import trainer
-from longhand.hub_cards.training.arguments import DataArguments, parse_run
+from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import claim_folder
 
 SIZES = (
@@ -33,14 +32,6 @@ SMALL = ["addition", *SIZES.split(), *STEPS.split()]
 UNTIL_CERTIFIED = [*SMALL, "--until_certified", "True"]
 MIXED = ["--batching", "mixed"]
 LEARNED = ["--position_encoding", "learned", "--position_sampling", "random_start", "--wrap_position_ids"]
-
-
-def run_alone(*words) -> str:
-    """What a Python process prints that must succeed."""
-    command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def refusal(capsys, arguments):
@@ -66,30 +57,15 @@ def test_finished_folder_holds_last_and_best_checkpoint_results_plot_and_recipe(
 
 
 def test_a_last_checkpoint_that_is_the_best_is_evaluated_once(tmp_path, monkeypatch):
-    evaluated = []
-    measure = train.evaluate_lengths
+    evaluated, measure = [], train.evaluate_lengths
     monkeypatch.setattr(
         train, "evaluate_lengths", lambda model, *rest, **named: evaluated.append(model) or measure(model, *rest, **named)
     )
-    # After five steps there is one checkpoint; after ten there are two, of which the first is the best.
-    for steps, differ in ((5, False), (10, True)):
-        folder = tmp_path / f"steps-{steps}"
-        evaluated.clear()
-        monkeypatch.setattr(trainer.BatchTrainer, "_determine_best_metric", _first_is_best)
-        train.main([*SMALL, "--max_steps", str(steps), "--output_dir", str(folder)])
-        rows = read_results(folder / "results.jsonl")
-        assert [row["model"] for row in rows] == [folder.name, f"{folder.name}/best"]
-        assert len(evaluated) == len({row["weights"] for row in rows}) == 1 + differ
-        assert [row["weights"] for row in rows] == [
-            hash_weights(load_checkpoint(str(path)).model) for path in (folder, folder / "best")
-        ]
-
-
-def _first_is_best(self, metrics, trial):
-    first = self.state.best_metric is None
-    if first:
-        self.state.best_metric, self.state.best_global_step = 1.0, self.state.global_step
-    return first
+    folder = tmp_path / "run"
+    train.main([*SMALL, "--max_steps", "5", "--output_dir", str(folder)])
+    rows = read_results(folder / "results.jsonl")
+    assert [row["model"] for row in rows] == ["run", "run/best"] and len(evaluated) == 1
+    assert {row["weights"] for row in rows} == {hash_weights(load_checkpoint(str(folder)).model)}
 
 
 class Cut(BaseException):
@@ -111,24 +87,6 @@ def drawn_batches(monkeypatch, cut_at=None, kind=FreshBatches) -> dict[int, byte
     return drawn
 
 
-def test_run_that_is_cut_off_and_moved_resumes_bit_for_bit(tmp_path, monkeypatch, capsys):
-    """The run is cut off when its learning rate has fallen. `faults/kills.py` kills processes."""
-    schedule = "--max_steps 60 --warmup_steps 5 --decay_steps 20 --eval_steps 10 --num_train_samples 100"
-    arguments = [*SMALL, *LEARNED, *MIXED, *schedule.split(), "--output_dir"]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train.main([*arguments, str(whole)])
-    with monkeypatch.context() as patch, pytest.raises(Cut):
-        drawn_batches(patch, 33, FixedBatches)
-        train.main([*arguments, str(cut)])
-    assert not (cut / "model.safetensors").exists()
-    moved = cut.rename(tmp_path / "moved")
-    capsys.readouterr()
-    train.main([*arguments, str(moved), "--resume"])
-    assert str(moved / "checkpoints" / "checkpoint-30") in capsys.readouterr().out
-    for file in ("model.safetensors", "best/model.safetensors"):
-        assert (whole / file).read_bytes() == (moved / file).read_bytes()
-
-
 KILLED_AT_STEP_12 = """
 import os, signal, sys
 from longhand import train
@@ -147,7 +105,7 @@ train.main(sys.argv[1:])
 
 
 @pytest.mark.thorough
-def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
+def test_two_processes_train_and_resume_as_one(tmp_path):
     two, script = tmp_path / "two", tmp_path / "killed.py"
     script.write_text(KILLED_AT_STEP_12)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -155,15 +113,22 @@ def test_two_processes_train_resume_and_are_refused_as_one(tmp_path):
     train.main([*SMALL, *LEARNED, *MIXED, "--output_dir", str(tmp_path / "one")])
     killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
     assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
-    printed = run_alone(*launcher, "-m", "longhand.train", *arguments, "--resume")
-    assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in printed and "continue it" not in printed
+    resumed = subprocess.run(
+        [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in resumed.stdout, resumed.stderr
     one, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "one", two))
     for name in one:
         torch.testing.assert_close(one[name], resumed[name], rtol=1e-3, atol=1e-4)
-    again = [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"]
-    refused = subprocess.run(again, capture_output=True, text=True, timeout=300)
-    assert refused.returncode != 0 and refused.stderr.count("error: ") == 1
-    assert "holds a finished run: nothing is left to resume" in refused.stderr
+
+
+def test_processes_that_would_each_train_alone_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    message = refusal(capsys, [*SMALL, "--output_dir", tmp_path / "run"])
+    assert "torch has no GPUs for them: add --use_cpu True" in message and not list(tmp_path.iterdir())
 
 
 def test_seeds_of_model_and_data_are_separate(tmp_path):
@@ -191,9 +156,8 @@ def test_unfinished_run_is_continued_only_when_asked_and_only_as_it_was(tmp_path
     assert "learning_rate was 0.004, now 0.5" in message
 
 
-@pytest.mark.parametrize("until_certified", ["True", "False"])
-def test_training_stops_at_the_first_loss_that_is_not_finite_and_saves_nothing_of_it(until_certified, tmp_path, capsys):
-    options = ["--learning_rate", "1e11", "--warmup_steps", "0", "--until_certified", until_certified]
+def test_training_stops_at_the_first_loss_that_is_not_finite_and_saves_nothing_of_it(tmp_path, capsys):
+    options = ["--learning_rate", "1e11", "--warmup_steps", "0", "--until_certified", "True"]
     with pytest.raises(SystemExit) as stop:
         train.main([*SMALL, *options, "--output_dir", str(tmp_path)])
     error = capsys.readouterr().err.strip().splitlines()[-1]
@@ -211,30 +175,18 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
     ("arguments", "expected"),
     [
         (["adition"], "choose one of addition"),
-        (["adition", "--help"], "choose one of addition"),
         (["addition", "--lerning_rate", "1"], "did you mean --learning_rate"),
-        (["addition", "--hidden_size", "many"], "invalid int value: 'many'"),
-        (["addition", "--norm", "batch"], "'rms', 'layer', 'none'"),
-        (["addition", "--task", "exponentiation"], "choose one of addition"),
-        (["addition", "--order", "backwards"], "'response_reversed', 'all_reversed', 'plain'"),
         (["addition", "--num_attention_heads", "5"], "not a multiple"),
-        (["addition", "--hidden_act", "swoosh"], "hidden_act"),
         (["addition", "--learning_rate", "-1"], "learning_rate must be above 0, got -1"),
-        (["addition", "--save_steps", "5"], "--eval_steps"),
         (["addition", *LEARNED[:4], "--until_certified", "False", "--max_length", "300"], "operands of 200 digits"),
         (["addition", "--lr_scheduler_kwargs", '{"floor": 1}'], "floor"),
-        (["addition", "--lr_scheduler_kwargs", "{bad"], "'{bad'"),
-        (["addition", "--batch_size", "0"], "batch_size must be at least 1, got 0"),
-        (["addition", "--max_length", "0"], "max_length"),
         (["addition", "--max_length", "3", "--min_length", "4"], "min_length <= max_length"),
         (["addition-absolute", "--test_lengths", "201"], "operands of 200 digits"),
-        (["addition-absolute", "--max_length", "201"], "operands of 200 digits"),
         (["addition", "--until_certified", "False", "--num_train_samples", "10"], "fill no batch"),
         (["addition", "--gradient_accumulation_steps", "3"], "cannot be divided"),
         (["addition", "--batch_size", "1000000000000"], "must be a number below 1e+12, got 1000000000000"),
         (["addition", "--test_lengths", "1000000000"], "1,000,000"),
-        (["addition", "--bf16"], "--use_cpu"),
-        (["addition", "--hub_model_id", "user/name"], "push_to_hub"),
+        (["addition", "--bf16"], "use_cpu"),
         (["nonexistent.yaml"], "nonexistent.yaml"),
         (["addition", "--until_certified", "--num_train_samples", "1000"], "leave num_train_samples unset"),
         (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
@@ -244,8 +196,6 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--until_certified", "--order", "plain"], "which no window can hold"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "neighbourhoods"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
-        (["addition", "--certified_ratio", "21"], "certified_ratio must be at most 20, got 21"),
-        (["addition", "--certified_ratio", "nan"], "certified_ratio must be at least 10, got nan"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, monkeypatch, capsys):
@@ -265,19 +215,8 @@ def test_recipe_is_legal_and_is_what_the_run_keeps(name, tmp_path):
 
 
 def test_unset_takes_back_what_the_recipe_gives(tmp_path):
-    words = ["--output_dir", str(tmp_path)]
-    given = parse_run(["encoder-multiplication-3", *words])
-    unset = ["--muon_learning_rate", "unset", "--field_width", "unset", "--varied_field", "unset", "--test_lengths", "unset"]
-    run = parse_run(["encoder-multiplication-3", *unset, *words])
-    assert (given.training.muon_learning_rate, given.task.field_width, given.task.varied_field) == (0.018, 9, True)
-    assert (run.training.muon_learning_rate, run.task.field_width, run.task.varied_field) == (None, None, False)
-    assert run.data.test_lengths == DataArguments().test_lengths != given.data.test_lengths
-    # What chooses the arguments themselves cannot be unset. A recipe has null.
-    with pytest.raises(ValueError, match="task 'unset' is unknown"):
-        parse_run(["encoder-multiplication-3", "--task", "unset", *words])
-    write_recipe({"base": "encoder-multiplication-3", "max_steps": "unset"}, tmp_path / "recipe.yaml")
-    with pytest.raises(ValueError, match="max-steps: invalid int value: 'unset'"):
-        parse_run([str(tmp_path / "recipe.yaml"), *words])
+    run = parse_run(["encoder-multiplication-3", "--muon_learning_rate", "unset", "--output_dir", str(tmp_path)])
+    assert run.training.muon_learning_rate is None
 
 
 def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path):
@@ -288,27 +227,6 @@ def test_command_line_overrides_the_recipe_and_a_kept_recipe_runs_again(tmp_path
     again = parse_run([str(tmp_path / "kept")])
     assert json.dumps(again.recipe) == json.dumps(run.recipe)
     assert again.config.to_dict() == run.config.to_dict()
-
-
-@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/elsewhere", "..", "", 5, ["a"]])
-def test_recipe_whose_name_is_a_path_is_refused(name, tmp_path, capsys):
-    write_recipe({"recipe": name, "task": "addition"}, tmp_path / "recipe.yaml")
-    assert f"recipe must be a name without folders, got {name!r}" in refusal(capsys, [tmp_path])
-
-
-@pytest.mark.parametrize("folder", ["", " ", "two\nlines", "not \udcff UTF-8", "a\0b"])
-def test_output_folder_whose_name_no_file_can_hold_is_refused(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert f"output_dir must be a folder whose name is one line of UTF-8, got {folder!r}" in refusal(
-        capsys, [*SMALL, "--output_dir", folder]
-    )
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("format", [["--zero_padding", "False"], ["--order", "plain"], ["--separate_eos"]])
-def test_every_format_trains_and_is_evaluated(format, tmp_path):
-    train.main([*SMALL, *format, "--max_steps", "2", "--output_dir", str(tmp_path / "run")])
-    assert Path(tmp_path / "run" / "results.jsonl").exists()
 
 
 def test_run_that_is_not_certified_in_time_ends_with_status_1_and_a_complete_folder(tmp_path, capsys, monkeypatch):
@@ -381,7 +299,7 @@ def test_run_cut_off_after_it_was_certified_resumes_to_the_same_weights(tmp_path
     assert whole == cut
 
 
-@pytest.mark.parametrize(("wrong", "ratio", "steps"), [(0, 21.0, 5), (0, 19.0, 20), (3, None, 20)])
+@pytest.mark.parametrize(("wrong", "ratio", "steps"), [(0, 21.0, 5), (0, 19.0, 20)])
 def test_run_stops_at_the_first_validation_without_mistakes_and_with_the_asked_ratio(
     wrong, ratio, steps, tmp_path, monkeypatch
 ):
@@ -412,27 +330,6 @@ def covering():
     generator = np.random.default_rng(0)
     digits = [generator.integers(10, size=(300, 2, width), dtype=np.uint8) for width in (1, 2, 3)]
     return [(own, np.full(own.shape[:2], own.shape[2])) for own in digits]
-
-
-def test_one_batch_in_so_many_is_practice_and_the_others_are_as_before():
-    digits, lengths = np.array([[[9, 9, 9], [1, 0, 0]]], dtype=np.uint8), np.array([[3, 1]])
-    assert SPLITS[Addition().split_of(digits, lengths)[0]] == "train"
-    text = Addition().format(digits, lengths).tokens.repeat(64, axis=0)
-    practised = [np.array_equal(tokens, text) for tokens in tokens_of(practising([(digits, lengths)]))]
-    assert practised == [index % PRACTICE_EVERY == 0 for index in range(40)]
-    usual = tokens_of(practising([]))
-    practised = tokens_of(practising(covering()))
-    same = [np.array_equal(*pair) for pair in zip(usual, practised, strict=True)]
-    assert same == [index % PRACTICE_EVERY > 0 for index in range(40)]
-
-
-def test_practice_is_the_same_for_the_same_seed_in_any_order_and_ends_when_nothing_fails():
-    first, second, other = practising(covering()), practising(covering()), practising(covering(), seed=1)
-    backwards = tokens_of(second, reversed(range(40)))[::-1]
-    assert all((one == two).all() for one, two in zip(tokens_of(first), backwards, strict=True))
-    assert not np.array_equal(tokens_of(first, [0])[0], tokens_of(other, [0])[0])
-    first.practise([])
-    assert all((one == two).all() for one, two in zip(tokens_of(first), tokens_of(practising([])), strict=True))
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (2, 2), (2, 3), (4, 9)])

@@ -7,7 +7,6 @@ import pytest
 import torch
 from comparing import assert_same_weights
 from datasets import Dataset
-from test_train import Cut, drawn_batches
 from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -202,24 +201,6 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     for whole, accumulated in zip(*gradients, strict=True):
         torch.testing.assert_close(accumulated, whole, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_run_that_was_cut_off_resumes_bit_for_bit(tmp_path, monkeypatch):
-    # Dropout and the number of loops are drawn too.
-    arguments = ["encoder-addition", *SMALL, "--sampling", "mixed", "--num_loops", "4", "--settle_weight", "0.1"]
-    arguments += ["--hidden_dropout_prob", "0.1", "--output_dir"]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train.main([*arguments, str(whole)])
-    with monkeypatch.context() as patch, pytest.raises(Cut):
-        drawn_batches(patch, cut_at=4)
-        train.main([*arguments, str(cut)])
-    assert not (cut / "model.safetensors").exists()
-    drawn = drawn_batches(monkeypatch)
-    train.main([*arguments, str(cut), "--resume"])
-    assert list(drawn) == [3, 4, 5]
-    for file in ("model.safetensors", "best/model.safetensors"):
-        assert (whole / file).read_bytes() == (cut / file).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, NoReturn, cast
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.hf_argparser import string_to_bool
-from transformers.utils import is_torch_bf16_gpu_available
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
@@ -28,7 +27,6 @@ from longhand.data.plugins import PACKAGE, Plugin, load_plugin, record_plugins, 
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.console import one_line
-from longhand.hub_cards.files import is_one_line
 from longhand.hub_cards.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"
@@ -41,17 +39,16 @@ _BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
 _LARGEST = 1e12
 
 
-def argument(default: Any, meaning: str, private: bool = False, instead_of: tuple[str, ...] = (), **bounds: float) -> Any:
+def argument(default: Any, meaning: str, private: bool = False, **bounds: float) -> Any:
     """Return the field of an argument.
 
     Args:
         private: whether the argument says where a run is made or followed, and nothing of its weights and results. Recipes
             and cards leave it out.
-        instead_of: arguments of `TrainingArguments` that follow from this one.
         bounds: `least`, `most`, `above` or `below`, of its value or of each of its values.
     """
     limits = "".join(f"; {_BOUNDS[name][0]} {bound}" for name, bound in bounds.items())
-    metadata = {"help": f"{meaning}{limits}", "private": private, "instead_of": instead_of, "bounds": bounds}
+    metadata = {"help": f"{meaning}{limits}", "private": private, "bounds": bounds}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -82,9 +79,7 @@ class DataArguments:
         "one_length", "lengths in a batch: one, or drawn for each problem and padded, as in paper 1's code"
     )
     validation_lengths: list[int] = argument([30, 60, 100], "digits of operands, validated during training", least=1)  # noqa: RUF009
-    validation_samples: int = argument(
-        100, "problems of each validated length", least=1, instead_of=("per_device_eval_batch_size",)
-    )
+    validation_samples: int = argument(100, "problems of each validated length", least=1)
     test_lengths: list[int] = argument([30, 60, 100, 200], "digits of operands, tested at the end", least=1)  # noqa: RUF009
     test_samples: int = argument(200, "problems of each tested length", least=1)
 
@@ -99,12 +94,7 @@ class RunArguments(TrainingArguments):
     _argument_group_name: ClassVar[str] = "training"
 
     output_dir: str | None = argument(None, "folder of the run; unset, outputs/RECIPE", private=True)
-    resume: bool = argument(
-        False,
-        "continue a run that was cut off, from its last checkpoint",
-        private=True,
-        instead_of=("resume_from_checkpoint",),
-    )
+    resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint", private=True)
     until_certified: bool = argument(
         False, "stop at the first validation at which the model is certified; practise what fails until then"
     )
@@ -114,13 +104,8 @@ class RunArguments(TrainingArguments):
         least=ROUNDING_FACTOR,
         most=LARGEST_RATIO,
     )
-    max_steps: int = argument(1000, "optimizer steps", least=1, instead_of=("num_train_epochs",))
-    batch_size: int = argument(
-        256,
-        "examples of one optimizer step, over all processes and accumulated parts",
-        least=1,
-        instead_of=("per_device_train_batch_size", "auto_find_batch_size"),
-    )
+    max_steps: int = argument(1000, "optimizer steps", least=1)
+    batch_size: int = argument(256, "examples of one optimizer step, over all processes and accumulated parts", least=1)
     gradient_accumulation_steps: int = of_trainer("gradient_accumulation_steps", "parts of a batch", least=1)
     seed: int = argument(0, "seed of the model's initial weights", least=0, most=2**32 - 1)
     data_seed: int = argument(0, "seed of the training data and validation problems", least=0, most=2**32 - 1)
@@ -142,17 +127,11 @@ class RunArguments(TrainingArguments):
     adam_beta2: float = argument(0.95, "second beta of AdamW", least=0, below=1)
     adam_epsilon: float = of_trainer("adam_epsilon", "epsilon of AdamW", above=0)
     max_grad_norm: float = of_trainer("max_grad_norm", "norm to which gradients are clipped; 0 clips none", least=0)
-    eval_steps: int = argument(
-        500,
-        "steps between validations; each also saves a checkpoint",
-        least=1,
-        instead_of=("save_steps", "eval_strategy", "save_strategy"),
-    )
+    eval_steps: int = argument(500, "steps between validations; each also saves a checkpoint", least=1)
     metric_for_best_model: Literal["exact_match", "loss"] = argument(
         "exact_match",
         "what chooses the best checkpoint: mean `exact_match` at validation_lengths beyond max_length, or `loss` at the "
         "longest (as in paper 1's code)",
-        instead_of=("greater_is_better", "load_best_model_at_end"),
     )
     save_total_limit: int | None = argument(2, "checkpoints kept, the best one among them", least=1)
     logging_steps: float = argument(100, "steps between logged losses, or below 1 their share of all steps", above=0)
@@ -243,8 +222,7 @@ class Parser(HfArgumentParser):
         given, unknown = self.parse_known_args(words)
         if unknown:
             name = unknown[0].partition("=")[0]
-            instead = [f"--{one.name}" for one in self.fields.values() if name[2:] in one.metadata.get("instead_of", ())]
-            close = instead or difflib.get_close_matches(name, self._option_string_actions, n=3)
+            close = difflib.get_close_matches(name, self._option_string_actions, n=3)
             raise ValueError(f"unknown argument {name!r}" + (f": did you mean {' or '.join(close)}?" if close else ""))
         values = vars(given)
         for option in self.fields.values():
@@ -327,8 +305,6 @@ def read_arguments(arguments: list[str]) -> Given:
     needed = require_plugins(recipe, f"the recipe {source}", lambda name: "read it, then pass it with --plugin")
     recipe.pop("plugin", None)
     name, description = recipe.pop("recipe", Path(source).stem), recipe.pop("description", "")
-    if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name:
-        raise ValueError(f"recipe must be a name without folders, got {name!r}: --output_dir says where a run is written")
     # How a construction was built says nothing of how to train.
     recipe.pop("command", None)
     if not chosen.task and (replaced := _own_column_task(recipe, plugins)):
@@ -405,7 +381,7 @@ def parse_run(arguments: list[str]) -> Run:
     """
     given = read_arguments(arguments)
     make, values = given.parser.make, given.values
-    folder = _folder(str(Path("outputs", given.name)) if values["output_dir"] is None else values["output_dir"])
+    folder = Path(values["output_dir"] or Path("outputs", given.name))
     task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
@@ -415,8 +391,6 @@ def parse_run(arguments: list[str]) -> Run:
         raise ValueError(one_line(error)) from error
     except StrictDataclassError as error:
         raise ValueError(one_line(error.__cause__ or error)) from error
-    if values["bf16"] and not values["use_cpu"] and not is_torch_bf16_gpu_available():
-        raise ValueError("bf16 needs a GPU that has it: on a CPU, add --use_cpu True")
     recorded = {
         option.name: values[option.name]
         for option in fields(RunArguments)
@@ -430,30 +404,13 @@ def parse_run(arguments: list[str]) -> Run:
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     publishing = make(Publishing, values)
-    if not publishing.push_to_hub:
-        if chosen := [name for name, value in vars(publishing).items() if value]:
-            raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
-        publishing = None
-    return Run(given.name, folder, task, config, data, positions, collator, training, publishing, recipe, given.plugins)
-
-
-def _folder(name: str) -> Path:
-    """Return the folder of a run, by a name that every file of the run can hold."""
-    whole = str(Path(name).absolute())
-    if not name.strip() or "\0" in name or not is_one_line(whole):
-        raise ValueError(f"output_dir must be a folder whose name is one line of UTF-8, got {name!r}")
-    return Path(name)
+    place = publishing if publishing.push_to_hub else None
+    return Run(given.name, folder, task, config, data, positions, collator, training, place, recipe, given.plugins)
 
 
 def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
     if data.min_length > data.max_length:
         raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
-    if training.fp16 and training.device.type == "cpu":
-        raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
-    if training.decay_steps and training.decay_steps < training.max_steps:
-        warmup = training.get_warmup_steps(training.decay_steps)
-        if training.decay_steps <= warmup:
-            raise ValueError(f"decay_steps must be above the {warmup} steps of warm-up, got {training.decay_steps}")
     if training.until_certified and data.num_train_samples is not None:
         raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
     if training.until_certified and training.dataloader_num_workers:

@@ -9,17 +9,8 @@ from torch.optim import Optimizer
 
 
 def layer_matrices(model: Any) -> list[Tensor]:
-    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024).
-
-    Raises:
-        ValueError: there are none.
-    """
-    layers = getattr(model.base_model, "layers", None)
-    modules = layers.modules() if isinstance(layers, nn.Module) else ()
-    if not (maps := [module for module in modules if isinstance(module, nn.Linear)]):
-        name = type(model).__name__
-        raise ValueError(f"muon_learning_rate is for linear maps in a model's layers, and {name} has none: leave it unset")
-    return [linear.weight for linear in maps]
+    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024)."""
+    return [module.weight for module in model.base_model.layers.modules() if isinstance(module, nn.Linear)]
 
 
 class MuonBeside(Optimizer):
@@ -53,14 +44,6 @@ class MuonBeside(Optimizer):
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
         self._share()
-
-    def train(self) -> None:
-        """Tell the other optimizer that steps follow, if it asks for that, as schedule-free ones do."""
-        getattr(self.parts[0], "train", lambda: None)()
-
-    def eval(self) -> None:
-        """Tell it that the model is evaluated."""
-        getattr(self.parts[0], "eval", lambda: None)()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self.parts[0].step(closure)

@@ -18,7 +18,6 @@ from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, wr
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
 from longhand.hub_cards.training.trainer import HASHES_FILE, BatchTrainer
 
-PUSHED_FILE = "pushed.json"
 STATE_FILE = "trainer_state.json"
 
 
@@ -31,9 +30,6 @@ def claim_folder(run: Run) -> Path | None:
         ValueError: the folder holds a finished run, an unfinished one without `--resume`, or another run's files.
     """
     folder, resume = run.folder, run.training.resume
-    if resume and is_complete(folder):
-        # A kill may have left some of them.
-        remove_checkpoints(folder)
     if is_complete(folder) and not (resume and run.publishing):
         advice = "nothing is left to resume" if resume else "remove it or choose another --output_dir"
         raise ValueError(f"{folder} holds a finished run: {advice}")
@@ -51,11 +47,11 @@ def claim_folder(run: Run) -> Path | None:
     if different := differences(before, run.recipe):
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
-    return last_checkpoint(folder / CHECKPOINTS_FOLDER, run.training.world_size)
+    return last_checkpoint(folder / CHECKPOINTS_FOLDER)
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a run's folder holds all that the run leaves. The training states are moved away last, all at once."""
+    """Whether a run's folder holds all that the run leaves. The training states are removed last."""
     return (folder / RESULTS_FILE).exists() and not list_checkpoints(folder / CHECKPOINTS_FOLDER)
 
 
@@ -95,27 +91,11 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove the training states of a finished run; what else its reporters put beside them stays."""
-    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
-    if list_checkpoints(states):
-        # At once: some of them alone would look like a run that was cut off.
-        states.rename(removed)
-    for checkpoint in list_checkpoints(removed):
+    states = folder / CHECKPOINTS_FOLDER
+    for checkpoint in list_checkpoints(states):
         shutil.rmtree(checkpoint)
-    if removed.exists():
-        removed.rename(states)
     with suppress(OSError):
         states.rmdir()
-
-
-def write_pushed(folder: Path, repo_id: str, revision: str | None) -> None:
-    """Record that a run was pushed, so that `--resume` does not push it again."""
-    write_atomically(folder / PUSHED_FILE, json.dumps({"repo_id": repo_id, "revision": revision or "main"}) + "\n")
-
-
-def is_pushed(folder: Path, repo_id: str, revision: str | None) -> bool:
-    """Whether a run was pushed to this branch of this repository."""
-    file = folder / PUSHED_FILE
-    return file.exists() and read_object(file) == {"repo_id": repo_id, "revision": revision or "main"}
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -123,16 +103,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*"), key=_step, reverse=True)
 
 
-def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
-    """Return the latest complete checkpoint, or None. Print which ones are passed over, and why.
-
-    Args:
-        processes: how many processes continue the run.
-    """
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the latest complete checkpoint, or None. Print which ones are passed over, and why."""
     found = list_checkpoints(folder)
     for checkpoint in found:
         try:
-            check_complete(checkpoint, processes)
+            check_complete(checkpoint)
         except (OSError, ValueError) as error:
             print(f"{checkpoint} is passed over: {one_line(error)}")
         else:
@@ -142,7 +118,7 @@ def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
     return None
 
 
-def check_complete(checkpoint: Path, processes: int) -> None:
+def check_complete(checkpoint: Path) -> None:
     """Raise ValueError that names the file if one that a run continues from is missing or is not what was written.
 
     The best checkpoint, which a finished run keeps too, may be another one. Its files are checked too.
@@ -150,19 +126,11 @@ def check_complete(checkpoint: Path, processes: int) -> None:
     if not (checkpoint / STATE_FILE).exists():
         raise ValueError(f"it was cut off while it was written ({STATE_FILE}, the last file, is missing)")
     state = read_object(checkpoint / STATE_FILE)
-    best = state.get("best_model_checkpoint", "")
-    if state.get("global_step") != _step(checkpoint) or not isinstance(best, str | None):
-        raise ValueError(f"{STATE_FILE} is not of step {_step(checkpoint)}")
+    best = state.get("best_model_checkpoint")
     for folder in {checkpoint, checkpoint if best is None else checkpoint.parent / Path(best).name}:
         written, now = read_object(folder / HASHES_FILE), hash_files(folder, ["*"])
         if changed := [name for name, value in written.items() if now.get(name) != value]:
             raise ValueError(f"{folder.name} was damaged after it was written ({', '.join(changed)})")
-    generators = len(list(checkpoint.glob("rng_state*.pth")))
-    if generators != processes:
-        print(
-            f"{checkpoint} was written by {generators} processes, and {processes} continue it: with dropout, other numbers "
-            "are drawn than in a run that is not cut off"
-        )
 
 
 def relocate_best(checkpoint: Path) -> None:

@@ -1,7 +1,6 @@
 """The Trainer of a run: its model, its batches, and what it does at every validation."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -11,12 +10,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.checkpoints.files import hash_files
-from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.training.arguments import Run
@@ -27,16 +24,10 @@ BEST = "eval_generalization"
 loss, negative, see `metric_for_best_model`."""
 HASHES_FILE = "hashes.json"
 """The SHA-256 of every other file of a checkpoint but trainer_state.json, which is written after it."""
-_SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "decay_steps", "warmup_steps")
-_OPTIMIZATION = ("optim", "muon_learning_rate", *_SCHEDULE)
 
 
 class NotFinite(RuntimeError):
     """A loss or a weight is NaN or infinite, so training cannot go on."""
-
-
-class CannotSave(OSError):
-    """A checkpoint cannot be written; the ones before stay."""
 
 
 class BatchTrainer(Trainer):
@@ -46,7 +37,6 @@ class BatchTrainer(Trainer):
 
     Raises:
         NotFinite: a loss or a weight is NaN or infinite; earlier checkpoints are kept.
-        CannotSave: the checkpoint could not be written; earlier checkpoints are kept.
     """
 
     model: Any
@@ -98,15 +88,7 @@ class BatchTrainer(Trainer):
 
     def _save_checkpoint(self, *args, **kwargs):
         self.check_weights()
-        folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        try:
-            super()._save_checkpoint(*args, **kwargs)
-        # torch and safetensors raise errors of their own when a file cannot be written.
-        except Exception as error:
-            free = shutil.disk_usage(self.args.output_dir).free / 2**20
-            if self.is_world_process_zero():
-                shutil.rmtree(folder, ignore_errors=True)
-            raise CannotSave(f"{folder} cannot be saved, with {free:,.0f} MiB free there: {one_line(error)}") from error
+        super()._save_checkpoint(*args, **kwargs)
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
@@ -122,11 +104,9 @@ class BatchTrainer(Trainer):
 
     def _refuse(self, reason: str) -> NoReturn:
         training: Any = self.args
-        muon = training.muon_learning_rate
-        or_muon = "" if muon is None else f" or a muon_learning_rate below {muon}"
         raise NotFinite(
             f"training stopped at step {self.state.global_step + 1}: {reason}; nothing of this step is saved, choose a "
-            f"learning_rate below {training.learning_rate}{or_muon}"
+            f"learning_rate below {training.learning_rate}"
         )
 
     def _one_by_one(self, batches) -> DataLoader:
@@ -303,13 +283,7 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
     trainer.add_callback(ProgressLines(list(validation)))
     if training.until_certified:
         trainer.add_callback(UntilCertified(run, model, batches))
-    try:
-        trainer.create_optimizer_and_scheduler(training.max_steps)
-    # Libraries raise whatever arguments that do not fit run into.
-    except Exception as error:
-        given = {name: getattr(training, name) for name in _OPTIMIZATION}
-        chosen_values = ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given.items())
-        raise ValueError(f"optimizer or schedule cannot be made ({chosen_values}): {one_line(error)}") from error
+    trainer.create_optimizer_and_scheduler(training.max_steps)
     return trainer
 
 
