@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .relations import NOT_RELATED, Neighbours
 from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
@@ -31,21 +31,6 @@ def virtual_indices(input_ids: Tensor) -> Tensor:
     """
     numeric = (input_ids < FIRST_TEXT) & (input_ids != PAD)
     return numeric.cumsum(1).masked_fill(~numeric, 0)
-
-
-def check_indices(indices: Tensor, input_ids: Tensor) -> None:
-    """Raise ValueError unless these are virtual indices (batch or 1, tokens), which rise along the numbers of a row."""
-    if indices.shape[-1] != input_ids.shape[1] or indices.ndim != 2:
-        raise ValueError(f"position_ids must be (batch or 1, {input_ids.shape[1]} tokens), got {tuple(indices.shape)}")
-    if not 0 <= int(indices.min()) <= int(indices.max()) < 2**31:
-        raise ValueError(f"position_ids must be in 0..2**31-1, got {int(indices.min())}..{int(indices.max())}")
-    before = nn.functional.pad(indices.cummax(dim=1).values[:, :-1], (1, 0), value=-1)
-    if (wrong := (indices <= before) & (virtual_indices(input_ids) > 0)).any():
-        row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"position_ids must rise along the numbers of a row, got no rise at column {column} of row {row}: a row of "
-            "input_ids must be one example, do not pack or flatten them"
-        )
 
 
 def operator_index(input_ids: Tensor, indices: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .encoder_maps import NO_MAP, check_indices, derive_pair_map, neighbours_of, virtual_indices
-from .inputs import check_input_ids, check_mask, check_padding, check_pair_map, check_prompts, of_values
+from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
+from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns
 from .settling import (
@@ -254,33 +254,19 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        pair_map: Tensor | None = None,
-        position_ids: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if input_ids is not None:
-            input_ids = self.check_text(input_ids, attention_mask)
-        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
-        check_mask(attention_mask, *embeddings.shape[:2])
-        if position_ids is not None and len(position_ids) not in (1, len(embeddings)):
-            raise ValueError(f"position_ids must have 1 row or {len(embeddings)}, got {len(position_ids)}")
-        if input_ids is not None and (self.training or (pair_map is None and position_ids is None)):
-            # In training one row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1] if self.training else input_ids)
-        if position_ids is not None and input_ids is not None:
-            check_indices(position_ids, input_ids)
-        pair_maps = self._pair_maps(input_ids, pair_map, position_ids, *embeddings.shape[:2])
+        # In training one row tells whether the data are of the model's format, at no cost.
+        check_prompts(self.config, input_ids[:1] if self.training else input_ids)
         hidden = padding_of(attention_mask)
-        pair_maps, hidden_keys = self._with_sink(pair_maps, hidden)
-        embeddings = self._add_positions(self._add_states(embeddings, states), input_ids)
+        pair_maps, hidden_keys = self._with_sink(self._pair_maps(input_ids), hidden)
+        embeddings = self._add_positions(self._add_states(self.embed_tokens(input_ids), states), input_ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
         every_pair = kwargs.get("output_attentions", self.config.output_attentions)
         attention = self._attention_arguments(pair_maps, hidden_keys, every_pair, embeddings.dtype)
@@ -348,23 +334,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         (layer,) = self.layers
         return layer(inputs[:, own], seen_states=inputs, neighbours=neighbours).squeeze(0)
 
-    def _pair_maps(self, input_ids, pair_map, position_ids, batch, tokens):
+    def _pair_maps(self, input_ids: Tensor) -> dict[str, Tensor]:
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
         names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
-        if not names:
-            return {}
-        if pair_map is not None:
-            if len(names) > 1:
-                raise ValueError(f"pair_map is the map of one rule, but this model's heads have {', '.join(names)}")
-            limits = (NOT_RELATED, self.config.sink_relation(names[0]) - 1)
-            check_pair_map(pair_map, batch, tokens, tokens, limits)
-            return {names[0]: pair_map.long()}
-        if input_ids is None:
-            raise ValueError("a pair map cannot be derived from inputs_embeds: pass pair_map")
         if self.config.transducer is not None:
             return {names[0]: answer_relations(self.find_answers(input_ids), input_ids.shape)}
-        indices = virtual_indices(input_ids) if position_ids is None else position_ids
-        indices, config = indices.expand(len(input_ids), -1), self.config
+        indices, config = virtual_indices(input_ids), self.config
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
@@ -411,7 +386,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.label_states:
             self.find_answers(input_ids)
         else:
-            self._pair_maps(input_ids, None, None, *input_ids.shape)
+            self._pair_maps(input_ids)
         self.check_tokens(input_ids.shape[1])
 
     def check_tokens(self, tokens: int) -> None:
@@ -420,15 +395,13 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.absolute_positions != "none" and tokens > longest:
             raise ValueError(f"inputs may have max_position_embeddings = {longest} tokens, got {tokens}")
 
-    def _add_positions(self, embeddings: Tensor, input_ids: Tensor | None) -> Tensor:
+    def _add_positions(self, embeddings: Tensor, input_ids: Tensor) -> Tensor:
         if self.config.absolute_positions == "none":
             return embeddings
         self.check_tokens(embeddings.shape[1])
         positions = self.embed_positions(torch.arange(embeddings.shape[1], device=embeddings.device))
         if self.config.absolute_positions == "all":
             return embeddings + positions
-        if input_ids is None:
-            raise ValueError("absolute_positions 'text' needs input_ids")
         return embeddings + positions * (input_ids >= FIRST_TEXT).unsqueeze(-1)
 
     def _num_loops(self, tokens: int) -> int:
@@ -453,11 +426,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        pair_map: Tensor | None = None,
-        position_ids: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         states: Tensor | None = None,
         **kwargs: Any,
@@ -465,10 +435,6 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         r"""
         Args:
             input_ids: (batch, tokens).
-            pair_map: (batch or 1, tokens, tokens), which vector of a layer is added to the key (last axis) for the query; -1
-                for no vector. If omitted, the rule in `config.pair_maps` derives it from `input_ids`.
-            position_ids: virtual indices of the numbers' tokens, (batch or 1, tokens), 0 for text; derived from `input_ids`
-                if omitted. See `encoder_maps.virtual_indices`.
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
             states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
@@ -477,34 +443,23 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
 
         Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
         of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
-        Inputs whose map is derived are checked against `config.prompt_format`, in some ten microseconds a row; in training,
-        the first row of any batch is, and with `label_states` every row.
+        Inputs are checked against `config.prompt_format`, in some ten microseconds a row; in training the first row of a
+        batch is, and with `label_states` every row.
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
-                with an operator (rules other than `relative`), or has a multiplier that is too long; a map has values that
-                the rule does not give.
+                with an operator (rules other than `relative`), or has a multiplier that is too long.
         """
         if self.config.label_states and states is None:
-            if input_ids is None or pair_map is not None or position_ids is not None:
-                raise ValueError("a model with label_states needs input_ids alone, unless it is given states")
             if not self.training or labels is None:
                 return self._settle(input_ids, attention_mask, labels, **kwargs)
             input_ids = self.model.check_text(input_ids, attention_mask)
             check_prompts(self.config, input_ids)
             states = draw_states(labels, self.model.find_answers(input_ids), self.config.num_labels - 1)
             labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
-        elif states is not None and self.config.label_states and self.training and not (labels is None or input_ids is None):
+        elif states is not None and self.config.label_states and self.training and labels is not None:
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
-        outputs = self.model(
-            input_ids=input_ids,
-            pair_map=pair_map,
-            position_ids=position_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            states=states,
-            **kwargs,
-        )
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, states=states, **kwargs)
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)

@@ -1,11 +1,10 @@
-"""`torch.compile` of both families: one graph where no shape depends on values, and the same numbers."""
+"""`torch.compile` of decoders: one graph where no shape depends on values, and the same numbers."""
 
 import pytest
 import torch
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
-from longhand.hub_cards.training.arguments import parse_run
 
 ADDITION = TASKS["addition"]()
 ALL_PAIRS = {
@@ -16,7 +15,6 @@ ALL_PAIRS = {
     "t5": {"position_encoding": "t5", "coupling": "sequential"},
     "fire": {"position_encoding": "fire", "coupling": "sequential"},
 }
-ENCODERS = ("encoder-addition-relative", "encoder-addition", "encoder-multiplication-1")
 
 
 def one_of(cases):
@@ -50,16 +48,6 @@ def test_a_decoder_that_scores_all_pairs_is_one_graph_if_ids_are_given(options):
     model = CoupledGPTForCausalLM(CoupledGPTConfig(**given))
     batch = EvaluationBatches(ADDITION, (4, 4), 4, 0, "test", 4, collator=ADDITION.family.collator(model.config))[0]
     assert_one_graph(model, {name: batch[name] for name in ("input_ids", "position_ids", "labels")} | {"use_cache": False})
-
-
-@pytest.mark.parametrize("recipe", one_of(ENCODERS))
-def test_an_encoder_is_one_graph_if_its_map_is_given(recipe):
-    run = parse_run([recipe, "--num_loops", "1", "--hidden_dropout_prob", "0", "--attention_probs_dropout_prob", "0"])
-    task = run.task.for_evaluation
-    model = task.family.model_class(run.config)
-    batch = EvaluationBatches(task, task.operand_lengths(3), 4, 0, "test", 4, collator=task.family.collator(run.config))[0]
-    (pair_map,) = model.model._pair_maps(batch["input_ids"], None, None, *batch["input_ids"].shape).values() or [None]
-    assert_one_graph(model, {"input_ids": batch["input_ids"], "labels": batch["labels"], "pair_map": pair_map})
 
 
 @pytest.mark.thorough

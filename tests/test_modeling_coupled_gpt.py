@@ -261,7 +261,7 @@ def test_illegal_config_value_is_refused_by_name(options, name):
     ids=["decoder", "encoder"],
 )
 def test_trainer_keeps_the_columns_that_forward_reads(model_class, config, tmp_path):
-    columns, kept = {"input_ids", "attention_mask", "position_ids", "pair_map", "labels"}, set()
+    columns, kept = {"input_ids", "attention_mask", "labels"}, set()
 
     def collate(rows):
         kept.update(rows[0])

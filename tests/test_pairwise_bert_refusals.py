@@ -41,16 +41,7 @@ def test_illegal_config_value_is_refused_by_name(options):
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [
-        ("relative", {}),
-        ("relative", {"input_ids": tokens_of("1+5"), "inputs_embeds": torch.zeros(1, 3, 16)}),
-        *((name, {"inputs_embeds": torch.zeros(1, 3, 16).double()}) for name in ("relative", "mixed")),
         ("relative", {"input_ids": tokens_of("1+5"), "attention_mask": torch.ones(1, 4)}),
-        ("relative", {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 4).int()}),
-        ("coupled", {"input_ids": tokens_of("1+5"), "pair_map": torch.full((1, 3, 3), 4)}),
-        ("coupled", {"input_ids": tokens_of("1+5", "2+6"), "pair_map": torch.zeros(3, 3, 3).int()}),
-        ("mixed", {"input_ids": tokens_of("1+5"), "pair_map": torch.zeros(1, 3, 3).int()}),
-        ("relative", {"input_ids": tokens_of("1+5"), "position_ids": torch.ones(1, 4).long()}),
-        ("relative", {"input_ids": tokens_of("1+5", "2+6"), "position_ids": torch.ones(3, 3).long()}),
         ("coupled", {"input_ids": tokens_of("1+5")[0]}),
         ("coupled", {"input_ids": tokens_of("1+5")[:0]}),
         ("coupled", {"input_ids": tokens_of("125")}),

@@ -300,8 +300,6 @@ def test_configurations_that_cannot_settle_are_refused(options, expected):
 
 def test_inputs_that_cannot_settle_are_refused(monkeypatch):
     model, input_ids = build(), draw(SUMS, 3)[0]
-    with pytest.raises(ValueError, match="needs input_ids alone"):
-        model(input_ids, position_ids=torch.arange(input_ids.shape[1])[None])
     with pytest.raises(ValueError, match="states are for a model with label_states"):
         model.model(input_ids)
     for states in (torch.full_like(input_ids, 12), torch.zeros_like(input_ids[:, 1:])):
