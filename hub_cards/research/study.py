@@ -12,7 +12,6 @@ A file `hub_cards/research/studies/NAME.yaml` holds:
         them, all are
     xlabel: what the sizes are, for the picture
     lengths: the sizes that the table shows; without them, all sizes
-    columns: the columns that the table shows, see `longhand.hub_cards.research.study_pages`; without them, the usual ones
 """
 
 import hashlib
@@ -128,7 +127,6 @@ class Study:
     evaluate: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     xlabel: str = "digits"
     lengths: list[int] | None = None
-    columns: list[str] | None = None
 
     @property
     def runs(self) -> list[StudyRun]:

@@ -33,7 +33,6 @@ from longhand.hub_cards.research.tables import (
     describe_seeds,
     filled_table,
     median_cells,
-    median_seconds,
     render_table,
 )
 
@@ -56,14 +55,6 @@ TABLE_OF_FILE = {
 CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""
 
-USUAL = ("trained on", "seeds that fit", "lengths", "reach", "of the best checkpoint", "certified", "steps", "seconds")
-"""The columns of a study's table, unless its file names others; `lengths` is a column for each size. The columns of best
-checkpoints and of certificates are left out where there are none.
-
-Others: `predictions checked`, `smallest margin` and `lead / bound` of the certificates; `exact match`, the worst of all runs
-and sizes; `parameters` of the model.
-"""
-
 
 def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
     """Return the lowest exact match at trained sizes, each the median over seeds; None if no trained size was tested."""
@@ -74,11 +65,6 @@ def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
 def fits(rows: list[Row], sizes: tuple[int, int]) -> bool:
     """Whether a variant's runs fit the trained sizes."""
     return (trained_match(rows, sizes) or 0.0) >= FITS
-
-
-def fails(rows: list[Row], sizes: tuple[int, int]) -> bool:
-    """Whether a variant's runs were tested at trained sizes and do not fit them, so that no other size says anything."""
-    return trained_match(rows, sizes) is not None and not fits(rows, sizes)
 
 
 def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
@@ -93,13 +79,14 @@ def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
 
 
 def unfitted(study: Study, tests: list[Row]) -> list[str]:
-    """Return the variants that do not fit their trained sizes.
+    """Return the variants that were tested at trained sizes and do not fit them, so that no other size says anything.
 
     Args:
         tests: exact match by size, of last checkpoints or of the best ones.
     """
-    variants = group_variants(tests)
-    return [name for name, own in variants.items() if name in study.variants and fails(own, study.trained_sizes(name))]
+    variants = {name: rows for name, rows in group_variants(tests).items() if name in study.variants}
+    matches = {name: trained_match(rows, study.trained_sizes(name)) for name, rows in variants.items()}
+    return [name for name, found in matches.items() if found is not None and found < FITS]
 
 
 def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = "") -> str:
@@ -117,9 +104,9 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     if kind == "runs":
         return filled_table("long" if evaluation else kind, last_rows(rows))
     if kind == "labels":
-        return study_table(study, rows, measure="token_accuracy", columns=("lengths", "seconds"))
+        return study_table(study, rows, measure="token_accuracy")
     if evaluation:
-        return study_table(study, rows, tests=read_tests(folder), columns=("lengths", "seconds"))
+        return study_table(study, rows, tests=read_tests(folder))
     certificates = read_results(folder / CERTIFICATES) if (folder / CERTIFICATES).exists() else []
     return study_table(study, rows, certificates)
 
@@ -135,7 +122,6 @@ def study_table(
     certificates: Sequence[Row] = (),
     tests: list[Row] | None = None,
     measure: str = "exact_match",
-    columns: Sequence[str] = (),
 ) -> str:
     """Return a line for each variant with results, in the order of the study.
 
@@ -143,64 +129,44 @@ def study_table(
     line: the note names them. Where the measure is not exact match, they have one.
 
     Args:
-        tests: rows that say what fits; None means `rows`.
-        columns: as in `USUAL`; by default the columns of the study.
+        certificates: of the variants that can be certified.
+        tests: rows that say what fits, if the rows are of another evaluation than the study's tests.
     """
-    left_out = {"of the best checkpoint": not best_rows(rows), "certified": not certificates}
-    columns = columns or study.columns or [name for name in USUAL if not left_out.get(name)]
     shown = last_rows(rows) or rows
-    classes = is_by_class(shown)
-    poor = unfitted(study, shown if tests is None else tests) if measure == "exact_match" else []
-    notes = [] if last_rows(rows) else ["best checkpoints"]
+    classes, is_usual = is_by_class(shown), tests is None and measure == "exact_match"
+    poor = unfitted(study, tests or shown) if measure == "exact_match" else []
     what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
-    notes += [describe_seeds(group_variants(shown)), describe_samples(shown, what)]
+    note = f"{describe_seeds(shown)}, {describe_samples(shown, what)}."
     shown = by_class(shown) if classes else shown
     last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
-    lengths = study.lengths if tests is None and study.lengths else sorted({row["length"] for row in shown})
+    lengths = sorted({row["length"] for row in shown}) if study.lengths is None or not is_usual else study.lengths
     lines = []
     for variant in (name for name in study.variants if name in last and name not in poor):
         own, sizes = last[variant], study.trained_sizes(variant)
-        cells: dict[str, str | TableLine] = {
-            "trained on": describe_sizes(sizes),
-            "seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)),
-            "lengths": median_cells(own, lengths, measure),
-            "reach": fitted_reach(own, sizes),
-            "of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else "",
-            "exact match": describe_worst(own),
-            **certificate_cells(checks.get(variant, [])),
-            "parameters": f"{study.parameters(variant):,}" if "parameters" in columns else "",
-            "steps": f"{study.setting(variant, 'max_steps'):,}",
-            "seconds": median_seconds(own),
-        }
-        if unknown := [name for name in columns if name not in cells]:
-            raise ValueError(f"study {study.name}: columns has {unknown[0]!r}; choose among {', '.join(cells)}")
-        chosen = (cell if isinstance(cell := cells[name], dict) else {name: cell} for name in columns)
-        lines.append({"variant": variant, **{heading: text for part in chosen for heading, text in part.items()}})
-    note = f"{', '.join(notes)}."
-    note = note[0].upper() + note[1:]
+        line = {"variant": variant, "trained on": describe_sizes(sizes), **median_cells(own, lengths, measure)}
+        if is_usual:
+            line |= {"seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)), "reach": fitted_reach(own, sizes)}
+            line |= {"of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else ""} if best else {}
+            line |= certificate_cells(study, variant, own, checks.get(variant, [])) if checks else {}
+            line["steps"] = f"{study.setting(variant, 'max_steps'):,}"
+        lines.append({**line, "seconds": f"{median(row['run_seconds'] for row in own):.0f}"})
     if poor:
         note += f" Left out, since exact match at a trained size is below {FITS}: {', '.join(f'`{name}`' for name in poor)}."
     return render_table(lines, note) if lines else f"{note}\n"
 
 
-def certificate_cells(rows: list[Row]) -> TableLine:
-    """Return what the certificates of a variant's runs say; a variant without them cannot be certified."""
-    if not rows:
-        return {"certified": "cannot be", "predictions checked": "", "smallest margin": "", "lead / bound": ""}
+def certificate_cells(study: Study, variant: str, tests: list[Row], rows: list[Row]) -> TableLine:
+    """Return the worst exact match of all runs and sizes, and what the certificates of a variant's runs say."""
     ratios = [row["ratio"] for row in rows if row.get("ratio")]
     return {
-        "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}",
-        "predictions checked": f"{max(row['predictions'] for row in rows):,}",
-        "smallest margin": f"{min(row['margin'] for row in rows):.2f}",
+        "worst exact match": f"{min(row['exact_match'] for row in tests):.3f}",
+        "certified": f"{sum(row['certified'] for row in rows)} of {len(rows)}" if rows else "cannot be",
+        "predictions checked": f"{max(row['predictions'] for row in rows):,}" if rows else "",
+        "smallest margin": f"{min(row['margin'] for row in rows):.2f}" if rows else "",
         # Where a prediction is wrong nothing is bounded.
-        "lead / bound": f"{min(ratios):,.0f}" if len(ratios) == len(rows) else "",
+        "lead / bound": f"{min(ratios):,.0f}" if rows and len(ratios) == len(rows) else "",
+        "parameters": f"{study.parameters(variant):,}",
     }
-
-
-def describe_worst(rows: list[Row]) -> str:
-    """Return the worst exact match of all runs and sizes, and the longest size."""
-    worst = min(row["exact_match"] for row in rows)
-    return f"{'' if worst == 1 else 'at least '}{worst:.3f} to {max(row['length'] for row in rows):,}"
 
 
 def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | None = None) -> None:

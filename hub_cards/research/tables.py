@@ -6,7 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import median
 
-from longhand.hub_cards.evaluation.results import Row, generalizable_length, group_by
+from longhand.hub_cards.evaluation.results import Row, generalizable_length, group_by, group_variants, last_rows
 from longhand.hub_cards.recipes import read_recipe
 
 TABLES = read_recipe(Path(__file__).with_name("tables.yaml"))
@@ -63,21 +63,17 @@ def describe_samples(rows: list[Row], what: str) -> str:
     return f"{samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
 
 
-def describe_seeds(variants: Mapping[str, list[Row]]) -> str:
-    """Say over how many seeds the medians of the variants are."""
-    seeds = sorted({len({row["model"] for row in own}) for own in variants.values()})
-    return "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
+def describe_seeds(rows: list[Row]) -> str:
+    """Say over how many seeds the medians are, and of which checkpoints."""
+    seeds = sorted({len({row["model"] for row in own}) for own in group_variants(rows).values()})
+    said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
+    return said.capitalize() if last_rows(rows) else f"Best checkpoints, {said}"
 
 
 def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
     """Return the median of a measure over runs, for each length; empty if a length was not tested."""
     values = group_by(rows, itemgetter("length"))
     return {str(n): f"{median(row[measure] for row in values[n]):.3f}" if n in values else "" for n in lengths}
-
-
-def median_seconds(rows: list[Row]) -> str:
-    """Return the median duration of the runs."""
-    return f"{median(row['run_seconds'] for row in rows):.0f}"
 
 
 def describe_reach(rows: list[Row]) -> str:
