@@ -29,7 +29,6 @@ FORMATS = [
     Addition(zero_padding=False),
     Addition(zero_padding=False, order="plain", separate_eos=True),
     Addition(order="all_reversed"),
-    IndexHintedAddition(order="plain"),
     MultiOperandAddition(operands=5),
     Multiplication(multiplier_length=1),
     Parity(scratchpad=False),
@@ -50,7 +49,7 @@ ENCODER_FORMATS = [
 FURTHER_FORMATS = [
     Addition(zero_padding=False, order="all_reversed"),
     Addition(order="plain"),
-    IndexHintedAddition(order="all_reversed", max_hints=60),
+    IndexHintedAddition(max_hints=60),
     MultiOperandAddition(operands=2),
     Multiplication(multiplier_length=3),
     Minesweeper(min_mine_ratio=0.0, max_mine_ratio=1),

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from longhand.data import complexity
-from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.splits import make_generator
+from longhand.data.tasks import complexity
+from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
 from longhand.hub_cards.research.complexity import study as command

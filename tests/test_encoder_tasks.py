@@ -11,10 +11,10 @@ import torch
 
 from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
 from longhand.data.collator import IGNORED
-from longhand.data.complexity import cascade_lengths
 from longhand.data.families import ENCODER
 from longhand.data.families.encoder import collate_labels
 from longhand.data.metrics import label_matches, label_tokens
+from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.data.tasks.encoder_task import write_field
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD

@@ -37,7 +37,7 @@ ADDITIONS = [Addition(order=order, zero_padding=padding) for padding in (True, F
 DECODERS = [
     *ADDITIONS,
     Addition(separate_eos=True),
-    *(IndexHintedAddition(order=order) for order in ORDERS),
+    IndexHintedAddition(),
     MultiOperandAddition(),
     MultiOperandAddition(operands=10),
     AdditionScratchpad(),

@@ -18,7 +18,7 @@ from transformers import (
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
-from longhand.data.complexity import cascade_lengths
+from longhand.data.tasks.complexity import cascade_lengths
 from longhand.hub_cards.evaluation.measure import measure_position_maps
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.training.arguments import parse_run

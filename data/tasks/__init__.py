@@ -14,7 +14,6 @@ from longhand.data.tasks.chomsky import ModularArithmetic as ModularArithmetic
 from longhand.data.tasks.chomsky import OddsFirst as OddsFirst
 from longhand.data.tasks.column_task import ColumnPass as ColumnPass
 from longhand.data.tasks.column_task import ColumnTask as ColumnTask
-from longhand.data.tasks.copy import Copy as Copy
 from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication
@@ -33,7 +32,8 @@ from longhand.data.tasks.numbers_by_columns import GrayCode as GrayCode
 from longhand.data.tasks.numbers_by_columns import LargerNumber as LargerNumber
 from longhand.data.tasks.numbers_by_columns import PlusOne as PlusOne
 from longhand.data.tasks.numbers_by_columns import Remainder as Remainder
-from longhand.data.tasks.parity import Parity as Parity
-from longhand.data.tasks.reverse import Reverse as Reverse
-from longhand.data.tasks.signed_subtraction import SignedSubtraction as SignedSubtraction
+from longhand.data.tasks.strings import Copy as Copy
+from longhand.data.tasks.strings import Parity as Parity
+from longhand.data.tasks.strings import Reverse as Reverse
+from longhand.data.tasks.subtraction import SignedSubtraction as SignedSubtraction
 from longhand.data.tasks.subtraction import Subtraction as Subtraction

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.complexity import cascade_lengths
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
+from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import LongestOfTwoLengths
+from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
 from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
@@ -26,7 +26,7 @@ _COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reve
 
 @register_task
 @dataclass(frozen=True)
-class Addition(LongestOfTwoLengths, DecoderTask):
+class Addition(LongestOperandLengths, DecoderTask):
     """Sums of two numbers of decimal digits.
 
     Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. A

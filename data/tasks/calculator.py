@@ -11,7 +11,7 @@ from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
 from longhand.data.tasks.composite import CompositeTask
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad
 from longhand.data.tasks.registry import register_task
-from longhand.data.tasks.signed_subtraction import SignedSubtraction
+from longhand.data.tasks.subtraction import SignedSubtraction
 
 
 class LargeSums(AdditionScratchpad):

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.digits import add_digits, count_up, shift_digits
+from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
 from longhand.data.tasks.covering import CARRIES_DECIDED, CoveringStates
 from longhand.data.tasks.encoder_task import FieldTask, write_field
 from longhand.data.tasks.registry import register_task

@@ -31,6 +31,7 @@ class IndexHintedAddition(Addition):
     vocab_size: ClassVar[int] = len(ALL_TOKENS)
     # What is part of the format of `Addition` is fixed here.
     zero_padding: ClassVar[bool] = True  # type: ignore[misc]
+    order: ClassVar[str] = "response_reversed"  # type: ignore[misc]
 
     max_hints: int = field(
         default=len(HINTS),
@@ -47,19 +48,10 @@ class IndexHintedAddition(Addition):
     @property
     def prompt_format(self):
         hint = f"[{HINTS[0]}-{HINTS[-1]}]"
-        ones_first = self.order == "all_reversed"
-        number = f"(?:{hint}[0-9])+{hint}0" if ones_first else f"{hint}0(?:{hint}[0-9])+"
-        digits = ("3560", "9400") if ones_first else ("0653", "0049")
-        hints = HINTS[3::-1] if ones_first else HINTS[:4]
-        example = "+".join("".join(pair for pairs in zip(hints, own, strict=True) for pair in pairs) for own in digits)
-        return PromptFormat(
-            rf"{number}\+{number}=",
-            f"{example}=",
-            response=f"(?:{hint}[0-9])*{hint}?",
-            equal_widths=True,
-            ones_first=ones_first,
-            hint_step=-1 if ones_first else 1,
-        )
+        number = f"{hint}0(?:{hint}[0-9])+"
+        example = "+".join("".join(map("".join, zip(HINTS, digits, strict=False))) for digits in ("0653", "0049"))
+        response = f"(?:{hint}[0-9])*{hint}?"
+        return PromptFormat(rf"{number}\+{number}=", f"{example}=", response=response, equal_widths=True, hint_step=1)
 
     def format(self, digits, lengths):
         count, _, longest = digits.shape
@@ -74,10 +66,8 @@ class IndexHintedAddition(Addition):
         numbers = np.empty((3, count, longest + 1, 2), dtype=np.uint8)
         numbers[..., 0] = FIRST_HINT + np.arange(longest, -1, -1)
         numbers[0, ..., 1], numbers[1, ..., 1], numbers[2, ..., 1] = padded[:, 0], padded[:, 1], total
-        ones_first = {"response_reversed": (2,), "all_reversed": (0, 1, 2), "plain": ()}[self.order]
-        first, second, total = (
-            (number if place in ones_first else number[:, ::-1]).reshape(count, -1) for place, number in enumerate(numbers)
-        )
+        numbers[:2] = numbers[:2, :, ::-1]
+        first, second, total = numbers.reshape(3, count, -1)
         return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
 
     def augment(self, generator, examples):

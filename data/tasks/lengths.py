@@ -118,20 +118,6 @@ class LongestOperandLengths(Lengths):
         return np.where(place < first, below, np.where(place == first, longest, any_length))
 
 
-class LongestOfTwoLengths(LongestOperandLengths):
-    """The same for two operands whose lengths are uniform and independent of each other."""
-
-    def group_lengths(self, generator, lengths, count, min_length):
-        # Uniform over the pairs with this maximum: (max, max), (shorter, max), (max, shorter).
-        longest = int(lengths.max())
-        shorter = longest - min_length
-        choice = generator.integers(0, 2 * shorter + 1, size=count)
-        other = np.where(choice <= shorter, min_length + choice, min_length + choice - shorter - 1)
-        pairs = np.full((count, 2), longest)
-        pairs[np.arange(count), (choice > shorter).astype(int)] = other
-        return pairs
-
-
 class AnyNumberOfOperands(Lengths):
     """Lengths of problems with different numbers of operands; a group has one number of operands and one longest operand.
 

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.reader import AS_WRITTEN, AnswerReader
+from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import BOS, EQUALS
@@ -81,3 +82,66 @@ def _runs(task: StringTask) -> Graph:
 
     starts, symbols = np.zeros((1, 2), int), np.arange(task.symbols)[:, None]
     return build_graph(starts, np.array([[ABSENT, EQUALS]]), (3, 10), symbols, step, lambda states: states[:, 0] == 2)
+
+
+@register_task
+@dataclass(frozen=True)
+class Copy(StringTask):
+    """The same string of decimal digits again; symbols may repeat."""
+
+    name: ClassVar[str] = "copy"
+    coupling: ClassVar[str] = "copy"
+    example_question: ClassVar[str] = "1809"
+
+    def respond(self, strings):
+        return strings
+
+
+@register_task
+@dataclass(frozen=True)
+class Reverse(StringTask):
+    """The string of decimal digits backwards; symbols may repeat."""
+
+    name: ClassVar[str] = "reverse"
+    coupling: ClassVar[str] = "reverse"
+    ones_come_first: ClassVar[bool] = False
+    example_question: ClassVar[str] = "5962"
+
+    def respond(self, strings):
+        return strings[:, ::-1]
+
+
+@register_task
+@dataclass(frozen=True)
+class Parity(StringTask):
+    """Whether a string of bits has an odd number of ones.
+
+    With a scratchpad, the response is the parity of the string's first bit, of its first two bits, and so on; the last
+    parity is the answer. Without a scratchpad, the response is the answer alone, which no windowed model can know.
+    """
+
+    name: ClassVar[str] = "parity"
+    coupling: ClassVar[str] = "copy"
+    example_question: ClassVar[str] = "1011"
+    symbols: ClassVar[int] = 2
+    partitioned_digits: ClassVar[int] = 60
+    reader: ClassVar[AnswerReader] = AnswerReader(last=1)
+
+    scratchpad: bool = field(
+        default=True, metadata={"help": "respond with the running parities, not with the last one alone"}
+    )
+
+    def answer_length(self, lengths):
+        return 2 if self.scratchpad else None
+
+    def respond(self, strings):
+        parities = np.bitwise_xor.accumulate(strings, axis=1)
+        return parities if self.scratchpad else parities[:, -1:]
+
+    def step(self, state, symbols):
+        return state ^ symbols
+
+    def covering(self, window, layers):
+        if not self.scratchpad:
+            raise ValueError("without a scratchpad the parity depends on the whole string, which no window can hold")
+        return super().covering(window, layers)

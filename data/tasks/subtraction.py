@@ -1,22 +1,23 @@
-"""Subtraction of a number that is not larger: `$653-049=406$`."""
+"""Subtraction of a number that is not larger: `$653-049=406$`, and in any order, with more work: `$049-653=693-406$`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.tasks.covering import Sight, search_covering
+from longhand.data.tasks.covering import DIGITS, Sight, combine, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EQUALS, MINUS
+from longhand.modeling.vocabulary import BOS, EQUALS, MINUS, PAD
+
+_PAIRS = np.stack(combine(DIGITS, DIGITS), axis=1)
 
 
 @register_task
@@ -48,10 +49,7 @@ class Subtraction(LongestOperandLengths, DecoderTask):
         return np.sort(super().sample_lengths(generator, count, min_length, max_length), axis=1)[:, ::-1]
 
     def group_lengths(self, generator, lengths, count, min_length):
-        # (max, max) is one of the pairs with this maximum; every shorter length is in two of them.
-        longest = int(lengths.max())
-        choice = generator.integers(0, 2 * (longest - min_length) + 1, size=count)
-        return np.stack([np.full(count, longest), min_length + choice // 2], axis=1)
+        return np.sort(super().group_lengths(generator, lengths, count, min_length), axis=1)[:, ::-1]
 
     def read_question(self, question):
         first, second = super().read_question(question)
@@ -104,5 +102,79 @@ def _runs(task: Subtraction) -> Graph:
         written = np.where(after, task.end_token, total % 10)
         return np.column_stack([symbols, written]), np.column_stack([np.where(after, 2, 1), total < 0]), legal
 
-    digits, marks = np.array(list(product(range(10), repeat=2))), np.array([[MINUS, ABSENT, EQUALS]])
-    return build_graph(np.zeros((1, 2), int), marks, (3, 2), digits, step, lambda states: states[:, 0] == 2)
+    marks = np.array([[MINUS, ABSENT, EQUALS]])
+    return build_graph(np.zeros((1, 2), int), marks, (3, 2), _PAIRS, step, lambda states: states[:, 0] == 2)
+
+
+@register_task
+@dataclass(frozen=True)
+class SignedSubtraction(LongestOperandLengths, DecoderTask):
+    """Differences A - B of decimal numbers in any order.
+
+    Both numbers are zero-padded to the L digits of the longer one. First come the L digits of A - B, the ones first, as if a
+    borrow out of the top column were free. If A >= B, this is the answer. Else it is 10**L too large, so `-` follows, and
+    then the L digits that are missing to 10**L: the answer without its sign. Only the top column tells which number is
+    larger, and it comes last: that is why a negative answer takes two rows.
+
+    Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. A
+    group holds the problems of one L.
+    """
+
+    name: ClassVar[str] = "signed_subtraction"
+    sign: ClassVar[str] = "-"
+    coupling: ClassVar[str] = "signed_subtraction"
+    operands: ClassVar[int] = 2
+    example_question: ClassVar[str] = "49-653"
+    reader = replace(ONES_FIRST, separators="-", negative="-")
+
+    # One of the numbers has no zero in front.
+    prompt_format = PromptFormat(
+        "[1-9][0-9]*-[0-9]+=|[0-9]+-[1-9][0-9]*=|0-0=", "049-653=", response="[0-9]*(?:-[0-9]*)?", equal_widths=True
+    )
+
+    def format(self, digits, lengths):
+        check_longest(digits, lengths)
+        first, second = digits[:, 0], digits[:, 1]
+        negative = numbers_below(first, second)[:, None]
+        sign = np.where(negative, np.uint8(MINUS), np.uint8(PAD))
+        missing = np.where(negative, subtract_digits(second, first), np.uint8(PAD))
+        query = [BOS, first[:, ::-1], MINUS, second[:, ::-1], EQUALS]
+        return lay_out([*query, subtract_digits(first, second), sign, missing, self.end_token], query_parts=5)
+
+    def read_question(self, question):
+        """Leading zeros are removed: numbers are padded to the longer one."""
+        return [number.lstrip("0") or "0" for number in super().read_question(question)]
+
+    def covering(self, window, layers):
+        """All 20,528 neighbourhoods, by search: a token of the second row sees the first one in the place of A."""
+        self.check_window(window, layers)
+        first = Sight(_signed_runs(self, False), 3, ((0, 0), (0, 1), (1, 0), (1, 1)), range(4))
+        return search_covering([first, Sight(_signed_runs(self, True), 4, ((0, 2), (1, 2)), (0, 2))])
+
+
+@lru_cache(maxsize=4)
+def _signed_runs(task: SignedSubtraction, negative: bool) -> Graph:
+    """All differences, or the negative ones. Words: A, B, the first row as the second one sees it, both rows.
+
+    A state is a phase (start, one column, more, end), the borrow, whether the first row has another digit than 0, and
+    whether the newest column is 0-0, which is the top one in 0-0 alone.
+    """
+
+    def step(states, symbols):
+        phase, borrow, is_above, is_zero = states.T
+        after = symbols[:, 0] == ABSENT
+        total = symbols[:, 0] - symbols[:, 1] - borrow
+        first = np.where(after, ABSENT, total % 10)
+        may_end = ((phase == 1) | ((phase == 2) & (is_zero == 0))) & ((borrow == 1) | (not negative))
+        labels = (
+            *symbols.T,
+            first,
+            np.where(after, np.where(borrow == 1, MINUS, task.end_token), first),
+            np.where(after, task.end_token, (10 - first - is_above) % 10),
+        )
+        following = (np.where(after, 3, np.minimum(phase + 1, 2)), total < 0, (is_above == 1) | (first > 0))
+        following = (*following, ~symbols.any(axis=1))
+        return np.column_stack(labels), np.column_stack(following), np.where(after, may_end, phase <= 2)
+
+    marks = np.array([[MINUS, ABSENT, EQUALS, EQUALS, MINUS]])
+    return build_graph(np.zeros((1, 4), int), marks, (4, 2, 2, 2), _PAIRS, step, lambda states: states[:, 0] == 3)

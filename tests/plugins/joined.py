@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from longhand.data.families.decoder import DECODER
 from longhand.data.tasks.composite import CompositeTask
-from longhand.data.tasks.copy import Copy
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.strings import Copy
 from longhand.data.tasks.subtraction import Subtraction
 from longhand.modeling.coupling import joined_rule, plan_joined
 from longhand.modeling.vocabulary import EQUALS, MINUS

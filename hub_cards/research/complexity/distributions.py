@@ -7,7 +7,7 @@ column below does; high (10 or more) carries on its own.
 import numpy as np
 
 from longhand.data.checks import check_integer
-from longhand.data.complexity import KIND_SHARES
+from longhand.data.tasks.complexity import KIND_SHARES
 
 
 def cascade_distribution(digits: int) -> np.ndarray:
