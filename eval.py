@@ -96,7 +96,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--decode", choices=("teacher_forced", "generate", "parallel"), default="teacher_forced", help=described)
     add("--output_places", **flag, help="also measure the accuracy of every digit of the answer")
     add("--attentions", **flag, help="also plot attention maps at the first length, and say which ids each head looks at")
-    add("--position_maps", **flag, help="also plot an encoder's pairwise vectors, and how dispersed they are")
+    add("--position_maps", **flag, help="also measure how dispersed an encoder's pairwise vectors are")
     add = parser.add_argument_group("output").add_argument
     add("--output_dir", type=Path, help="folder to write to (default: outputs/evaluation/NAME)")
     group = parser.add_argument_group("checkpoints")

@@ -200,21 +200,6 @@ def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_sam
     return rows
 
 
-def position_maps(model: PreTrainedModel) -> list[dict[str, np.ndarray]]:
-    """Return the pairwise vectors of every layer by rule: (relations, elements), with the vectors of all heads in a row.
-
-    The vectors of a sink are left out.
-    """
-    config: Any = model.config
-    return [
-        {
-            rule.name: rule.weight.detach()[: config.sink_relation(rule.name)].float().flatten(1).cpu().numpy()
-            for rule in layer.self_attn.relations
-        }
-        for layer in model.model.layers
-    ]
-
-
 def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
     """Measure how dispersed the pairwise vectors of every layer are over the differences of ids.
 
@@ -229,9 +214,10 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
     """
     low, high = checkpoint.model.config.relation_range
     rows = []
-    for layer, tables in enumerate(position_maps(checkpoint.model), 1):
-        for rule, table in tables.items():
-            lengths = np.square(table[: high - low + 1]).sum(1)
+    for layer, module in enumerate(checkpoint.model.model.layers, 1):
+        for rule in module.self_attn.relations:
+            table = rule.weight.detach()[: high - low + 1].float().flatten(1).cpu().numpy()
+            lengths = np.square(table).sum(1)
             shares = lengths / lengths.sum()
             entropy = -(shares * np.log(np.maximum(shares, np.finfo(np.float32).tiny))).sum()
             strongest = int(shares.argmax())
@@ -239,5 +225,5 @@ def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:
             measured |= {"effective_relations": float(np.exp(entropy)), "relations": high - low + 1}
             after = [-place - low for place in (1, 2, 3)]
             measured["after"] = [float(shares[at] * len(shares)) if 0 <= at < len(shares) else 0.0 for at in after]
-            rows.append({"model": checkpoint.name, "layer": layer, "rule": rule, **measured})
+            rows.append({"model": checkpoint.name, "layer": layer, "rule": rule.name, **measured})
     return rows

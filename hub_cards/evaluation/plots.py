@@ -1,7 +1,7 @@
-"""Pictures in one house style: accuracy by length, comparisons, grids of two sizes, cost, attention, position maps.
+"""Pictures in one house style: accuracy by length, comparisons, grids of two sizes, attention.
 
 Every picture is as wide as a page shows it, has a solid white background, so that it reads the same on light and dark pages,
-names its lines at their ends, and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
+and uses the colours of Okabe and Ito (2008), which colour-blind readers tell apart.
 
 Matplotlib is imported by what draws: most commands draw nothing.
 """
@@ -9,7 +9,6 @@ Matplotlib is imported by what draws: most commands draw nothing.
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -24,7 +23,6 @@ import torch
 from longhand.hub_cards.evaluation.results import (
     Row,
     group_by,
-    group_cost,
     has_classes,
     median_interval,
     name_parts,
@@ -124,51 +122,18 @@ def mark_whole_numbers(axes: Axes, most: int) -> None:
 
 
 def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
-    """Draw lines with markers and bands, and their labels at their ends; lines through the same points are drawn once.
-
-    Call it when the limits and scales of the axes are set: the places of the labels follow from them.
-    """
-    merged = merge_equal(lines)
-    for number, line in enumerate(merged):
+    """Draw lines with markers and bands, and name them beside the axes; lines through the same points are drawn once."""
+    for number, line in enumerate(merge_equal(lines)):
         colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
-        axes.plot(line.x, line.y, style, color=colour, marker=MARKERS[number % len(MARKERS)])
+        axes.plot(line.x, line.y, style, color=colour, marker=MARKERS[number % len(MARKERS)], label=line.label)
         if len(line.low):
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-    label_ends(axes, [(line.label, line.x[-1], line.y[-1]) for line in merged], COLOURS)
+    name_lines(axes)
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float]], colours: Sequence[str]) -> None:
-    """Write labels to the right of the axes, each at the height of its point (label, x, y) unless two would overlap."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None  # only axes that were removed have none
-    figure.draw_without_rendering()
-    line_height = 1.35 * SMALL / 72 * figure.dpi / axes.get_window_extent().height
-    texts = [textwrap.fill(label, 26, break_on_hyphens=False, break_long_words=False) for label, _, _ in ends]
-    heights = [line_height * (text.count("\n") + 1) for text in texts]
-    to_axes = axes.transData + axes.transAxes.inverted()
-    wanted = [float(to_axes.transform((x, y))[1]) for _, x, y in ends]
-    for number, place in enumerate(spread(wanted, heights)):
-        colour = colours[number % len(colours)]
-        arrow = LEADER | {"color": colour, "alpha": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
-        note(axes, texts[number], ends[number][1:], (1.04, place), colour, textcoords="axes fraction", arrowprops=arrow)
-
-
-def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Centres near the wanted ones at which boxes of these heights do not overlap.
-
-    Boxes keep their order. They stay within 0 and 1 if they fit there.
-    """
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    places = list(wanted)
-    floor = 0.0
-    for index in order:
-        places[index] = max(wanted[index], floor + heights[index] / 2)
-        floor = places[index] + heights[index] / 2
-    ceiling = max(1.0, sum(heights))
-    for index in reversed(order):
-        places[index] = min(places[index], ceiling - heights[index] / 2)
-        ceiling = places[index] - heights[index] / 2
-    return places
+def name_lines(axes: Axes) -> None:
+    """Write the labels of lines to the right of the axes."""
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def darken(colour: str) -> tuple[float, ...]:
@@ -340,31 +305,6 @@ def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | No
 
 
 @house_style
-def plot_cost(rows: list[Row], file: Path) -> None:
-    """Draw seconds and memory against digits on logarithmic axes, a line for each form of attention and kind of work.
-
-    Args:
-        rows: as tests/benchmarks/cost.py writes them.
-    """
-    figure, (panels,) = new_figure(3.6, 1, 2, sharex=True)
-    groups, dashes = group_cost(rows), {"evaluation": "-", "training": "--"}
-    forms = sorted({form for form, _ in groups})
-    quantities = (("seconds", 1, "time in seconds"), ("bytes", 1e6, "additional memory in MB"))
-    for axes, (quantity, unit, title) in zip(panels, quantities, strict=True):
-        for (form, what), own in groups.items():
-            number = forms.index(form)
-            points = [(row["digits"], row[quantity] / unit) for row in own]
-            axes.plot(*zip(*points, strict=True), dashes[what], color=COLOURS[number], marker=MARKERS[number])
-            if what == "evaluation":
-                note(axes, form, points[len(points) // 2], (8, -8), COLOURS[number], fontsize=10)
-        axes.set(xlabel=OPERANDS, title=title, xscale="log", yscale="log")
-    for what, style in dashes.items():
-        panels[1].plot([], [], style, color=GREY, label=what)
-    panels[1].legend(loc="lower right")
-    save_figure(figure, file)
-
-
-@house_style
 def plot_attention(weights: list[torch.Tensor], labels: list[str], first_query: int, file: Path) -> None:
     """Draw the mean attention of every layer and head (paper 1, Fig. 7).
 
@@ -401,32 +341,3 @@ def _labelled_places(tokens: Sequence[str], most: int) -> list[int]:
     if len(tokens) <= most or not signs or len(signs) > most:
         return list(range(0, len(tokens), -(-len(tokens) // most)))
     return signs
-
-
-@house_style
-def plot_position_maps(maps: list[dict[str, np.ndarray]], low: int, high: int, file: Path) -> None:
-    """Draw the vectors that the heads of every layer add to keys (paper 2, Figs. 11 and 12).
-
-    Args:
-        maps: per layer, by rule (relations, elements): of differences of ids from `low` to `high`, then of the digits of a
-            multiplier, if the rule has any; these are drawn under a line.
-    """
-    layers, rules = len(maps), len(maps[0])
-    figure, panels = new_figure(0.8 + 3.2 * rules, rules, layers, sharey="row")
-    for layer, column in enumerate(panels.T):
-        for axes, (rule, table) in zip(column, maps[layer].items(), strict=True):
-            largest = max(float(np.abs(table).max()), 1e-9)
-            edges = (-0.5, table.shape[1] - 0.5, low + len(table) - 0.5, low - 0.5)
-            axes.imshow(table, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto", interpolation="none", extent=edges)
-            axes.set_title(f"{rule}, layer {layer + 1}")
-            mark_whole_numbers(axes, 4)
-            every = (high - low) // 10 + 1
-            ticks = {difference: str(difference) for difference in range(low, high + 1) if difference % every == 0}
-            if len(table) > high - low + 1:
-                axes.axhline(high + 0.5, color="black", linewidth=1)
-                ticks = {place: name for place, name in ticks.items() if place <= high - every / 2}
-                ticks[high + 1] = "multiplier"
-            axes.set_yticks(list(ticks), list(ticks.values()), fontsize=SMALL)
-    figure.supxlabel("element of the vector", fontsize=10)
-    figure.supylabel("query id - key id", fontsize=10)
-    save_figure(figure, file)

@@ -9,10 +9,9 @@ from longhand.hub_cards.evaluation.measure import (
     measure_attention,
     measure_places,
     measure_position_maps,
-    position_maps,
     read_attention,
 )
-from longhand.hub_cards.evaluation.plots import plot_attention, plot_position_maps, plot_results
+from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
 from longhand.hub_cards.evaluation.results import (
     ATTENTION_FILE,
     PLACES_FILE,
@@ -88,11 +87,6 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
 
 
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
-    """Plot the pairwise vectors of encoders, and write how dispersed they are."""
-    for checkpoint in checkpoints:
-        file = folder / f"positions-{file_name(checkpoint.name)}.png"
-        low, high = checkpoint.model.config.relation_range
-        plot_position_maps(position_maps(checkpoint.model), low, high, file)
-        print(f"wrote {file}")
+    """Write how dispersed the pairwise vectors of encoders are."""
     rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
     _write_table(rows, folder / POSITION_MAPS_FILE, format_position_maps)

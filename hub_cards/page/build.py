@@ -159,18 +159,9 @@ def faulty(config: dict[str, Any], weights: bytes) -> str:
         return f"model.safetensors is damaged: {error}"
     if config.get("tie_word_embeddings"):
         own.pop("lm_head.weight", None)
-    for name in ("head_dim", "norm_eps", "layer_norm_eps"):
-        if name in (values := read.to_dict()) and values[name] != config.get(name):
-            return f"config.json has no {name}"
     wanted = {name: ("F32", list(value.shape)) for name, value in own.items()}
-    for name in {**wanted, **found}:
-        if found.get(name) != wanted.get(name):
-            return f"model.safetensors: {name} is {_shape(found.get(name))}, and should be {_shape(wanted.get(name))}"
-    return ""
-
-
-def _shape(tensor: tuple[str, list[int]] | None) -> str:
-    return f"{tensor[0]} of {' x '.join(map(str, tensor[1]))}" if tensor else "missing"
+    different = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    return f"model.safetensors: {different[0]} is not what config.json says" if different else ""
 
 
 def show_code(task: type) -> str:

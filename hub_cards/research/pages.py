@@ -9,7 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-from longhand.hub_cards.evaluation.plots import plot_cost
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.research.claims import claims_blocks
@@ -90,7 +89,6 @@ def draw_overview() -> None:
 def draw_pictures(pages: str) -> None:
     """Draw the pictures of the pages, except for those of studies with code of their own."""
     draw_overview()
-    plot_cost(read_rows("", "cost.jsonl"), FOLDER / "cost.png")
     for folder in re.findall(r"\(results/(studies/[\w/-]+)/accuracy\.png\)", pages):
         name = folder.split("/")[1]
         draw_study(load_study(name), read_rows(folder), FOLDER / folder / "accuracy.png", read_tests(STUDY_RESULTS / name))

@@ -150,13 +150,12 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     """Draw the test loss at every position, a panel for each setting."""
     figure, (panels,) = plots.new_figure(3.8, 1, len(SETTINGS), sharey=True)
     for axes, setting in zip(panels, SETTINGS, strict=True):
-        ends = []
         for method, name in METHODS.items():
             own = [row for row in rows if row["model"] == method and row["window"] == setting.window]
             for runs in group_by(own, itemgetter("seed")).values():
                 places, losses = zip(*map(itemgetter("position", "test_loss"), runs), strict=True)
                 axes.plot(places, losses, color=COLOURS[method], linewidth=1, marker=".", markersize=3)
-            ends.append((name, places[-1], losses[-1]))
+            axes.lines[-1].set_label(name)
         axes.plot(places, setting.losses_of_ape.numpy(), color=plots.BLACK, linestyle=":")
         axes.set(xlabel="position", yscale="log", xlim=(0, NUM_POSITIONS + 1), ylim=(2e-7, 30))
         axes.set_title(f"neighbours up to {setting.neighbours}", pad=18)
@@ -164,7 +163,7 @@ def plot_losses(rows: list[Row], file: Path) -> None:
     panels[0].set_ylabel("test loss")
     # The closed form of APE runs on the line of APE: it is named at the border of the window, where it leaves the axes.
     plots.note(panels[1], "APE, closed form", (16, 3e-5), (8, 0), plots.BLACK)
-    plots.label_ends(panels[1], ends, [COLOURS[method] for method in METHODS])
+    plots.name_lines(panels[1])
     plots.save_figure(figure, file)
 
 
