@@ -145,15 +145,7 @@ def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     Returns:
         `input_ids`, `labels` (-100 if a token is not supervised), `attention_mask` and, if rows have them, `position_ids`,
         (count, columns) each. Padding is on the right.
-
-    Raises:
-        ValueError: the rows have no `input_ids` or no `labels`.
     """
-    if not {"input_ids", "labels"} <= rows[0].keys():
-        raise ValueError(
-            f"rows must have the columns input_ids and labels, got {', '.join(rows[0])}: make datasets of versions before "
-            "0.2.0, whose rows have tokens, again"
-        )
     padding = {"input_ids": PAD, "labels": IGNORED, "position_ids": 0}
     batch = {
         name: torch.nn.utils.rnn.pad_sequence(

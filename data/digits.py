@@ -45,6 +45,12 @@ def uniform_digits(generator: np.random.Generator, lengths: np.ndarray, base: in
     return digits
 
 
+def uniform_words(generator: np.random.Generator, lengths: np.ndarray, symbols: int) -> np.ndarray:
+    """Random words (..., longest) of given lengths (...) over so many symbols, 0 beyond a word's length."""
+    words = generator.integers(0, symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)
+    return np.where(np.arange(lengths.max()) < lengths[..., None], words, np.uint8(0))
+
+
 def add_digits(first: np.ndarray, second: np.ndarray, base: int = 10) -> np.ndarray:
     """Sums of numbers given as (count, width) digits, ones first; (count, width + 1) uint8.
 

@@ -9,9 +9,24 @@ from longhand.modeling.settling import IGNORED, NO_STATE
 from longhand.modeling.vocabulary import PAD
 
 
+class Rows:
+    """Problems as whole arrays; `tokens` is (count, columns), padded on the right."""
+
+    tokens: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: np.ndarray | slice) -> Any:
+        """Some of the problems, without columns that are padding in all of them."""
+        width = int(np.flatnonzero((self.tokens[rows] != PAD).any(axis=0)).max(initial=0)) + 1
+        taken: Any = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **{name: value[:, :width] if value.ndim > 1 else value for name, value in taken.items()})  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class Examples:
-    """Formatted problems as whole arrays.
+class Examples(Rows):
+    """Formatted problems.
 
     Attributes:
         tokens: (count, columns) uint8, or uint16, token ids, from the begin token to the end token, padded on the right.
@@ -23,20 +38,10 @@ class Examples:
     query_lengths: np.ndarray
     same_layout: bool
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def take(self, rows: np.ndarray | slice) -> "Examples":
-        """Some of the examples, without columns that are padding in all of them."""
-        taken = replace(self, tokens=self.tokens[rows], query_lengths=self.query_lengths[rows])
-        if self.same_layout:
-            return taken
-        return replace(taken, tokens=taken.tokens[:, : _width(taken.tokens)])
-
 
 @dataclass(frozen=True)
-class LabelledTokens:
-    """Problems for an encoder as whole arrays.
+class LabelledTokens(Rows):
+    """Problems for an encoder.
 
     Attributes:
         tokens: (count, columns) uint8 token ids, padded on the right.
@@ -49,21 +54,6 @@ class LabelledTokens:
     labels: np.ndarray
     states: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def take(self, rows: np.ndarray | slice) -> "LabelledTokens":
-        """Some of the examples, without columns that are padding in all of them."""
-        tokens = self.tokens[rows]
-        width = _width(tokens)
-        states = None if self.states is None else self.states[rows, :width]
-        return LabelledTokens(tokens[:, :width], self.labels[rows, :width], states)
-
-
-def _width(tokens: np.ndarray) -> int:
-    """Columns up to the last one that is not padding in every row."""
-    return int(np.flatnonzero((tokens != PAD).any(axis=0)).max(initial=0)) + 1
-
 
 def join_examples(parts: list[Any]) -> Any:
     """Examples, or labelled tokens, of several widths, one part after the other, padded on the right.
@@ -71,16 +61,14 @@ def join_examples(parts: list[Any]) -> Any:
     All parts have `states`, or none has.
     """
     width = max(part.tokens.shape[1] for part in parts)
-
-    def padded(name: str, fill: int) -> np.ndarray:
+    fills = {"tokens": PAD, "labels": IGNORED, "states": NO_STATE}
+    joined: dict[str, Any] = {"same_layout": False} if isinstance(parts[0], Examples) else {}
+    for name in [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]:
         rows = [getattr(part, name) for part in parts]
-        return np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fill) for row in rows])
-
-    if isinstance(parts[0], Examples):
-        query_lengths = np.concatenate([part.query_lengths for part in parts])
-        return Examples(padded("tokens", PAD), query_lengths, same_layout=False)
-    states = None if parts[0].states is None else padded("states", NO_STATE)
-    return LabelledTokens(padded("tokens", PAD), padded("labels", IGNORED), states)
+        if name in fills:
+            rows = [np.pad(row, ((0, 0), (0, width - row.shape[1])), constant_values=fills[name]) for row in rows]
+        joined[name] = np.concatenate(rows)
+    return type(parts[0])(**joined)
 
 
 def lay_out(parts: list[int | np.ndarray], query_parts: int) -> Examples:

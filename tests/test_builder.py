@@ -106,7 +106,7 @@ def test_training_rows_are_sampled_as_asked_and_test_rows_as_they_are_evaluated(
 @every_format
 def test_rows_stand_in_the_order_in_which_their_lengths_were_drawn(task, monkeypatch):
     # Rows in place of repeated ones follow the others.
-    monkeypatch.setattr("longhand.data.shards._is_new", lambda keys, known: np.ones(len(keys), dtype=bool))
+    monkeypatch.setattr("longhand.data.builder._is_new", lambda keys, known: np.ones(len(keys), dtype=bool))
     rows = load_format(task, num_samples=300, seed=5)
     drawn = task.sample_lengths(make_generator(5, "train", "dataset", 0), 300, 3, 6)
     for row, lengths in zip(rows, drawn, strict=True):
@@ -172,7 +172,7 @@ def test_as_many_rows_as_a_split_holds_are_all_of_its_problems(arguments, count)
 
 @pytest.mark.parametrize("rare", [False, True])
 def test_a_shard_is_the_same_whichever_came_before(rare, small_shards, monkeypatch):
-    monkeypatch.setattr("longhand.data.shards.DISTINCT_SHARDS", 4)
+    monkeypatch.setattr("longhand.data.builder.DISTINCT_SHARDS", 4)
     if rare:
 
         def keys(self, digits, lengths):

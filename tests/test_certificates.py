@@ -182,7 +182,7 @@ REFUSED = {
     "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
     "too many problems": ({"relation_range": [-2, 2]}, {}, "columns has"),
     "too many in three layers": ({"num_hidden_layers": 3}, {}, "for one layer, not for 3"),
-    "next column unseen": ({"relation_range": [-1, 0]}, {}, "the next digit's column is out of sight"),
+    "next column unseen": ({"relation_range": [-1, 0]}, {}, "one neighbourhood needs two different next tokens"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
     "carry unseen, unpadded": (
         {"coupling": "addition_plain"},

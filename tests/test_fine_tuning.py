@@ -145,11 +145,6 @@ def test_ids_of_a_row_are_passed_on_if_they_are_named_for_it():
     torch.testing.assert_close(model(**batch).loss, model(**derived).loss)
 
 
-def test_rows_of_earlier_versions_are_refused_with_the_new_names():
-    with pytest.raises(ValueError, match="columns input_ids and labels, got tokens, query_length: make datasets of"):
-        collate_rows([{"tokens": [1, 2], "query_length": 1}])
-
-
 def own_loss(outputs, labels, num_items_in_batch=None):
     """What a user passes as `compute_loss_func` for a model whose labels stand beside their tokens."""
     return torch.nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())

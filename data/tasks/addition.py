@@ -106,10 +106,6 @@ class Addition(LongestOperandLengths, DecoderTask):
             raise ValueError(f"the neighbourhoods of {self.name} are searched for one layer, not for {layers}")
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
-        if high < 1:
-            raise ValueError(
-                f"with relation_range {list(window)} the next digit's column is out of sight: no model can be right"
-            )
         sees = [(column, word) for column in range(low, high + 1) for word in ((0, 1, 2) if column <= 0 else (0, 1))]
         return search_covering([Sight(_runs(self), 2, sees, [column - low for column, _ in sees], (0, 1))], self)
 

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.splits import PARTITIONED_DIGITS, make_generator
 from longhand.data.tasks.covering import SEARCHED, CoveringNeighbourhoods, NeighbourhoodBatch
@@ -175,8 +176,7 @@ class ColumnTask(LongestOperandLengths, DecoderTask):
         return [["".join(self.alphabet[place] for place in word[::-1]) for word in problem] for problem in digits.tolist()]
 
     def draw_operands(self, generator, lengths):
-        words = generator.integers(0, len(self.alphabet), size=(*lengths.shape, lengths.max()), dtype=np.uint8)
-        return np.where(np.arange(lengths.max()) < lengths[..., None], words, np.uint8(0))
+        return uniform_words(generator, lengths, len(self.alphabet))
 
     def problem_keys(self, digits, lengths):
         # What pads is not told from what was drawn.

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
@@ -38,8 +39,7 @@ class StringTask(DecoderTask):
         return PromptFormat(f"{symbol}+=", f"{self.example_question}=", response=f"{symbol}*")
 
     def draw_operands(self, generator, lengths):
-        strings = generator.integers(0, self.symbols, size=(*lengths.shape, lengths.max()), dtype=np.uint8)
-        return np.where(np.arange(lengths.max()) < lengths[..., None], strings, np.uint8(0))
+        return uniform_words(generator, lengths, self.symbols)
 
     @abstractmethod
     def respond(self, strings: np.ndarray) -> np.ndarray:
