@@ -2,7 +2,6 @@
 
 import pytest
 
-from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research import claims
 from longhand.hub_cards.research.claims import (
     CONTRADICTED,
@@ -17,8 +16,8 @@ from longhand.hub_cards.research.claims import (
     judge,
     load_claims,
 )
-from longhand.hub_cards.research.predicates import PREDICATES, Evidence, NotFittedError, NotRunError, is_higher
-from longhand.hub_cards.research.settings import compare_arguments, compare_sizes, paper_settings, variant_settings
+from longhand.hub_cards.research.predicates import PREDICATES, Evidence, is_higher
+from longhand.hub_cards.research.settings import compare_arguments, variant_settings
 from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [
@@ -67,10 +66,6 @@ FARTHER = {"reach": {"variant": "far", "beyond": ["near"]}}
 LOW = {"match": {"variant": "near", "size": 8, "at_least": 0.9}}
 
 
-def test_files_of_claims_are_those_of_the_page():
-    assert sorted(file.stem for file in claims.CLAIMS_FOLDER.iterdir()) == sorted(PAPERS)
-
-
 @pytest.mark.parametrize(("claim", "paper"), EVERY_CLAIM)
 def test_every_verdict_has_a_ground(claim, paper):
     judgement = judge(claim, paper)
@@ -114,18 +109,16 @@ def test_broken_results_change_the_verdict(claim, paper, monkeypatch):
 def test_what_holds_is_reproduced_and_what_does_not_contradicted_only_at_the_papers_scale(judged):
     assert judged(results(), FARTHER).verdict == REPRODUCED
     assert judged(results(), LOW).verdict == CONTRADICTED
-    for name, more in (("max_length", 5), ("tested", 13), ("max_steps", 11), ("hidden_size", 209), ("seeds", 8),
+    for name, more in (("max_length", 5), ("tested", 13), ("training_problems", 81), ("hidden_size", 209), ("seeds", 8),
                        ("num_hidden_layers", 2), ("num_attention_heads", 4), ("test_samples", 2001)):  # fmt: skip
         assert judged(results(), FARTHER, paper={name: more}).verdict == REDUCED, name
         assert judged(results(), LOW, paper={name: more}).verdict == UNDECIDED, name
     assert "trained to 4 (30)" in judged(results(), FARTHER, paper={"max_length": 30}).setting
+    STUDY.variants["near"]["max_steps"] = 5
+    assert "training problems 40 (80)" in judged(results(), FARTHER).setting, "the least budget of the variants counts"
+    del STUDY.variants["near"]["max_steps"]
     assert judged(results(seeds=1), LOW, paper={"seeds": 1}).verdict == UNDECIDED, "one seed"
     assert judged(results(), LOW, paper={"seeds": 8}, exact="a proof").verdict == CONTRADICTED
-
-
-def test_the_least_budget_of_the_variants_counts(judged, monkeypatch):
-    monkeypatch.setitem(STUDY.variants, "near", {"max_steps": 5})
-    assert "training problems 40 (80)" in judged(results(), FARTHER).setting
 
 
 def test_whose_method_was_judged_follows_from_the_arguments(judged):
@@ -139,12 +132,6 @@ def test_whose_method_was_judged_follows_from_the_arguments(judged):
         assert not judged(results(), FARTHER, paper={name: value}).own_method, name
     ours, paper = {"weight_decay": None, "init": "t5", "batching": "lengths"}, {"weight_decay": 0.0, "batching": "mixed"}
     assert compare_arguments(ours, paper, silent=["init"]) == {"batching": ("lengths", "mixed")}
-
-
-def test_the_papers_runs_have_the_papers_sizes():
-    sums = paper_settings("sums", seeds=8)
-    assert compare_sizes(sums, sums, []) == {} and compare_arguments(sums, sums, []) == {}
-    assert (sums["tested"], sums["test_samples"], sums["max_steps"] * sums["batch_size"]) == (200, 100_000, 50_000_000)
 
 
 def test_other_studies_are_named_and_one_at_the_papers_budget_decides(judged):
@@ -224,12 +211,8 @@ def test_differences_of_seeds_count_by_their_ranks_and_of_fewer_by_their_problem
     for share, holds in ((0.75, None), (0.5, True)):
         rows = results(near=(1.0, share, 0), far=(1.0, 0.85, 0), seeds=1, problems=100)
         assert PREDICATES["match"](Evidence(rows, STUDY, rows), variant="far", size=8, above=["near"]).holds is holds
-
-
-def test_a_short_reach_of_few_problems_decides_nothing():
-    for problems, holds in ((1000, None), (2000, False)):
-        rows = results(problems=problems)
-        assert PREDICATES["reach"](Evidence(rows, STUDY, rows), variant="near", at_least=2).holds is holds
+    rows = results(problems=1000)
+    assert PREDICATES["reach"](Evidence(rows, STUDY, rows), variant="near", at_least=2).holds is None, "few problems"
 
 
 def test_heads_must_be_two_and_strong():
@@ -245,21 +228,3 @@ def test_heads_must_be_two_and_strong():
     assert not PREDICATES["heads"](Evidence([*rows, *weaker], STUDY, results()), **ask, at_least=0.5).holds
     rows[0]["same_id"] = 0.8
     assert not PREDICATES["heads"](evidence, **ask, at_least=0.5).holds
-
-
-@pytest.mark.parametrize(("name", "error"), [("odd", NotFittedError), ("near", NotRunError)])
-def test_predicates_refuse_what_does_not_fit_or_is_not_there(name, error):
-    rows = [row for row in results() if "near" not in row["model"]]
-    for predicate in ("reach", "keeps"):
-        more = {"first": 4, "last": 8} if predicate == "keeps" else {}
-        with pytest.raises(error, match=name):
-            PREDICATES[predicate](Evidence(rows, STUDY, rows), variant=name, **more)
-
-
-@pytest.mark.parametrize("changes", [{"verdict": "reproduced"}, {"holds": [{"reaches": {}}]}])
-def test_an_entry_that_is_no_claim_is_named(changes, tmp_path, monkeypatch):
-    entry = {"place": "Fig. 1", "says": "It goes far.", "study": "tiny", "holds": [FARTHER], **changes}
-    write_recipe({"title": "a paper", "seeds": 1, "silent": [], "claims": [entry]}, tmp_path / "odd.yaml")
-    monkeypatch.setattr(claims, "CLAIMS_FOLDER", tmp_path)
-    with pytest.raises(ValueError, match=r"Fig\. 1: "):
-        load_claims("odd")

@@ -56,9 +56,3 @@ def test_a_drawing_marks_what_changes_a_prediction(recipe):
             changed[0, place] = (tokens[0, place] + 1) % 10
             differs = not torch.equal(model(changed, **options).logits[0, query], right)
             assert differs == (place == query or place in seen), place
-
-
-def test_what_reaches_the_longest_tested_size_is_said_so():
-    assert gallery.describe_reach(">= 1200", 3) == "1,200, the largest size tested (3 runs)"
-    assert gallery.describe_reach("80", 1) == "80 (1 run)"
-    assert gallery.describe_reach("not fitted", 1) == "below 0.95 at a trained size"

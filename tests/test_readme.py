@@ -40,7 +40,7 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
 def test_a_table_has_a_line_for_what_its_columns_tell_apart_and_a_page_keeps_its_words():
     row = {"num_samples": 5, "seed": 0, "hardware": "abacus", "exact_match": 0.25}
     rows = [{**row, "model": "x", "length": length, "run_seconds": 7.2} for length in (2000, 30)]
-    table = tables.filled_table("runs", [*rows, {**row, "model": "y", "length": 30}])
+    table = tables.filled_table("by-length", [*rows, {**row, "model": "y", "length": 30}])
     assert "| 30 | 2,000 |" in table and "| x | 5 | 7 | 0.250 | 0.250 |\n| y | 5 |  | 0.250 |  |" in table
     text = "<!-- results one -->\nold\n<!-- end -->\nkept\n<!-- results other -->\n<!-- end -->"
     rendered = documents.render(text, {"one": table})

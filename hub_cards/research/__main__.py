@@ -5,7 +5,6 @@ NAME --help says what a study does and which options it takes.
 
 import argparse
 import sys
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -22,8 +21,7 @@ def describe_studies() -> str:
     """Return a line for each study: its name and the first line of its docstring, or its question."""
     lines: dict[str, Any] = {name: import_module(f"{__package__}.{name}").__doc__ for name in STUDIES}
     lines |= {name: load_study(name).question for name in list_studies()}
-    width = max(map(len, lines))
-    return "\n".join(f"{name:<{width}}  {line}" for name, line in lines.items())
+    return "\n".join(f"{name:<{max(map(len, lines))}}  {line}" for name, line in lines.items())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,18 +34,14 @@ def main(arguments: list[str] | None = None) -> None:
     with interruptible("the same command goes on"), refusing_in_one_line(OSError):
         names = [*STUDIES, *list_studies()]
         if name not in names:
-            problem = f"study {name!r} is unknown" if name else "no study is named"
-            raise ValueError(f"{problem}: choose from {', '.join(names)}")
+            raise ValueError(f"study {name!r} is unknown: choose from {', '.join(names)}")
         study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.run")
-        parser = OneLineParser(
-            prog=f"python -m longhand.hub_cards.research {name}",
-            description=study.__doc__,
-            formatter_class=argparse.RawTextHelpFormatter,
-        )
+        prog, style = f"python -m longhand.hub_cards.research {name}", argparse.RawTextHelpFormatter
+        parser = OneLineParser(prog=prog, description=study.__doc__, formatter_class=style)
         if hasattr(study, "add_options"):
             study.add_options(parser)
-        run = study.run if name in STUDIES else partial(study.run, name)
-        run(**vars(parser.parse_args(options)))
+        chosen = vars(parser.parse_args(options))
+        study.run(**(chosen if name in STUDIES else {"name": name, **chosen}))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from longhand.hub_cards.research.settings import (
     variant_settings,
 )
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.research.study_pages import is_by_class
 from longhand.hub_cards.research.tables import render_table
 
 PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
@@ -119,23 +120,9 @@ class Judgement:
 
 
 def load_claims(paper: str) -> Paper:
-    """Return the claims of a paper.
-
-    Raises:
-        ValueError: a claim has an unknown field, lacks one, or asks for a predicate that there is not.
-    """
-    file = CLAIMS_FOLDER / f"{paper}.yaml"
-    values = read_recipe(file)
-    claims = []
-    for entry in values["claims"]:
-        try:
-            claims.append(claim := Claim(**entry))
-        except TypeError as error:
-            raise ValueError(f"{file}, {entry.get('place')}: {error}") from error
-        if unknown := [name for name, _ in claim.predicates if name not in PREDICATES]:
-            raise ValueError(
-                f"{file}, {claim.place}: predicate {unknown[0]!r} is unknown: choose from {', '.join(PREDICATES)}"
-            )
+    """Return the claims of a paper."""
+    values = read_recipe(CLAIMS_FOLDER / f"{paper}.yaml")
+    claims = [Claim(**entry) for entry in values["claims"]]
     return Paper(values["title"], values["seeds"], values["silent"], sorted(claims, key=lambda claim: not claim.abstract))
 
 
@@ -152,8 +139,7 @@ def find_evidence(claim: Claim) -> Evidence:
     folder = STUDY_RESULTS / claim.study
     tests = last_rows(read_rows(folder / RESULTS_FILE))
     rows = read_rows(folder / claim.rows) if claim.rows else tests
-    classes = len({row.get("length") for row in rows}) == 1 and len({row.get("length_b") for row in rows}) > 1
-    return Evidence(by_class(rows) if classes else rows, load_study(claim.study), tests)
+    return Evidence(by_class(rows) if is_by_class(rows) else rows, load_study(claim.study), tests)
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -192,33 +178,24 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
         tried = claim.tried or f"`research/studies/{claim.study}.yaml` says what was tried"
         return replace(judgement, verdict=UNFITTED, why=sentences(str(error), tried, claim.note))
     found = "; ".join(dict.fromkeys(finding.found for finding in findings))
-    fewest = min((evidence.seeds_that_fit(variant)[1] for variant in claim.variants), default=ENOUGH_SEEDS)
+    fitting = {variant: evidence.seeds_that_fit(variant) for variant in claim.variants}
+    fewest = min((seeds for _, seeds in fitting.values()), default=ENOUGH_SEEDS)
     open_parts = "; ".join(dict.fromkeys(finding.asked for finding in findings if finding.holds is not True))
+    wrong = any(finding.holds is False for finding in findings)
     if claim.exact:
-        verdict = CONTRADICTED if any(finding.holds is False for finding in findings) else REPRODUCED
-    elif not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
+        return replace(
+            judgement,
+            verdict=CONTRADICTED if wrong else REPRODUCED,
+            found=found,
+            why=sentences(f"shown by {claim.exact}", claim.note),
+        )
+    if not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
         verdict = REPRODUCED if judgement.at_scale else REDUCED
-    elif any(finding.holds is False for finding in findings) and judgement.at_scale and fewest >= ENOUGH_SEEDS:
-        verdict = CONTRADICTED
     else:
-        verdict = UNDECIDED
-    return replace(
-        judgement,
-        verdict=verdict,
-        found=found,
-        why=sentences(
-            f"asked: {open_parts}" if open_parts and not claim.exact else "",
-            f"shown by {claim.exact}" if claim.exact else "",
-            "" if claim.exact else describe_fit(claim, evidence),
-            claim.note,
-        ),
-    )
-
-
-def describe_fit(claim: Claim, evidence: Evidence) -> str:
-    """Say which of a claim's variants do not fit with every seed."""
-    counts = {variant: evidence.seeds_that_fit(variant) for variant in claim.variants}
-    return ", ".join(f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in counts.items() if fit < seeds)
+        verdict = CONTRADICTED if wrong and judgement.at_scale and fewest >= ENOUGH_SEEDS else UNDECIDED
+    partly = [f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in fitting.items() if fit < seeds]
+    asked = f"asked: {open_parts}" if open_parts else ""
+    return replace(judgement, verdict=verdict, found=found, why=sentences(asked, ", ".join(partly), claim.note))
 
 
 def find_settings(claim: Claim, paper: Paper, evidence: Evidence) -> dict[str, tuple[Settings, Settings]]:
@@ -276,7 +253,7 @@ def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
 
 def settings_table(paper: Paper) -> str:
     """Return a line for variants of a study that differ alike from the paper's runs: their arguments (the paper's)."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, ...], dict[str, None]] = {}
     everyone = [one for claim in paper.claims for one in (claim, *claim.alternatives)]
     for claim in (one for one in everyone if one.study):
         try:
@@ -284,13 +261,11 @@ def settings_table(paper: Paper) -> str:
         except NotRunError:
             continue
         for variant, (ours, papers) in find_settings(claim, paper, evidence).items():
-            of_method: list[str] = []
-            others: list[str] = []
-            for name, (own, other) in compare_arguments(ours, papers, paper.silent).items():
-                (of_method if changes_method(name, own, other) else others).append(f"`{name}` {own} ({other})")
-            runs = alike.setdefault((claim.study, ", ".join(of_method), ", ".join(others)), [])
-            if (run := f"`{variant}` (`{claim.variants[variant]}`)") not in runs:
-                runs.append(run)
+            said: dict[bool, list[str]] = {True: [], False: []}
+            for name, values in compare_arguments(ours, papers, paper.silent).items():
+                said[changes_method(name, *values)].append(f"`{name}` {values[0]} ({values[1]})")
+            runs = alike.setdefault((claim.study, *map(", ".join, said.values())), {})
+            runs[f"`{variant}` (`{claim.variants[variant]}`)"] = None
     lines = [
         {"study": f"`{study}`", "runs (the paper's)": ", ".join(runs), "method": of_method, "other arguments": others}
         for (study, of_method, others), runs in sorted(alike.items())

@@ -19,7 +19,7 @@ from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
 from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, FITS, NOT_FITTED, fitted_reach
+from longhand.hub_cards.research.study_pages import CERTIFICATES, fitted_reach
 from longhand.hub_cards.research.tables import fill_cells, render_table
 from longhand.hub_cards.training.arguments import Run, parse_run
 
@@ -50,19 +50,11 @@ def reached() -> dict[str, str]:
             if variant not in variants or not changed <= {"max_steps"} or (changed and run.recipe in found):
                 continue
             seeds = len({row["model"] for row in variants[variant]})
-            said = describe_reach(fitted_reach(variants[variant], study.trained_sizes(variant)), seeds)
+            said = f"{fitted_reach(variants[variant], study.trained_sizes(variant))} ({count(seeds, 'run')})"
             if proved := sum(row["certified"] for row in checks.get(variant, [])):
                 said = f"**every size, proved** ({proved} of {count(len(checks[variant]), 'run')})"
             found[run.recipe] = f"{said}, in {run.arguments['max_steps']:,} steps" if changed else said
     return found
-
-
-def describe_reach(reach: str, seeds: int) -> str:
-    """A reach such as ">= 200" in words."""
-    if reach == NOT_FITTED:
-        return f"below {FITS} at a trained size"
-    tested = ", the largest size tested" if reach.startswith(">= ") else ""
-    return f"{int(reach.removeprefix('>= ')):,}{tested} ({count(seeds, 'run')})"
 
 
 def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """The two pictures on the first screen of README.md: how far addition reaches, and how far every other task does."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -50,20 +50,16 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
 @plots.house_style
 def plot_tasks(
     windows: Mapping[str, list[Row]],
-    certified: Collection[str],
     tables: Mapping[str, list[Row]],
     sizes: Mapping[str, tuple[int, int]],
-    table_sizes: str,
     file: Path,
 ) -> None:
     """Draw exact match against size, a panel for each task.
 
     Args:
-        windows: rows of each recipe with a window.
-        certified: recipes whose models are certified.
+        windows: rows of each certified recipe with a window.
         tables: rows of the learned tables that fit their trained sizes, by task.
         sizes: shortest and longest trained size of each recipe with a window.
-        table_sizes: sizes that the learned tables were trained on, in words.
     """
     figure, panels = plots.new_figure(3.9, 2, 5, sharex=True, sharey=True)
     for axes, panel in zip(panels.flat, OVERVIEW["panels"], strict=True):
@@ -79,22 +75,19 @@ def plot_tasks(
             axes.plot(table.x, table.y, color=ORANGE, marker="s", markersize=2.5)
         if task in OVERVIEW["published"]:
             axes.vlines(OVERVIEW["published"][task], 0, 1, color=PINK, linestyle="--", linewidth=1.4)
-        window = median_line("", windows[recipe])
-        if recipe in certified:
-            _draw_certified(axes, window, sizes[recipe][0], size=2.5)
-        else:
-            axes.plot(window.x, window.y, color=BLUE, marker="o", markersize=2.5)
-    _draw_key(figure, panels[0, 0], table_sizes)
+        if recipe in windows:
+            _draw_certified(axes, median_line("", windows[recipe]), sizes[recipe][0], size=2.5)
+    _draw_key(figure, panels[0, 0])
     figure.supxlabel("digits, symbols, or width and height of the board", fontsize=10)
     figure.supylabel("exact match", fontsize=10)
     plots.save_figure(figure, file)
 
 
-def _draw_key(figure: Figure, axes: Axes, table_sizes: str) -> None:
+def _draw_key(figure: Figure, axes: Axes) -> None:
     """Say above all panels what their lines are."""
     handles = [
-        axes.plot([], [], color=BLUE, marker="o", label="window (arrow: certified)")[0],
-        axes.plot([], [], color=ORANGE, marker="s", label=f"learned table, trained on {table_sizes}")[0],
+        axes.plot([], [], color=BLUE, marker="o", label="window, certified for every size")[0],
+        axes.plot([], [], color=ORANGE, marker="s", label="learned table that fits")[0],
         axes.plot([], [], color=PINK, linestyle="--", label="papers' reach")[0],
         axes.fill_between([], [], color=GREEN, alpha=0.13, linewidth=0, label="trained sizes of the window"),
     ]

@@ -74,16 +74,20 @@ def render(text: str, blocks: dict[str, str]) -> str:
 
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
-    results, studies = read_recipes(), {name: load_study(name) for name in RECIPES}
-    sizes = {variant: study.trained_sizes(variant) for study in studies.values() for variant in study.variants}
-    certified = results["addition"] + read_rows("studies/addition/long")
-    plot_addition(certified, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
+    results = read_recipes()
+    sizes = {variant: study.trained_sizes(variant) for study in map(load_study, RECIPES) for variant in study.variants}
+    long = results["addition"] + read_rows("studies/addition/long")
+    plot_addition(long, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
+    windows = {
+        name: results[name] for name, rows in read_recipes(CERTIFICATES).items() if any(row["certified"] for row in rows)
+    }
     study, variants = load_study("tasks"), group_variants(last_rows(read_rows("studies/tasks")))
-    fitted = {name: study.trained_sizes(name) for name in variants if name.endswith("--coupled")}
-    fitted = {name: own for name, own in fitted.items() if fits(variants[name], own)}
-    trained = ", ".join(sorted({f"{shortest} to {longest}" for shortest, longest in fitted.values()}))
-    absolute = {name.removesuffix("--coupled"): variants[name] for name in fitted}
-    plot_tasks(results, read_recipes(CERTIFICATES), absolute, sizes, trained, FOLDER / "tasks.png")
+    tables = {
+        name.removesuffix("--coupled"): rows
+        for name, rows in variants.items()
+        if name.endswith("--coupled") and fits(rows, study.trained_sizes(name))
+    }
+    plot_tasks(windows, tables, sizes, FOLDER / "tasks.png")
 
 
 def draw_pictures(pages: str) -> None:

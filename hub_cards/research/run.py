@@ -47,11 +47,9 @@ def run(name: str, jobs: int, only: list[str] | None, output_dir: Path, minutes:
     """Train the missing runs of a study in its order, and gather what there is.
 
     Raises:
-        ValueError: an option is not legal, or another process holds the folder of the study's runs.
+        ValueError: another process holds the folder of the study's runs.
     """
     study = load_study(name)
-    if unknown := sorted(set(only or ()) - set(study.variants)):
-        raise ValueError(f"--only {unknown[0]} is no variant of {name}: choose from {', '.join(study.variants)}")
     results, folder = RESULTS / name, output_dir / name
     with holding(folder):
         gather(study, folder, results)

@@ -4,7 +4,7 @@ A method's reach counts only if the method fits the sizes that it was trained on
 generalization.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -12,29 +12,19 @@ from statistics import median
 from longhand.data import TASKS
 from longhand.hub_cards.evaluation.plots import describe_sizes, plot_comparison, plot_grid
 from longhand.hub_cards.evaluation.results import (
-    ATTENTION_FILE,
     CERTIFICATES_FILE,
-    PLACES_FILE,
-    POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
     best_rows,
     by_class,
+    generalizable_length,
     group_by,
     group_variants,
     last_rows,
     read_results,
 )
 from longhand.hub_cards.research.study import Study
-from longhand.hub_cards.research.tables import (
-    TableLine,
-    describe_reach,
-    describe_samples,
-    describe_seeds,
-    filled_table,
-    median_cells,
-    render_table,
-)
+from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 
 FITS = 0.95
 """Exact match at every tested size within the trained ones from which on a method fits them."""
@@ -44,16 +34,34 @@ NOT_FITTED = "not fitted"
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
 
-TABLE_OF_FILE = {
-    ATTENTION_FILE: "attention",
-    CERTIFICATES_FILE: "certificates",
-    PLACES_FILE: "places",
-    POSITION_MAPS_FILE: "vectors",
-}
-"""The tables of results files that do not hold accuracies."""
-
 CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""
+
+
+def describe_samples(rows: list[Row], what: str) -> str:
+    """Say how many problems were tested, with which seed and hardware, for the note below a table."""
+    counts = sorted({row["num_samples"] for row in rows})
+    samples = f"{counts[0]} to {counts[-1]}" if counts[1:] else str(counts[0])
+    return f"{samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
+
+
+def describe_seeds(rows: list[Row]) -> str:
+    """Say over how many seeds the medians are, and of which checkpoints."""
+    seeds = sorted({len({row["model"] for row in own}) for own in group_variants(rows).values()})
+    said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
+    return said.capitalize() if last_rows(rows) else f"Best checkpoints, {said}"
+
+
+def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
+    """Return the median of a measure over runs, for each length; empty if a length was not tested."""
+    values = group_by(rows, itemgetter("length"))
+    return {str(n): f"{median(row[measure] for row in values[n]):.3f}" if n in values else "" for n in lengths}
+
+
+def describe_reach(rows: list[Row]) -> str:
+    """Return the generalizable length, with >= if no longer problems were tested."""
+    reached = generalizable_length(rows)
+    return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
 
 
 def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
@@ -97,12 +105,12 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
         evaluation: what was measured besides, a name in `Study.evaluate`; "" is what train.py measured.
         kind: "runs" for a line for each run or measurement, "labels" for the share of right labels; "" is the usual table.
     """
-    for file, table in TABLE_OF_FILE.items():
-        if (folder / evaluation / file).exists():
-            return filled_table(table, read_results(folder / evaluation / file))
+    for file in (folder / evaluation / f"{table}.jsonl" for table in TABLES):
+        if file.exists():
+            return filled_table(file.stem, read_results(file))
     rows = read_results(folder / evaluation / RESULTS_FILE)
     if kind == "runs":
-        return filled_table("long" if evaluation else kind, last_rows(rows))
+        return filled_table("long" if evaluation else "by-length", last_rows(rows))
     if kind == "labels":
         return study_table(study, rows, measure="token_accuracy")
     if evaluation:
@@ -194,4 +202,4 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
 
 def is_by_class(rows: list[Row]) -> bool:
     """Whether sums of one length were tested by class, such as the length of their longest cascade of carries."""
-    return len({row["length"] for row in rows}) == 1 < len({row["length_b"] for row in rows})
+    return len({row.get("length") for row in rows}) == 1 < len({row.get("length_b") for row in rows})

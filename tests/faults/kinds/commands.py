@@ -76,7 +76,7 @@ def run_command(subjects: Subjects, given: Input) -> Outcome:
         outcome = attempt(lambda: main(words))
     # Arguments that are missing are named by argparse; what is empty has no name.
     if "" not in words:
-        check_named(outcome, *words_of(*words), "required", "expected", "no study is named", "null byte")
+        check_named(outcome, *words_of(*words), "required", "expected", "study '' is unknown", "null byte")
     return outcome
 
 
