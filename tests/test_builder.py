@@ -2,7 +2,6 @@ import hashlib
 import json
 from itertools import combinations
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -139,18 +138,9 @@ def test_same_rows_from_any_number_of_processes_and_streamed(arguments, small_sh
     assert list(load_from_disk(tmp_path / "saved")) == rows
 
 
-def test_a_larger_dataset_begins_with_the_same_shards(small_shards):
-    assert list(load(num_samples=300))[:256] == list(load(num_samples=256))
-
-
 def test_a_shard_of_long_problems_has_fewer_rows():
     shards = [TaskDatasetBuilder(max_length=length, num_samples={"train": 1}).shards["train"] for length in (30, 10_000)]
     assert shards[0].shard_rows == 2**16 and 1000 < shards[1].shard_rows < 2000
-
-
-def test_a_shard_is_one_record_batch(tmp_path):
-    # Whoever opens a dataset holds a description of every batch.
-    assert len(load(num_samples=3000, streaming=False, cache_dir=tmp_path).data.to_batches()) == 1
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -225,12 +215,6 @@ def test_all_splits_at_once_are_the_single_ones(tmp_path):
     for split, count in num_samples.items():
         assert list(together[split]) == list(load(split=split, num_samples=count))
     assert {split: len(list(rows)) for split, rows in load(split=None).items()} == dict.fromkeys(builder.SPLITS, 50)
-
-
-def test_splits_may_be_named_by_the_constants_of_datasets():
-    assert list(load(split=datasets.Split.TEST)) == list(load(split="test"))
-    together = load(split=None, num_samples={datasets.Split.TEST: 50})
-    assert list(together) == ["test"] and list(together["test"]) == list(load(split="test"))
 
 
 def test_the_cache_knows_every_argument(tmp_path):

@@ -12,11 +12,10 @@ import pytest
 import torch
 from certificate_subjects import untrained
 
-from longhand.data import ColumnPass, ColumnTask, build_task, make_generator
+from longhand.data import ColumnPass, ColumnTask, build_task
 from longhand.data.batches import FreshBatches
 from longhand.data.certificates import check_neighbourhoods
 from longhand.data.certificates.check import covering
-from longhand.data.columns import example_columns
 from longhand.data.splits import SPLITS
 from longhand.data.tasks.column_task import run_pass, task_of_table
 from longhand.data.tasks.numbers_by_columns import compare
@@ -240,20 +239,6 @@ def test_every_neighbourhood_is_practised_in_a_problem_that_shows_it(task):
 
 
 @every_task
-def test_a_cached_pass_gives_the_logits_of_all_pairs(task):
-    model = untrained(task).double()
-    batch = task.examples(make_generator(0), np.full((4, task.operands), 5), "train")
-    tokens = torch.from_numpy(batch.tokens).long()[:, :-1]
-    ids = model.model.plan_position_ids(tokens, tokens.shape[1])
-    pairs = model.model.position_encoding.pair_map(ids, ids)
-    whole = model(tokens, position_ids=ids, pair_map=pairs).logits
-    first = int(batch.query_lengths[0])
-    torch.testing.assert_close(model(tokens).logits, whole)
-    generated = model.generate(tokens[:, :first], max_new_tokens=4, do_sample=False, use_cache=True)
-    assert torch.equal(generated, model.generate(tokens[:, :first], max_new_tokens=4, do_sample=False, use_cache=False))
-
-
-@every_task
 def test_the_table_is_the_task(task):
     table = table_of(task.transducer)
     again = task_of_table(task.name, table)()
@@ -296,16 +281,6 @@ def test_training_draws_trained_sizes_of_its_own_split_only(task):
             digits = np.array([[[task.alphabet.index(symbol) for symbol in word[::-1]] for word in words]], dtype=np.uint8)
             assert 1 <= digits.shape[2] <= 5
             assert task.split_of(digits, np.full(digits.shape[:2], digits.shape[2]))[0] in (-1, SPLITS.index("train"))
-
-
-@every_task
-def test_columns_of_a_dataset_hold_the_answer(task):
-    digits = task.draw_operands(make_generator(1), np.full((5, task.operands), 3))
-    table = example_columns(task, digits, np.full((5, task.operands), 3))
-    for prompt, completion, answer in zip(
-        *(table[name].to_pylist() for name in ("prompt", "completion", "answer")), strict=True
-    ):
-        assert prompt == task.prompt(prompt) and answer == task.reader.read(completion)
 
 
 def broken(**changes):

@@ -86,15 +86,6 @@ def test_the_length_of_a_problem_is_its_tokens_that_count_if_none_is_given():
     assert load().compute(**inputs) == batches.compute() == examples.compute() == expected
 
 
-def test_an_empty_input_has_no_share():
-    assert load().compute(predictions=[], references=[], lengths=[]) == {
-        "exact_match": None,
-        "token_accuracy": None,
-        "count": 0,
-        "by_length": [],
-    }
-
-
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
@@ -119,11 +110,6 @@ def test_the_snippet_of_the_card_prints_what_it_says(monkeypatch, capsys):
     first, *rows = capsys.readouterr().out.splitlines()
     assert first == snippet.split("  # ")[2].splitlines()[0]
     assert [row.split()[:2] for row in rows] == [["2", "1.0"], ["3", "0.0"]]
-
-
-def test_imports_nothing_of_the_package():
-    for file in FOLDER.glob("*.py"):
-        assert "longhand" not in file.read_text()
 
 
 FROM_THE_HUB = """

@@ -7,17 +7,15 @@ import torch
 
 from longhand import eval as evaluation
 from longhand.data import (
-    Addition,
     CouplingCollator,
     FreshBatches,
     IndexHintedAddition,
     build_tokenizer,
-    check_characters,
     make_generator,
 )
 from longhand.hub_cards.recipes import write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.modeling.vocabulary import ALL_TOKENS, CHARACTERS, FIRST_HINT, HINTS, TOKENS, decode
+from longhand.modeling.vocabulary import ALL_TOKENS, FIRST_HINT, HINTS, TOKENS, decode
 
 COLLATOR = CouplingCollator("sequential", max_position_ids=1300)
 
@@ -96,16 +94,6 @@ def test_hints_are_letters_of_their_own_after_all_other_tokens():
     assert len(ALL_TOKENS) <= np.iinfo(np.uint8).max + 1
 
 
-def test_hints_are_characters_of_the_larger_vocabulary_alone():
-    check_characters(CHARACTERS + "/" + HINTS, ALL_TOKENS)
-    with pytest.raises(
-        ValueError, match=f"^character 'Ā' at place 1 of '1Ā' is not in the vocabulary {re.escape(repr(CHARACTERS))}$"
-    ):
-        check_characters("1Ā")
-    with pytest.raises(ValueError, match="'a' at place 1 of 'Āa'"):
-        check_characters("Āa", ALL_TOKENS)
-
-
 # Runs and checkpoints.
 
 
@@ -129,15 +117,6 @@ def save_checkpoint(folder, task, vocab_size=None):
     return folder
 
 
-def test_a_model_that_learns_hints_generates(tmp_path, capsys):
-    folder = save_checkpoint(tmp_path / "model", IndexHintedAddition())
-    checkpoint = evaluation.load_checkpoint(str(folder))
-    lengths = evaluation.check_lengths(checkpoint.model, checkpoint.task, [(2, 2)])
-    rows = evaluation.evaluate_lengths(checkpoint, lengths, num_samples=3, decode="generate")
-    assert rows[0]["decode"] == "generate"
-    evaluation.main([str(folder), "--ask", "1+2"])
-
-
 def test_answer_is_what_the_model_writes_without_its_hints(tmp_path, monkeypatch):
     checkpoint = evaluation.load_checkpoint(str(save_checkpoint(tmp_path, IndexHintedAddition())))
     sequence = checkpoint.tokenizer("Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$", return_tensors="pt").input_ids
@@ -148,10 +127,3 @@ def test_answer_is_what_the_model_writes_without_its_hints(tmp_path, monkeypatch
 
     monkeypatch.setattr(checkpoint.model, "generate", generate)
     assert checkpoint.answer("653+49") == "702"
-
-
-def test_a_checkpoint_without_hints_cannot_be_evaluated_on_them(tmp_path):
-    folder = save_checkpoint(tmp_path, Addition(), vocab_size=21)
-    (folder / "recipe.yaml").unlink()
-    with pytest.raises(ValueError, match="has a vocabulary of 21 tokens, but the task 'index_hinted_addition' needs 224"):
-        evaluation.load_checkpoint(str(folder), task="index_hinted_addition")

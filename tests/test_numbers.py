@@ -167,12 +167,6 @@ def test_the_larger_number_is_first_and_all_pairs_are_equally_likely():
     assert np.abs(counts - share).max() < 5 * 2200**0.5
 
 
-def test_draws_of_one_split_are_uniform_over_its_problems():
-    digits = Addition().draw(make_generator(0), np.ones((40_000, 2), dtype=int), "train")[:, :, 0]
-    counts = np.bincount(digits[:, 0] * 10 + digits[:, 1], minlength=100)
-    assert (counts > 0).sum() > 70 and even(counts[counts > 0])
-
-
 def test_long_strings_of_bits_belong_to_one_split():
     """Bits are few: far longer strings of them are kept apart than of digits."""
     for task in (Copy(), Parity()):

@@ -131,19 +131,6 @@ def test_a_run_is_resumed_with_the_same_plugin_only(tmp_path, capsys, monkeypatc
     assert (folder / "results.jsonl").is_file()
 
 
-def test_a_kept_recipe_runs_again_with_its_plugin(trained, tmp_path, capsys):
-    train.main([str(trained), "--plugin", str(MAXIMUM), "--output_dir", str(tmp_path / "again")])
-    assert (trained / "model.safetensors").read_bytes() == (tmp_path / "again" / "model.safetensors").read_bytes()
-    kept, again = ((folder / "recipe.yaml").read_text() for folder in (trained, tmp_path / "again"))
-    assert kept == again
-
-
-def test_help_of_a_recipe_describes_the_task_of_a_plugin(capsys):
-    train.main(["addition", "--task", "maximum", "--plugin", str(MAXIMUM), "--help"])
-    printed = capsys.readouterr().out
-    assert "task maximum" in printed and "write the answer with the ones digit first" in " ".join(printed.split())
-
-
 def test_a_plugin_is_imported_once_whatever_its_folder(tmp_path):
     first = load_plugin(MAXIMUM)
     task = TASKS["maximum"]

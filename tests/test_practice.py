@@ -79,11 +79,3 @@ def test_processes_share_a_practised_batch(weak):
         assert torch.equal(torch.stack([first[name], second[name]], dim=1).flatten(0, 1), whole[name])
     for place in (0, 1):
         assert torch.equal(first["neighbours"][place], whole["neighbours"][place][0::2])
-
-
-def test_neighbourhoods_of_other_relations_stay_apart():
-    first = NeighbourhoodBatch(np.array([1, 2]), np.array([[3], [4]]), np.array([0]), np.array([5, 6]), 7)
-    other = first._replace(relations=np.array([1]))
-    joined = join_neighbourhoods([first, other, first.take(np.array([1]))])
-    assert [part.tokens.tolist() for part in joined] == [[1, 2, 2], [1, 2]]
-    assert [part.right.tolist() for part in joined] == [[5, 6, 6], [5, 6]] and joined[0].beginning == 7

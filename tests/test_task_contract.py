@@ -46,6 +46,7 @@ def test_answers_are_those_of_python_and_prompts_those_of_their_questions(task, 
         question = question_of(task, row["prompt"])
         right = right_answer(task, question)
         assert right is None or row["answer"] == right
+        assert question_of(task, task.prompt(question)) == question
         if isinstance(task, DecoderTask):
             assert row["prompt"] == task.prompt(question) == task.prompt(f" {question} =")
             assert row["answer"] == task.reader.read(row["completion"])
@@ -189,3 +190,9 @@ def test_a_task_of_several_takes_the_prompts_of_each():
             assert isinstance(task.prompt_format, PromptFormats)
             for part in task.parts:
                 assert task.prompt(part.example_question) == part.prompt(part.example_question)
+
+
+@pytest.mark.parametrize("name", ["minesweeper", "addition_scratchpad"])
+def test_a_size_is_refused_before_a_tuple_of_it_is_made(name):
+    with pytest.raises(ValueError, match="from 1 to 2,000"):
+        TASKS[name]().operand_lengths(10**11)
