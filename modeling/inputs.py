@@ -4,7 +4,7 @@ Each check raises ValueError with the value received and what is legal.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any
@@ -226,31 +226,6 @@ class PromptFormat:
             return f"{response.translate(_SHOWN)!r} after the first '=' is not the beginning of a response"
         return None
 
-    def mend(self, text: str) -> str | None:
-        """Return the legal prompt with the numbers of this text, padded or stripped; None if none is found."""
-        if self.response is not None:
-            text = text.lstrip("$").partition("=")[0] + "="
-        return next((prompt for prompt in self._rewritten(text) if self.prompt_fault(prompt) is None), None)
-
-    def _rewritten(self, prompt: str) -> Iterator[str]:
-        """Yield the prompt with its numbers in other widths, which leave their values as they are."""
-        fill = "_" if self.response is None else "0"
-        numbers = [number.strip("_") or "0" for number in re.findall("[0-9_]+", prompt)]
-        around = re.split("[0-9_]+", prompt)
-        example = [len(number) for number in re.findall("[0-9_]+", self.example)]
-        for kept in (
-            numbers,
-            [(number.rstrip("0") if self.ones_first else number.lstrip("0")) or "0" for number in numbers],
-        ):
-            own = [len(number) for number in kept]
-            yield prompt
-            for width in range(max(own, default=0), max(own, default=0) + 5):
-                yield _join(around, kept, [width] * len(kept), fill, self.ones_first)
-            for more in range(10):
-                yield _join(around, kept, [*own[:-1], *(width + more for width in own[-1:])], fill, self.ones_first)
-            if len(example) == len(kept):
-                yield _join(around, kept, example, fill, self.ones_first)
-
 
 @dataclass(frozen=True)
 class PromptFormats:
@@ -277,16 +252,9 @@ class PromptFormats:
         return " or ".join(each.shown for each in self.formats)
 
     def fault(self, text: str, end: str = "") -> str | None:
-        """As `PromptFormat.fault`: what is wrong by the format whose numbers need only be padded or stripped, if any."""
-        faults = [each.fault(text, end) for each in self.formats]
-        if None in faults:
-            return None
-        by_format = zip(faults, self.formats, strict=True)
-        return next((fault for fault, each in by_format if each.mend(text)), "it is of none of the model's formats")
-
-    def mend(self, text: str) -> str | None:
-        """As `PromptFormat.mend`, by the first format that can."""
-        return next(filter(None, (each.mend(text) for each in self.formats)), None)
+        """As `PromptFormat.fault`."""
+        is_legal = any(each.fault(text, end) is None for each in self.formats)
+        return None if is_legal else "it is of none of the model's formats"
 
 
 def read_format(values: dict) -> PromptFormat | PromptFormats:
@@ -326,13 +294,6 @@ def _type_name(kind) -> str:
     return {bool: "True or False", int: "an integer"}.get(kind, "text")
 
 
-def _join(around: list[str], numbers: list[str], widths: list[int], fill: str, ones_first: bool) -> str:
-    """Return numbers of at least these widths with the text around them."""
-    pad = str.ljust if ones_first else str.rjust
-    padded = [pad(number, width, fill) for number, width in zip(numbers, widths, strict=True)]
-    return "".join(part for pair in zip(around, [*padded, ""], strict=True) for part in pair)
-
-
 @of_values
 def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
     """Check token ids (batch, tokens), padded or not, against `config.prompt_format`; None there means no check.
@@ -344,8 +305,7 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
         whole: whether a response may be whole, with its end token.
 
     Raises:
-        ValueError: a row is not legal. The message has the row, what is wrong, and the right prompt if numbers need only be
-            padded or stripped.
+        ValueError: a row is not legal. The message has the row, what is wrong, and a legal prompt.
     """
     prompt_format: Any = None
     if config.prompt_format is not None:
@@ -363,12 +323,11 @@ def check_prompts(config, input_ids: Tensor, whole: bool = True) -> None:
     for row in range(rows):
         text = decoded[row * columns : (row + 1) * columns].strip(characters[PAD])
         if fault := prompt_format.fault(text, end):
-            mended = prompt_format.mend(text)
             shown = text.removeprefix("$").translate(_SHOWN)
-            hint = f"write {mended!r}" if mended else f"a legal prompt is {prompt_format.shown}"
             raise ValueError(
-                f"row {row} of input_ids, {shown!r}, is no prompt of {_describe(config.task)}: {fault}; {hint} (for a model "
-                "of another task or format, set task and prompt_format of its config; None checks nothing)"
+                f"row {row} of input_ids, {shown!r}, is no prompt of {_describe(config.task)}: {fault}; a legal prompt is "
+                f"{prompt_format.shown} (for a model of another task or format, set task and prompt_format of its config; "
+                "None checks nothing)"
             )
 
 

@@ -1,6 +1,6 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ from .inputs import (
     check_prompts,
     check_unpacked,
 )
-from .norms import NORMS, scaled_to_length
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
@@ -43,6 +42,12 @@ from .relations import (
     with_levels,
 )
 from .windowed_cache import WindowedCache
+
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "rms": nn.RMSNorm,
+    "layer": nn.LayerNorm,
+    "none": lambda size, eps: nn.Identity(),
+}
 
 Tokens = slice | Tensor
 """A choice of tokens: a range of columns, or the columns (tokens,)."""
@@ -137,8 +142,8 @@ class CoupledGPTAttention(nn.Module):
             for projection, states in ((self.q_proj, query_states), (self.k_proj, key_states))
         )
         if self.config.qk_norm:
-            query = scaled_to_length(query, self.qk_norm_factor.unsqueeze(1) / self.scaling)
-            key = scaled_to_length(key, 1.0)
+            query = nn.functional.normalize(query, dim=-1) * (self.qk_norm_factor.unsqueeze(1) / self.scaling)
+            key = nn.functional.normalize(key, dim=-1)
         return query, key, value
 
     def _project_tokens(self, hidden_states, visible_keys, kept, row_index) -> tuple[Tensor, ...]:

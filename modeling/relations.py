@@ -353,9 +353,6 @@ def _differences(key_kind: int, query_kind: int, shared: list[int], levels: int,
 CHUNK = 2**16
 """Number of queries whose keys and values are gathered at a time; it bounds the memory and changes no result."""
 
-FEW_ROWS = 64
-"""Largest number of distinct inputs for which attention looks scores up in a table of all pairs of inputs."""
-
 
 class Neighbourhoods(NamedTuple):
     """The distinct neighbourhoods of a batch, in terms of rows of a layer's input.
@@ -419,8 +416,6 @@ def attend_to_rows(
     Returns:
         (distinct, heads, head_dim).
     """
-    if len(key) <= FEW_ROWS:
-        return _attend_by_table(query, key, value, neighbourhoods, bias, scaling)
 
     def gather(queries: slice) -> tuple[Tensor, Tensor]:
         return expand_rows(key, neighbourhoods.keys[queries]), expand_rows(value, neighbourhoods.keys[queries])
@@ -433,25 +428,6 @@ def _weights(scores: Tensor, bias: Tensor, scaling: float | Tensor, chunk: slice
     scores = scores * (scaling[chunk] if torch.is_tensor(scaling) else scaling) + bias
     precise = torch.promote_types(scores.dtype, torch.float32)
     return nn.functional.softmax(scores, dim=1, dtype=precise).to(scores.dtype)
-
-
-def _attend_by_table(query, key, value, neighbourhoods, bias, scaling) -> Tensor:
-    """Compute `attend_to_rows` for few distinct inputs, without a copy of states for each neighbour.
-
-    Scores are looked up in a table of all pairs of rows. Weights are summed by row and then multiplied with the values.
-    """
-    rows, heads, _ = key.shape
-    table = torch.einsum("qhd,khd->qkh", query, key).flatten(0, 1)
-    outputs = []
-    for begin in range(0, len(neighbourhoods.keys), CHUNK):
-        chunk = slice(begin, begin + CHUNK)
-        keys = neighbourhoods.keys[chunk]
-        pairs = neighbourhoods.queries[chunk].unsqueeze(1) * rows + keys
-        weights = _weights(nn.functional.embedding(pairs, table), bias[chunk], scaling, chunk)
-        by_row = weights.new_zeros(len(keys), rows, heads)
-        by_row = by_row.scatter_add(1, keys.unsqueeze(-1).expand_as(weights), weights)
-        outputs.append(torch.einsum("nrh,rhd->nhd", by_row, value))
-    return torch.cat(outputs)
 
 
 def _attend_to_gathered(

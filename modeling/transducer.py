@@ -250,13 +250,6 @@ class Transducer:
             return f"{response!r} after the first '=' is not the beginning of a response"
         return None
 
-    def mend(self, text: str) -> str | None:
-        """Return the legal prompt with the operands of this text, padded to one width; None if there is none."""
-        prompt = text.lstrip("$").partition("=")[0]
-        words = prompt.split(self.sign) if self.sign else [prompt]
-        mended = self.sign.join(word.rjust(max(map(len, words)), self.alphabet[0]) for word in words) + "="
-        return mended if self.fault(f"${mended}") is None else None
-
 
 @dataclass(frozen=True)
 class LabelledForm:
@@ -286,11 +279,6 @@ class LabelledForm:
             return fault
         legal = text == self._with_labels(prompt)
         return None if legal else "it has not as many '>' behind its '=' as there are symbols to write"
-
-    def mend(self, text: str) -> str | None:
-        """Return the legal input with the operands of this text; None if there is none."""
-        mended = self.transducer.mend(text)
-        return mended and self._with_labels(mended)
 
 
 def read_transducer(table: Mapping[str, Any]) -> Transducer:

@@ -257,7 +257,7 @@ def test_a_checkpoint_answers_without_the_file_of_its_task(tmp_path):
     assert type(checkpoint.task) is not Sums and table_of(checkpoint.task.transducer) == config["transducer"]
     expected = task.family.answer(task, checkpoint.model, checkpoint.tokenizer, "21+2")
     assert checkpoint.answer("21+2") == expected and (tmp_path / "transducer.py").is_file()
-    with pytest.raises(ValueError, match=r"write '21\+02='"):
+    with pytest.raises(ValueError, match=r"a legal prompt is"):
         checkpoint.model.generate(**checkpoint.tokenizer("21+2=", return_tensors="pt"))
 
 

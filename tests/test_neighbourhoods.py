@@ -33,12 +33,6 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(autouse=True, params=[0, 64], ids=["gathered", "table"])
-def form(request, monkeypatch):
-    """Few distinct inputs are looked up in a table, many are gathered: every test is for both."""
-    monkeypatch.setattr(windowed, "FEW_ROWS", request.param)
-
-
 def build(**options) -> CoupledGPTForCausalLM:
     """A tiny model in float64 with random weights, the same at every call."""
     torch.manual_seed(0)

@@ -165,51 +165,17 @@ def test_prompt_of_a_question_is_legal(task):
 
 
 @pytest.mark.parametrize(
-    "task", [task for task in DECODERS if hasattr(task, "sign") and task.name != "index_hinted_addition"], ids=name_of
-)
-def test_numbers_are_padded_or_stripped_to_the_right_prompt(task):
-    generator = make_generator("mended")
-    for _ in range(50):
-        count = getattr(task, "operands", 3)
-        numbers = sorted((str(generator.integers(10 ** generator.integers(1, 5))) for _ in range(count)), key=int)[::-1]
-        if task.name == "multiplication":
-            numbers[1] = numbers[1][: task.multiplier_length].lstrip("0") or "0"
-        if task.name == "division":
-            numbers[1] = str(generator.integers(1, 10))
-        flip = -1 if getattr(task, "order", None) == "all_reversed" else 1
-        zeros = "0" * int(generator.integers(2))
-        given = task.sign.join((zeros * (task.name in ("addition", "subtraction")) + number)[::flip] for number in numbers)
-        mended = task.prompt_format.mend(f"${given}=")
-        kept = [int(number[::flip]) for number in re.findall("[0-9]+", mended)]
-        assert is_legal(task, mended) and kept == list(map(int, numbers))
-
-
-@pytest.mark.parametrize(
-    ("task", "text", "right"),
+    ("task", "text"),
     [
-        (Addition(), "653+49=", "653+049="),
-        (Addition(), "007+1=", "007+001="),
-        (Addition(), "1+4==", "1+4="),
-        (Addition(), "1+4= ", "1+4="),
-        (Addition(), "$653+49=", "653+049="),
-        (Addition(order="all_reversed"), "356+94=", "356+940="),
-        (Addition(zero_padding=False), "653+049=", "653+49="),
-        (MultiOperandAddition(), "653+49+871=", "0653+0049+0871="),
-        (AdditionScratchpad(), "512+880=", "0512+0880="),
-        (Multiplication(), "0653*9=", "653*09="),
-        (TASKS["division"](), "0653/09=", "653/9="),
-        (TASKS["division"](), "653/0=", None),
-        (TASKS["subtraction"](), "653-49=", "653-049="),
-        (EncoderAddition(), "653+49", "653+_49"),
-        (EncoderAddition(field_width=5), "653+049", "__653+___49"),
-        (EncoderMultiplication(multiplier_length=2), "56*4297", "56*__4297"),
-        (TASKS["subtraction"](), "049-653=", None),
-        (TASKS["minesweeper"](), "M_>M=", None),
-        (Addition(), "653-049=", None),
+        *((Addition(), text) for text in ("653+49=", "007+1=", "1+4==", "1+4= ", "$653+49=", "653-049=")),
+        (Addition(zero_padding=False), "653+049="),
+        (TASKS["division"](), "653/0="),
+        (EncoderAddition(), "653+49"),
+        (TASKS["minesweeper"](), "M_>M="),
     ],
     ids=str,
 )
-def test_refusal_names_row_prompt_and_the_right_prompt(task, text, right):
+def test_refusal_names_row_prompt_and_a_legal_one(task, text):
     model = model_of(task)
     inputs = task.family.tokenizer(task)([task.prompt_format.example, text], padding=True, return_tensors="pt")
     calls = [model.forward, model.generate] if task.family is DECODER else [model.forward]
@@ -218,7 +184,7 @@ def test_refusal_names_row_prompt_and_the_right_prompt(task, text, right):
             call(**inputs)
         message = str(refused.value)
         assert repr(text.replace(" ", "<unk>")) in message and f"{task.name!r}" in message
-        assert (f"write {right!r}" in message) if right else ("write" not in message)
+        assert f"a legal prompt is {task.prompt_format.shown}" in message
 
 
 def test_only_models_with_a_format_check_prompts_and_it_can_be_set_to_none():
@@ -236,7 +202,7 @@ def test_sequences_with_ids_of_their_own_are_not_checked_and_generate_always_che
     model, inputs = model_of(task), task.family.tokenizer(task)("653+49=", return_tensors="pt")
     plan = model.model.plan_position_ids(inputs.input_ids, 12)
     model(**inputs, position_ids=plan[..., :8])
-    with pytest.raises(ValueError, match="write '653"):
+    with pytest.raises(ValueError, match="a legal prompt is"):
         model.generate(**inputs, position_ids=plan)
 
 
@@ -244,11 +210,11 @@ def test_sequences_with_ids_of_their_own_are_not_checked_and_generate_always_che
 def test_training_on_another_format_is_refused_at_the_first_batch(task):
     model = model_of(task).train()
     inputs = task.family.tokenizer(task)("653+49=" if task.family is DECODER else "653+49", return_tensors="pt")
-    ids = torch.arange(inputs.input_ids.shape[1]).unsqueeze(0)
-    with pytest.raises(ValueError, match="write '653"):
-        model(**inputs, position_ids=ids)
+    given = {"position_ids": torch.arange(8).unsqueeze(0)} if task.family is DECODER else {}
+    with pytest.raises(ValueError, match="a legal prompt is"):
+        model(**inputs, **given)
     model.config.update({"task": None, "prompt_format": None})
-    model(**inputs, position_ids=ids)
+    model(**inputs, **given)
 
 
 @pytest.mark.parametrize("task", [Addition(order="plain"), EncoderAddition(text_tokens=3)], ids=name_of)
@@ -343,7 +309,7 @@ def test_prompts_of_a_checkpoint_from_before_formats_are_checked_too(tmp_path):
     )
     (folder / "recipe.yaml").write_text("task: addition\n")
     checkpoint = load_checkpoint(str(folder))
-    with pytest.raises(ValueError, match="write '653\\+049='"):
+    with pytest.raises(ValueError, match="a legal prompt is"):
         checkpoint.model.generate(**checkpoint.tokenizer("653+49=", return_tensors="pt"))
 
 
@@ -352,14 +318,6 @@ def test_options_of_a_task_make_a_checkpoint_one_of_another_task(tmp_path):
     model = CoupledGPTForCausalLM.from_pretrained(folder, **DECODER.config_options(other))
     model.save_pretrained(folder)
     assert load_checkpoint(str(folder)).task == other
-
-
-def test_the_certified_adder_refuses_what_it_would_answer_wrongly(main_job):
-    checkpoint = load_checkpoint(str(main_job))
-    assert checkpoint.model.config.task == Addition().describe()
-    for text in ("653+49=", "007+1=", "1+4= ", "1+4=="):
-        with pytest.raises(ValueError, match="write '"):
-            checkpoint.model.generate(**checkpoint.tokenizer(text, return_tensors="pt"))
 
 
 def test_a_format_that_is_damaged_after_loading_is_refused_by_name():

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "238534bafe09b235a5aa9a507fc03b9ac0e04f00b2acb73a32073060b21393bd",
-    "pairwise_bert": "fdf822ec66d9e636786f2df82a3e75533366439c191ed70c0a1e695f55cc584b",
+    "coupled_gpt": "ad922e75211e7acbf4f72ba7e3814db3656fcb114ec5df24df1fae673a5f3e3c",
+    "pairwise_bert": "c7ae693496b73b2f939f503b0e70c64e8f96a256a8012e43cbe7622c9655194d",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
