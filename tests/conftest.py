@@ -60,12 +60,20 @@ def main_job(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def small_encoder(tmp_path_factory) -> Path:
     """The folder of an encoder that has learned nothing, with results made up: what it says is the same everywhere."""
-    from faults.subjects import make_encoder
+    import torch
 
+    from longhand.data import EncoderAddition
     from longhand.hub_cards.evaluation.results import write_results
+    from longhand.hub_cards.recipes import write_recipe
+    from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
-    folder = tmp_path_factory.mktemp("encoder") / "reader"
-    make_encoder(folder)
+    folder, task = tmp_path_factory.mktemp("encoder") / "reader", EncoderAddition()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = PairwiseBertConfig(pair_maps=["relative", "coupled"], initializer_range=0.5, **sizes)
+    PairwiseBertForTokenClassification(config).save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
+    write_recipe({"recipe": "reader", **task.describe(), "min_length": 1, "max_length": 4}, folder / "recipe.yaml")
     row = {"model": "reader", "task": "encoder_addition", "length": 4, "length_b": 4, "num_samples": 1234, "seed": 7}
     row |= {"seconds": 0.1, "decode": "teacher_forced", "exact_match": 0.25, "token_accuracy": 0.875, "hardware": "some CPU"}
     write_results([row], folder / "results.jsonl")

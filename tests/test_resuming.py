@@ -1,4 +1,4 @@
-"""Runs that were cut off, and what `--resume` makes of them. `faults/kills.py` kills processes."""
+"""Runs that were cut off, and what `--resume` makes of them."""
 
 import os
 import shutil
