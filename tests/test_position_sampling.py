@@ -206,7 +206,6 @@ NO_WRAP = ["--wrap_position_ids", "False"]
         ),
         (["addition-rotary", "--position_sampling", "multiplier"], "needs max_multiplier of at least 2, got None"),
         (["addition-rotary", "--position_sampling", "multiplier", "--max_multiplier", "1"], "at least 2, got 1"),
-        (["addition-rotary", "--max_multiplier", "3"], "for position_sampling 'multiplier' only, got 3"),
         ([*UNCOUPLED, "--level_position_ids", "9"], "level_position_ids is for position_sampling 'random_start'"),
         (["paper-addition", "--use_cpu", "True", "--level_position_ids", "9", "9"], "1 numbers from 1 to 202"),
         (["addition-absolute", "--position_sampling", "fixed"], "wrap_position_ids is for .* got it with 'fixed'"),

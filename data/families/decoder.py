@@ -187,8 +187,6 @@ class Decoder(Family):
             )
         if sampling == "multiplier" and (multiplier is None or multiplier < 2):
             raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {multiplier}")
-        if sampling != "multiplier" and multiplier is not None:
-            raise ValueError(f"max_multiplier is for position_sampling 'multiplier' only, got {multiplier}")
         if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
             raise ValueError(
                 f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"

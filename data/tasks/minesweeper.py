@@ -203,14 +203,9 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         """Rows may be separated by `>`, spaces or line breaks."""
         question_text = re.sub(r"\s*=\s*$", "", question.strip(), flags=re.ASCII)
         rows = re.split(r"\s*>\s*|\s+", question_text, flags=re.ASCII)
-        if not all(re.fullmatch("[M_]+", row) for row in rows):
+        if not all(re.fullmatch("[M_]+", row) and len(row) == len(rows[0]) for row in rows):
             raise ValueError(
                 f"the question {question!r} is not a board such as {self.example_question!r}, "
-                "`M` for a mine, `_` for any other cell, `>` between two rows"
-            )
-        if different := [row for row in rows if len(row) != len(rows[0])]:
-            raise ValueError(
-                f"the rows of the board {question!r} must have one width, got {rows[0]!r} ({len(rows[0])} cells) and "
-                f"{different[0]!r} ({len(different[0])})"
+                "`M` for a mine, `_` for any other cell, `>` between two rows of one width"
             )
         return ">".join(rows) + "="
