@@ -27,10 +27,6 @@ def small_model(relative, seed=1):
     return RelativeLinearAttention(N, D, generator) if relative else AbsoluteLinearAttention(N, unit_vector(), generator)
 
 
-def training_loss(model, target, pairs):
-    return population_losses(model.effective_matrix(), model.value, target, unit_vector(), pairs).sum()
-
-
 def tokens_outside(windows_shown, count, seed=0):
     """(count, N, D) standard normal tokens, 0 where `windows_shown` (N,) is."""
     generator = torch.Generator().manual_seed(seed)
@@ -72,50 +68,6 @@ def test_population_loss_is_the_mean_of_a_large_sample(relative, window):
     expected = population_losses(model.effective_matrix(), model.value, target, theta, pairs)
     assert torch.allclose(sampled, expected, rtol=5 * (2 / count) ** 0.5, atol=1e-7)
     assert (expected[shown > 0] > 0.01).all() and (expected[shown == 0] == 0).all()
-
-
-def test_absolute_gradient_is_that_of_the_paper():
-    """The expectation of App. D.1's gradient: 4 sum_r (p_k.p_r - T_kr) p_r over the window, and 0 outside."""
-    model, target = small_model(relative=False), ring_target(N, ALPHA, BETAS[:1])
-    training_loss(model, target, window_pairs(N, WINDOW)).backward()
-    p = model.position_vectors.detach()
-    for k in range(N):
-        gradient = torch.zeros(D)
-        if k < WINDOW:
-            gradient = 4 * sum((p[k] @ p[r]) * p[r] for r in range(WINDOW)) - 4 * ALPHA * p[k]
-            gradient -= 4 * BETAS[0] * sum(p[r] for r in (k - 1, k + 1) if 0 <= r < WINDOW)
-        assert torch.allclose(model.position_vectors.grad[k], gradient, atol=1e-5)
-
-
-def test_augmented_gradient_is_that_of_the_paper():
-    """Eq. D.5 without decay, for a window of 2w + 1 positions."""
-    w, model, target = 1, small_model(relative=False), ring_target(N, ALPHA, BETAS[:1])
-    training_loss(model, target, window_pairs(N, 2 * w + 1, augmented=True)).backward()
-    p = model.position_vectors.detach()
-    for k in range(N):
-        neighbours = [(2 * w + 1 - abs(r), p[(k + r) % N]) for r in range(-2 * w, 2 * w + 1)]
-        flow = -4 * sum(weight * (p[k] @ other) * other for weight, other in neighbours)
-        flow = flow + 4 * (2 * w + 1) * ALPHA * p[k] + 8 * w * BETAS[0] * (p[(k + 1) % N] + p[k - 1])
-        assert torch.allclose(model.position_vectors.grad[k], -flow, atol=1e-4)
-
-
-def test_relative_gradients_are_those_of_the_paper():
-    """App. D.3: that of a_k once v is theta, and Lemma D.2's of v, in expectation."""
-    model, target, theta = small_model(relative=True), ring_target(N, ALPHA, BETAS[:1]), unit_vector()
-    a, pairs = model.relation_weights().detach(), window_pairs(N, WINDOW)
-    beta = BETAS[0]
-    training_loss(model, target, pairs).backward()
-    squares = 2 * sum(a[i - r] ** 2 for i in range(WINDOW) for r in range(WINDOW))
-    v_gradient = squares * model.value - (2 * ALPHA * WINDOW * a[0] + 2 * beta * (WINDOW - 1) * (a[1] + a[-1])) * theta
-    assert torch.allclose(model.value.grad, v_gradient, atol=1e-4)
-
-    model.zero_grad()
-    model.value.data.copy_(theta)
-    training_loss(model, target, pairs).backward()
-    for k in range(-(N // 2), N // 2 + 1):
-        gradient = 2 * max(WINDOW - abs(k), 0) * float(a[k])
-        gradient -= {0: 2 * WINDOW * ALPHA, 1: 2 * (WINDOW - 1) * beta, -1: 2 * (WINDOW - 1) * beta}.get(k, 0)
-        assert torch.allclose(model.position_vectors.grad[k], gradient * model.query, atol=1e-5)
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -167,8 +119,3 @@ def test_the_command_writes_rows_and_a_picture(tmp_path, monkeypatch):
     main(["ring"])
     assert len(read_results(tmp_path / "losses.jsonl")) == 2 * 3 * 3 * 51
     assert {file.name for file in tmp_path.iterdir()} == {"losses.jsonl", "losses.png"}
-
-
-def test_a_ring_must_hold_all_neighbours():
-    with pytest.raises(ValueError, match="num_positions"):
-        ring_target(4, 1.0, [0.5, 0.2])

@@ -8,6 +8,7 @@ Accuracies are medians over seeds. A method counts only if it fits the sizes tha
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import inf, isfinite
 from operator import itemgetter
 from statistics import mean, median
 from typing import Any
@@ -111,22 +112,13 @@ class Evidence:
         """
         if fitted and self.study is not None and where.get("model") in self.study.variants:
             self.runs(where["model"])
-        rows = [
-            {**row, "variant": row["model"].rpartition("-seed")[0] or row["model"]} for row in self.rows if "model" in row
-        ]
-        where = {"variant" if name == "model" else name: value for name, value in where.items()}
-        if not (rows := [row for row in rows or self.rows if where.items() <= row.items()]):
+        model, others = where.get("model"), {name: value for name, value in where.items() if name != "model"}
+        rows = [row for row in self.rows if others.items() <= row.items()]
+        if model:
+            rows = [row for row in rows if model in (row["model"], row["model"].rpartition("-seed")[0])]
+        if not rows:
             raise NotRunError(f"there are no rows of {describe(where)} yet")
         return rows
-
-
-PREDICATES: dict[str, Callable[..., Finding]] = {}
-
-
-def predicate(function: Callable[..., Finding]) -> Callable[..., Finding]:
-    """Add a function to the predicates that claims may use, under its own name."""
-    PREDICATES[function.__name__] = function
-    return function
 
 
 def read_field(row: Row, name: str) -> float:
@@ -137,7 +129,7 @@ def read_field(row: Row, name: str) -> float:
 
 def describe(where: dict[str, Any]) -> str:
     """Return "`ape`, window 10"."""
-    return ", ".join(f"`{value}`" if name in ("model", "variant") else f"{name} {value}" for name, value in where.items())
+    return ", ".join(f"`{value}`" if name == "model" else f"{name} {value}" for name, value in where.items())
 
 
 def spread(values: list[float]) -> str:
@@ -146,17 +138,11 @@ def spread(values: list[float]) -> str:
     return f"{median(values):.3f}{several}"
 
 
-def within(value: float, at_least: float | None, at_most: float | None) -> bool:
-    """Whether a value is within its bounds."""
-    return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
-
-
-def bounds(at_least: float | None, at_most: float | None) -> str:
+def bounds(at_least: float, at_most: float) -> str:
     """Return "at least 0.9", "at most 0.1", both, or "exactly 1"."""
-    if at_least is not None and at_least == at_most:
-        return f"exactly {at_least:g}"
     limits = {"at least": at_least, "at most": at_most}
-    return " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
+    said = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if isfinite(limit))
+    return f"exactly {at_least:g}" if at_least == at_most else said
 
 
 def all_of(parts: list[bool | None]) -> bool | None:
@@ -202,7 +188,6 @@ def problem_interval(rows: list[Row], name: str) -> tuple[float, float]:
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-@predicate
 def not_fit(evidence: Evidence, variants: list[str], although: str) -> Finding:
     """None of these variants fits its trained sizes, although another variant of the study does.
 
@@ -216,12 +201,11 @@ def not_fit(evidence: Evidence, variants: list[str], although: str) -> Finding:
     return Finding((evidence.at_scale or None) if holds else False, found, f"each below {FITS}, with the paper's budget")
 
 
-@predicate
 def reach(
     evidence: Evidence,
     variant: str,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    at_least: float = -inf,
+    at_most: float = inf,
     beyond: tuple[str, ...] = (),
     best: bool = False,
 ) -> Finding:
@@ -242,10 +226,10 @@ def reach(
     ratio, parts = reached[variant] / longest, []
     found = [f"{'best of ' * best}`{variant}` reaches {reached[variant]}, {ratio:.2f} times {longest}"]
     found[0] += ", the largest tested size" * ends[variant]
-    if at_least is not None:
+    if isfinite(at_least):
         few = min(row["num_samples"] for row in evidence.runs(variant)) < ENOUGH_PROBLEMS
         parts.append(True if ratio >= at_least else None if ends[variant] or few else False)
-    if at_most is not None:
+    if isfinite(at_most):
         parts.append(False if ratio > at_most else None if ends[variant] else True)
     if best:
         parts.append(max(seeds[variant]) > median(seeds[variant]))
@@ -258,13 +242,12 @@ def reach(
     return Finding(all_of(parts), "; ".join(found), asked)
 
 
-@predicate
 def match(
     evidence: Evidence,
     variant: str,
     size: int | list[int],
-    at_least: float | None = None,
-    at_most: float | None = None,
+    at_least: float = -inf,
+    at_most: float = inf,
     above: tuple[str, ...] = (),
     not_above: tuple[str, ...] = (),
     fitted: bool = True,
@@ -281,7 +264,7 @@ def match(
     for one in size if isinstance(size, list) else [size]:
         rows = {name: evidence.at(name, one, fitted) for name in (variant, *above, *not_above)}
         values = {name: [row["exact_match"] for row in own] for name, own in rows.items()}
-        parts.append(within(median(values[variant]), at_least, at_most))
+        parts.append(at_least <= median(values[variant]) <= at_most)
         parts += [is_above(rows[variant], rows[name], "exact_match") for name in above]
         for name in not_above:
             lower = median(values[variant]) <= median(values[name])
@@ -291,7 +274,6 @@ def match(
     return Finding(all_of(parts), "; ".join(found), asked)
 
 
-@predicate
 def best(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) -> Finding:
     """A variant has the highest median at more than half of these sizes."""
     rows = [{name: evidence.at(name, size) for name in (variant, *than)} for size in sizes]
@@ -300,18 +282,14 @@ def best(evidence: Evidence, variant: str, than: list[str], sizes: list[int]) ->
     return Finding(first > len(sizes) / 2, f"`{variant}` is best at {first} of {len(sizes)} sizes", "more than half")
 
 
-@predicate
-def keeps(
-    evidence: Evidence, variant: str, first: int, last: int, at_least: float | None = None, at_most: float | None = None
-) -> Finding:
+def keeps(evidence: Evidence, variant: str, first: int, last: int, at_least: float = -inf, at_most: float = inf) -> Finding:
     """The share of its median exact match at the first size, or class, that a variant keeps at the last."""
     start, end = (median(row["exact_match"] for row in evidence.at(variant, size)) for size in (first, last))
     share = end / start if start else 0.0
     found = f"`{variant}` {start:.3f} at {first}, {end:.3f} at {last}: keeps {share:.2f}"
-    return Finding(within(share, at_least, at_most), found, bounds(at_least, at_most))
+    return Finding(at_least <= share <= at_most, found, bounds(at_least, at_most))
 
 
-@predicate
 def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
     """Beyond the trained sizes a variant loses its largest share from one tested size to the next at this one."""
     longest = evidence.trained(variant)[1]
@@ -325,13 +303,12 @@ def steepest(evidence: Evidence, variant: str, size: int) -> Finding:
     return Finding(steep == size, found, f"the largest fall at {size}")
 
 
-@predicate
 def value(
     evidence: Evidence,
     where: dict[str, Any],
     field: str,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    at_least: float = -inf,
+    at_most: float = inf,
     below: dict[str, Any] | None = None,
     every: bool = False,
     fitted: bool = True,
@@ -351,14 +328,13 @@ def value(
         lower = mean(values) < more if evidence.study is None else is_above(others, rows, field)
         return Finding(lower, f"{found}, of {describe(below)}: {more:.4g}", "the first lower")
     if every:
-        kept = sum(within(one, at_least, at_most) for one in values)
+        kept = sum(at_least <= one <= at_most for one in values)
         span = f"{min(values):.4g}" if min(values) == max(values) else f"from {min(values):.4g} to {max(values):.4g}"
         found = f"{field} of {describe(where)}: {span}; {bounds(at_least, at_most)} in {kept} of {len(values)} rows"
         return Finding(kept == len(values), found, f"{bounds(at_least, at_most)} in every row")
-    return Finding(within(mean(values), at_least, at_most), found, bounds(at_least, at_most))
+    return Finding(at_least <= mean(values) <= at_most, found, bounds(at_least, at_most))
 
 
-@predicate
 def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) -> Finding:
     """In most seeds each of these kinds of tokens has a head of its own that gives it at least so much weight."""
     found, seeds = [], []
@@ -370,3 +346,9 @@ def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) 
         seeds.append(distinct and all(row[kind] >= at_least for kind, row in strongest.items()))
     asked = f"in most seeds each at least {at_least}, by a head of its own"
     return Finding(sum(seeds) > len(seeds) / 2, "; ".join(found), asked)
+
+
+PREDICATES: dict[str, Callable[..., Finding]] = {
+    function.__name__: function for function in (not_fit, reach, match, best, keeps, steepest, value, heads)
+}
+"""What claims may ask for, by name."""

@@ -20,12 +20,7 @@ def ring_target(num_positions: int, alpha: float, betas: Sequence[float]) -> tor
 
     Returns:
         (num_positions, num_positions) float32, symmetric; its indices wrap around the ring.
-
-    Raises:
-        ValueError: the ring is too short: some neighbours of a position coincide.
     """
-    if num_positions < (fewest := 2 * len(betas) + 1):
-        raise ValueError(f"num_positions must be at least {fewest} for {len(betas)} betas, got {num_positions}")
     by_offset = torch.zeros(num_positions)
     by_offset[0] = alpha
     for distance, beta in enumerate(betas, start=1):
