@@ -148,7 +148,7 @@ class ExportablePairwiseBert(nn.Module):
         model = self.model.model
         maps = dict(zip(self.rules, pair_maps.unbind(1), strict=True))
         embeddings = model.embed_tokens(input_ids)
-        attention = model._attention_arguments(*model._with_sink(maps, attention_mask == 0), True, embeddings.dtype)
+        attention = model._attention_arguments(*model._with_sink(maps, attention_mask == 0), embeddings.dtype)
         embeddings = model.embedding_norm(model._add_positions(embeddings, input_ids))
         return self.model.classifier(model._loop(embeddings, None, **attention).last_hidden_state)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .relations import NOT_RELATED, Neighbours
+from .relations import NOT_RELATED
 from .vocabulary import FIELD_PAD, FIRST_TEXT, MINUS, PAD, PLUS, TIMES
 
 NO_MAP = "none"
@@ -251,17 +251,3 @@ def derive_pair_map(
         return relations
     first = num_relations(name, relation_range, 0)
     return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
-
-
-def neighbours_of(pair_map: Tensor) -> Neighbours:
-    """Return the related keys of every query, for a map in which most keys are not related.
-
-    Args:
-        pair_map: (rows, queries, keys).
-    """
-    related = pair_map != NOT_RELATED
-    most = int(related.sum(-1).max())
-    # A stable sort moves related keys to the front and keeps their order.
-    columns = related.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[..., :most]
-    relations = pair_map.gather(-1, columns)
-    return Neighbours(columns.masked_fill(relations == NOT_RELATED, -1), relations)

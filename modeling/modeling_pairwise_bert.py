@@ -15,7 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .encoder_maps import NO_MAP, derive_pair_map, neighbours_of, virtual_indices
+from .encoder_maps import NO_MAP, derive_pair_map, virtual_indices
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns
@@ -88,8 +88,8 @@ class PairwiseBertAttention(nn.Module):
 
     Every query is multiplied with every vector once; the map then picks the term of each key from these products. On top of
     plain attention, this takes (batch, heads, queries, relations) products and (batch, heads, queries, keys) picked values.
-    A literal sum of keys and vectors would take (batch, queries, keys, head_dim). Under a window, values are picked only
-    for related keys, and the cost is linear in the number of tokens.
+    A literal sum of keys and vectors would take (batch, queries, keys, head_dim). For cases (`label_cases`), values are
+    picked only for related keys, and the cost is linear in the number of tokens.
     """
 
     def __init__(self, config: PairwiseBertConfig):
@@ -268,8 +268,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         pair_maps, hidden_keys = self._with_sink(self._pair_maps(input_ids), hidden)
         embeddings = self._add_positions(self._add_states(self.embed_tokens(input_ids), states), input_ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
-        every_pair = kwargs.get("output_attentions", self.config.output_attentions)
-        attention = self._attention_arguments(pair_maps, hidden_keys, every_pair, embeddings.dtype)
+        attention = self._attention_arguments(pair_maps, hidden_keys, embeddings.dtype)
         return self._loop(embeddings, hidden, **attention, **kwargs)
 
     def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
@@ -343,22 +342,15 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
-    def _attention_arguments(self, pair_maps, hidden, every_pair: bool, dtype) -> dict[str, Any]:
+    def _attention_arguments(self, pair_maps, hidden, dtype) -> dict[str, Any]:
         """Return the arguments of every layer that say which keys a query sees, and in which relation.
 
         Args:
             pair_maps, hidden: of `_with_sink`.
-            every_pair: whether attention maps are recorded, which need the scores of all pairs.
         """
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
             (related,) = pair_maps.values()
-            neighbours = neighbours_of(related)
-            # Scores of all pairs are cheaper while they are fewer numbers than the keys that would be gathered. A traced
-            # graph cannot choose by values.
-            few = torch.compiler.is_compiling() or neighbours.columns.shape[-1] * self.config.head_dim < related.shape[-1]
-            if few and not every_pair:
-                return {"neighbours": neighbours}
             mask = (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
@@ -441,10 +433,9 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
                 one pass is made, in training over the tokens with labels alone. If omitted, passes are made until no label
                 changes. In training, states are then drawn from the labels, and the loss is that of one pass.
 
-        Time and memory of attention grow with the square of the number of tokens. Under a window they grow with the number
-        of tokens, except for the map itself, which is made once for all layers and loops, and for requested attention maps.
-        Inputs are checked against `config.prompt_format`, in some ten microseconds a row; in training the first row of a
-        batch is, and with `label_states` every row.
+        Time and memory of attention grow with the square of the number of tokens. With `label_states` they grow with the
+        number of tokens, except for requested attention maps. Inputs are checked against `config.prompt_format`, in some ten
+        microseconds a row; in training the first row of a batch is, and with `label_states` every row.
 
         Raises:
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers

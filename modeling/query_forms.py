@@ -74,51 +74,54 @@ def two_number_markers(input_ids: Tensor, sign: int) -> Tensor:
     return one_layout(torch.cat([begin, middle, equals], dim=1))
 
 
-def padded_operand_markers(input_ids: Tensor) -> Tensor:
-    """Return the columns of `$`, of the first `+` and of `=`, (batch or 1, 3), for queries `$A+B+...=`.
+def row_markers(
+    input_ids: Tensor,
+    form: str,
+    is_cell: Tensor,
+    separator: int | None = None,
+    rows: tuple[int, int | None] = (1, 1),
+    tokens: tuple[str, ...] = ALL_TOKENS,
+) -> Tensor:
+    """Return the columns of `$`, of the token after the first row and of `=`, (batch or 1, 3), for rows of one width.
+
+    Args:
+        form: the form, for the message.
+        is_cell: (batch, tokens) which tokens may stand in a row.
+        separator: token between two rows.
+        rows: least and largest number of rows; None for any.
+        tokens: the vocabulary.
 
     Raises:
-        ValueError: a row is not of this form, with two or more operands of one width.
+        ValueError: a row of `input_ids` is not of this form.
     """
     column = torch.arange(input_ids.shape[1], device=input_ids.device)
-    begin, plus, equals = (first_column(input_ids == marker) for marker in (BOS, PLUS, EQUALS))
-    width = (plus - begin - 1).clamp(min=0)
+    is_separator = torch.zeros_like(is_cell) if separator is None else input_ids == separator
+    is_equals = input_ids == EQUALS
+    begin, first_end, equals = map(first_column, (input_ids == BOS, is_equals | is_separator, is_equals))
+    width = (first_end - begin - 1).clamp(min=0)
     at_end = (column - begin - 1) % (width + 1) == width
-    legal = torch.where(at_end, (input_ids == PLUS) | (column == equals), input_ids < 10)
+    legal = torch.where(at_end, is_separator | (column == equals), is_cell)
+    count, (least, most) = (equals - begin) // (width + 1), rows
+    complete = (width > 0) & (count >= least) & (count <= (most or count))
+    check_form(input_ids, begin, equals, legal, complete, form, tokens)
+    return one_layout(torch.cat([begin, first_end, equals], dim=1))
+
+
+def padded_operand_markers(input_ids: Tensor) -> Tensor:
+    """Return the columns of `$`, of the first `+` and of `=`, (batch or 1, 3), for queries `$A+B+...=`."""
     form = "'$A+B+...=', two or more numbers in decimal digits, zero-padded to one width"
-    check_form(input_ids, begin, equals, legal, width > 0, form)
-    return one_layout(torch.cat([begin, plus, equals], dim=1))
+    return row_markers(input_ids, form, input_ids < 10, PLUS, (2, None))
 
 
 def string_markers(input_ids: Tensor) -> Tensor:
-    """Return the columns of `$` and of `=`, (batch or 1, 2), for queries `$A=`.
-
-    Raises:
-        ValueError: a row is not of this form.
-    """
-    column = torch.arange(input_ids.shape[1], device=input_ids.device)
-    begin, equals = (first_column(input_ids == marker) for marker in (BOS, EQUALS))
-    legal = (input_ids < 10) | (column == equals)
-    check_form(input_ids, begin, equals, legal, begin + 1 < equals, "'$A=', a string of decimal digits")
-    return one_layout(torch.cat([begin, equals], dim=1))
+    """Return the columns of `$` and of `=`, (batch or 1, 2), for queries `$A=`."""
+    return row_markers(input_ids, "'$A=', a string of decimal digits", input_ids < 10)[:, ::2]
 
 
 def board_markers(input_ids: Tensor) -> Tensor:
-    """Return the columns of `$`, of the first `>` (of `=` if there is none) and of `=`, (batch or 1, 3), for a board.
-
-    Raises:
-        ValueError: a row is not of the form `$ROW>ROW>...=`, with rows of one width.
-    """
-    column = torch.arange(input_ids.shape[1], device=input_ids.device)
-    is_equals, is_separator = input_ids == EQUALS, input_ids == GREATER
-    begin, first_end, equals = map(first_column, (input_ids == BOS, is_equals | is_separator, is_equals))
-    width = first_end - begin - 1
-    at_end = (column - begin - 1) % (width.clamp(min=0) + 1) == width
-    is_cell = (input_ids == MINE) | (input_ids == EMPTY_CELL)
-    legal = torch.where(at_end, is_separator | (column == equals), is_cell)
+    """Return the columns of `$`, of the first `>` (of `=` if there is none) and of `=`, (batch or 1, 3), for a board."""
     form = "'$M__>__M=', a board of rows of one width, `M` for a mine and `_` for any other cell"
-    check_form(input_ids, begin, equals, legal, width > 0, form)
-    return one_layout(torch.cat([begin, first_end, equals], dim=1))
+    return row_markers(input_ids, form, (input_ids == MINE) | (input_ids == EMPTY_CELL), GREATER, (1, None))
 
 
 def text_markers(input_ids: Tensor) -> tuple[Tensor, Tensor]:

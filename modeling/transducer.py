@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from .coupling import CouplingRule, Plan
-from .query_forms import check_form, first_column, one_layout
+from .query_forms import row_markers
 from .relations import Relation
-from .vocabulary import BOS, EQUALS, GREATER, TOKENS
+from .vocabulary import GREATER, TOKENS
 
 DIRECTIONS = ("ones_first", "top_first")
 
@@ -203,17 +203,11 @@ class Transducer:
 
     def markers(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the columns of `$` and of `=`, (batch or 1, 1) each."""
-        column = torch.arange(input_ids.shape[1], device=input_ids.device)
-        begin, equals = first_column(input_ids == BOS), first_column(input_ids == EQUALS)
-        width = (equals - begin - self.operands) // self.operands
-        at_end = (column - begin - 1) % (width.clamp(min=0) + 1) == width
         symbols = torch.tensor([self.tokens.index(symbol) for symbol in self.alphabet], device=input_ids.device)
-        signs = input_ids == self.tokens.index(self.sign) if self.sign else torch.zeros_like(input_ids, dtype=torch.bool)
-        legal = torch.where(at_end, signs | (column == equals), torch.isin(input_ids, symbols))
-        complete = (width > 0) & ((equals - begin) == self.operands * (width + 1))
-        check_form(input_ids, begin, equals, legal, complete, self.form, self.tokens)
-        begin, equals = one_layout(torch.cat([begin, equals], dim=1)).split(1, dim=1)
-        return begin, equals
+        separator = self.tokens.index(self.sign) if self.sign else None
+        rows = (self.operands, self.operands)
+        found = row_markers(input_ids, self.form, torch.isin(input_ids, symbols), separator, rows, self.tokens)
+        return found[:, :1], found[:, 2:]
 
     @property
     def form(self) -> str:

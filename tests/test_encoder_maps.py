@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from itertools import product
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from longhand.modeling.encoder_maps import (
     derive_pair_map,
     digit_columns,
     multiplier_places,
-    neighbours_of,
     num_relations,
     relative_relations,
     virtual_indices,
@@ -177,19 +175,6 @@ def test_window_hides_no_digit_of_the_multiplier():
     assert (windowed[:, :3] >= 0).all() and torch.equal(windowed[:, :3], free[:, :3])
     assert (windowed[:, 3:] == NOT_RELATED).any()
     assert torch.equal(windowed[:, 3:].where(windowed[:, 3:] >= 0, free[:, 3:]), free[:, 3:])
-
-
-@pytest.mark.parametrize("texts", [["12+345"], TEXTS])
-def test_neighbours_are_the_related_keys_in_order(texts):
-    pair_map = derive("relative", *texts, relation_range=(-1, 1), windowed=True)
-    found = neighbours_of(pair_map)
-    assert found.columns.shape[2] == 3 and found.relations.shape == found.columns.shape
-    for row, query in product(range(len(pair_map)), range(pair_map.shape[1])):
-        keys = [key for key in range(pair_map.shape[2]) if pair_map[row, query, key] != NOT_RELATED]
-        missing = 3 - len(keys)
-        assert found.columns[row, query].tolist() == keys + [-1] * missing
-        relations = pair_map[row, query, keys].tolist()
-        assert found.relations[row, query].tolist() == relations + [NOT_RELATED] * missing
 
 
 @pytest.mark.parametrize("name", ["coupled", "uniform"])

@@ -120,23 +120,6 @@ def test_attentions_and_hidden_states_are_those_of_every_layer_and_loop(name):
     assert_close(model.classifier(outputs.hidden_states[-1]), outputs.logits)
 
 
-@pytest.mark.parametrize("name", WINDOWED)
-@pytest.mark.parametrize("texts", [["_12+_95"], ["_12+_95", "1+5", "34*__7"], TEXTS])
-def test_gathered_window_equals_the_mask_of_all_pairs(name, texts):
-    model, inputs = build(name, attn_implementation="eager"), encode(*texts)
-    masked, gathered = model(**inputs, output_attentions=True), model(**inputs)
-    assert gathered.attentions is None
-    # Nobody sees text under a window, and it sees nobody.
-    numeric = is_numeric(inputs.input_ids)
-    assert_close(gathered.logits[numeric], masked.logits[numeric])
-    (related,) = maps_of(model.config, inputs.input_ids).values()
-    for weights in masked.attentions:
-        visible = (related >= 0).unsqueeze(1).expand_as(weights)
-        assert torch.equal((weights > 0).transpose(1, 2)[numeric], visible.transpose(1, 2)[numeric])
-    model.config.output_attentions = True
-    assert len(model(**inputs).attentions) == 2 * model.config.num_loops
-
-
 @every_encoder
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_of_rows_with_padding_is_close_to_float32(name, dtype):

@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "ad922e75211e7acbf4f72ba7e3814db3656fcb114ec5df24df1fae673a5f3e3c",
-    "pairwise_bert": "c7ae693496b73b2f939f503b0e70c64e8f96a256a8012e43cbe7622c9655194d",
+    "coupled_gpt": "a500de08df70266f5d1ce3bed608f04044889ab7334d2ebaf946516cbced04c1",
+    "pairwise_bert": "7d9741093c5c90665d190b22ca141d2bb053eb82a0324440fd97eaebdc15b002",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
