@@ -252,7 +252,7 @@ def look(run: Run, held: ExitStack) -> Start:
     if place := run.publishing:
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
-        check_push(Repository(repo_id, "model", "model", bool(place.hub_private_repo), place.hub_revision, api))
+        check_push(Repository(repo_id, "model", bool(place.hub_private_repo), place.hub_revision, api))
         if complete and run.training.until_certified and not is_certified(run.folder):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
     return Start(checkpoint, repo_id, complete)

@@ -1,6 +1,5 @@
-"""What runs and pushes both ask of the Hub: legal names, files, and which failures pass."""
+"""What runs and pushes both ask of the Hub: legal names, and files."""
 
-import re
 from pathlib import Path
 
 from huggingface_hub import hf_hub_download
@@ -18,16 +17,6 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
-def check_revision(revision: str | None) -> None:
-    """Raise ValueError if a branch cannot have this name by git's rules, or if it is a full reference or a commit."""
-    if revision is None:
-        return
-    parts = revision.split("/")
-    legal = all(re.fullmatch(r"\w[\w.-]*", part, re.ASCII) and not part.endswith((".", ".lock")) for part in parts)
-    if not legal or ".." in revision or parts[0] == "refs" or re.fullmatch("[0-9a-f]{40}", revision):
-        raise ValueError(f"revision must be the name of a branch, such as main or trial/wide, got {revision!r}")
-
-
 def find_file(source: str, name: str, revision: str | None = None) -> Path | None:
     """Return a file of a folder, or of a repository after its download; None if it is not there.
 
@@ -39,8 +28,3 @@ def find_file(source: str, name: str, revision: str | None = None) -> Path | Non
         return Path(hf_hub_download(source, name, revision=revision))
     except (HFValidationError, HTTPError, OSError):
         return None
-
-
-def is_passing(status: int) -> bool:
-    """Whether an HTTP status reports a failure that may be temporary."""
-    return status in (408, 412, 429) or status >= 500

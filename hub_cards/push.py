@@ -31,49 +31,21 @@ from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.hub import check_revision
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
-from longhand.hub_cards.publishing.dataset import (
-    GeneratedDataset,
-    dataset_publication,
-    joined_publication,
-    push_dataset,
-    shard_publication,
-)
+from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, push_dataset
 from longhand.hub_cards.publishing.publications import (
     Publication,
-    describe_files,
     metric_publication,
     model_publication,
     page_publication,
     preview,
     publish,
-    push_metric,
     push_model,
 )
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER
 
-__all__ = ["push_dataset", "push_metric", "push_model"]
-
-
-def parse_fields(task: str, words: list[str]) -> dict[str, Any]:
-    """Fields of a task's format from words such as `zero_padding=false`.
-
-    Raises:
-        ValueError: a word is not of this form, the task has no such field, or the value is not legal.
-    """
-    values = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ValueError(f"--fields takes NAME=VALUE such as zero_padding=false, got {word!r}")
-        try:
-            values[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--fields takes NAME=VALUE with a value in YAML, got {word!r}") from error
-    build_task(task, **values)
-    return values
+__all__ = ["push_dataset", "push_model"]
 
 
 def add_model(content) -> None:
@@ -205,21 +177,16 @@ def dataset_of(options: argparse.Namespace) -> Publication:
     Raises:
         ValueError: a name or a value is not legal, or an option cannot be given with the others.
     """
-    given = parse_fields(options.task, options.fields)
+    if options.shard is not None and options.revision is not None:
+        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
+    given = {name: yaml.safe_load(value) for name, _, value in (word.partition("=") for word in options.fields)}
+    build_task(options.task, **given)
     if options.min_length is not None:
         given["min_length"] = options.min_length
     configurations = {f"up_to_{length}": {"max_length": length, **given} for length in options.max_length}
     counts = (options.num_samples, options.num_test_samples, options.num_test_samples)
     dataset = GeneratedDataset(options.task, configurations, dict(zip(SPLITS, counts, strict=True)), options.seed)
-    if options.num_shards is None:
-        if options.shard is not None:
-            raise ValueError("shard is for num_shards, which is not set")
-        return dataset_publication(dataset, options.repo_id, options.num_proc)
-    if options.shard is None:
-        return joined_publication(dataset, options.repo_id, options.num_shards)
-    if options.revision is not None:
-        raise ValueError("revision cannot be given with shard: the command without shard publishes, give it there")
-    return shard_publication(dataset, options.repo_id, options.shard, options.num_shards, options.num_proc)
+    return dataset_publication(dataset, options.repo_id, options.num_proc, options.num_shards, options.shard)
 
 
 PUBLICATIONS: dict[str, Callable[[argparse.Namespace], Publication]] = {
@@ -247,17 +214,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def push_or_show(options: argparse.Namespace) -> None:
-    check_revision(options.revision)
     publication = PUBLICATIONS[options.kind](options)
-    for note in publication.notes:
-        print(f"note: {note}")
     if options.yes:
         place = {name: getattr(options, name) for name in ("private", "revision", "commit_message")}
-        print(publish(publication, lambda files: print(describe_files(files)), **place))
+        print(publish(publication, **place))
     else:
         print(preview(publication))
-        print(f"nothing was pushed: --yes pushes these files to the {publication.type} {publication.repo_id} in one commit")
-        print("the Hub was not asked: files of an earlier push that are not listed here would be removed")
+        print(
+            f"nothing was pushed: --yes pushes these files to {publication.repo_id} in one commit, and removes files of an"
+        )
+        print("earlier push that are not listed here")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -266,7 +232,7 @@ def main(arguments: list[str] | None = None) -> None:
     datasets.disable_progress_bars()
     # The client warns of a commit that would be empty. The command says so itself.
     huggingface_hub.logging.set_verbosity_error()
-    with interruptible("run the command again"), refusing_in_one_line(OSError):
+    with interruptible("run the command again"), refusing_in_one_line(OSError, yaml.YAMLError):
         run(make_parser().parse_args(arguments))
 
 

@@ -63,6 +63,7 @@ def small_encoder(tmp_path_factory) -> Path:
     import torch
 
     from longhand.data import EncoderAddition
+    from longhand.data.certificates import hash_weights
     from longhand.hub_cards.evaluation.results import write_results
     from longhand.hub_cards.recipes import write_recipe
     from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
@@ -76,6 +77,7 @@ def small_encoder(tmp_path_factory) -> Path:
     write_recipe({"recipe": "reader", **task.describe(), "min_length": 1, "max_length": 4}, folder / "recipe.yaml")
     row = {"model": "reader", "task": "encoder_addition", "length": 4, "length_b": 4, "num_samples": 1234, "seed": 7}
     row |= {"seconds": 0.1, "decode": "teacher_forced", "exact_match": 0.25, "token_accuracy": 0.875, "hardware": "some CPU"}
+    row["weights"] = hash_weights(PairwiseBertForTokenClassification.from_pretrained(folder))
     write_results([row], folder / "results.jsonl")
     return folder
 
@@ -83,14 +85,13 @@ def small_encoder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def adder(tmp_path_factory) -> Path:
     """The folder of a model that adds, built and not trained, with results made up. Copy it to change it."""
-    from publishing_subjects import ROWS
+    from publishing_subjects import measure
 
-    from longhand.hub_cards.evaluation.results import write_results
     from longhand.hub_cards.research.constructions.study import run as construct
 
     folder = tmp_path_factory.mktemp("built") / "adder"
     construct("addition", 60, folder)
-    write_results(ROWS, folder / "results.jsonl")
+    measure(folder, {5: 1.0, 40: 0.8125})
     return folder
 
 

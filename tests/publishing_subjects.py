@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
 from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
-from longhand.hub_cards.publishing.publications import is_model_file
+from longhand.hub_cards.publishing.publications import model_publication
 from longhand.hub_cards.recipes import write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
@@ -28,16 +29,14 @@ def row(length, exact_match, model="adder", **changes):
     return values | {"hardware": "some CPU", **changes}
 
 
-ROWS = [row(5, 1.0), row(40, 0.8125)]
-
-
-def measured(length, exact_match, model, folder, **changes):
-    """A row as an evaluation of the folder's model gives it."""
-    return row(length, exact_match, model, weights=hash_weights(CoupledGPTForCausalLM.from_pretrained(folder)), **changes)
-
-
-def state(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def measure(folder: Path, accuracies: dict[int, float], best: dict[int, float] | None = None, **changes) -> None:
+    """Write results with these accuracies by length, as an evaluation of the folder's models gives them."""
+    rows = []
+    for place, own in ((folder, accuracies), (folder / "best", best or {})):
+        model = "adder/best" if place != folder else "adder"
+        weights = hash_weights(CoupledGPTForCausalLM.from_pretrained(place)) if own else ""
+        rows += [row(length, share, model, weights=weights, **changes) for length, share in own.items()]
+    write_results(rows, folder / "results.jsonl")
 
 
 def contents(files) -> dict[str, bytes]:
@@ -52,7 +51,7 @@ def held(hub, name="user/adder", kind="model", revision="main") -> dict[str, byt
 
 def committed(hub) -> list[str]:
     """The requests that changed a repository."""
-    asked = re.compile("preupload|validate-yaml|info/lfs|paths-info")
+    asked = re.compile("repos/create|/branch/|preupload|validate-yaml|info/lfs|paths-info")
     return [path for method, path in hub.requests if method in ("POST", "PUT", "DELETE") and not asked.search(path)]
 
 
@@ -88,7 +87,7 @@ def change_a_weight(folder: Path) -> None:
 
 def make_best(folder: Path) -> None:
     (folder / "best").mkdir()
-    for file in [file for file in folder.iterdir() if is_model_file(file.name) and file.name != "results.jsonl"]:
+    for file in [file for file in folder.iterdir() if file.is_file() and file.name not in ("results.jsonl", "README.md")]:
         shutil.copy(file, folder / "best")
     change_a_weight(folder / "best")
 
@@ -121,3 +120,8 @@ class AnySize(dict):
 
 def dataset_card(task, configurations, num_samples) -> str:
     return render_dataset_card(GeneratedDataset(task, configurations, num_samples), "user/sums", AnySize())
+
+
+def model_files(folder: Path, repo_id: str) -> dict[str, bytes]:
+    """The content of the files that pushing a checkpoint's folder to a new repository writes, by path."""
+    return contents(model_publication(folder, repo_id).make_files(folder, None))

@@ -13,7 +13,7 @@ import pytest
 from longhand.data import TASKS, EncoderAddition, EncoderMultiplication
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
-from longhand.hub_cards.publishing.examples import decoder_example, family_card
+from longhand.hub_cards.publishing.examples import decoder_example, snippet
 from longhand.hub_cards.publishing.publications import push_model
 
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -28,7 +28,7 @@ ENCODER_FORMATS = [
 
 @pytest.mark.parametrize("task", ENCODER_FORMATS, ids=str)
 def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
-    code = family_card(task).snippet(task, "user/name")
+    code = snippet(task, "user/name")
     compile(code, "snippet", "exec")
     prompt, sign, field, width, right = re.search(
         r'tokenizer\("(.*([+*])(.*))", .*logits\[0, -(\d+):\].*# right is (\d+)$', code, re.DOTALL
@@ -42,7 +42,7 @@ def test_snippets_of_encoder_tasks_ask_for_the_tokens_of_the_answer(task):
 @pytest.mark.parametrize("name", [name for name in TASKS if issubclass(TASKS[name], DecoderTask)])
 def test_snippets_of_every_task_are_python_and_read_answers_as_the_task_does(name):
     task = TASKS[name]()
-    code = family_card(task).snippet(task, "user/name")
+    code = snippet(task, "user/name")
     compile(code, "snippet", "exec")
     reader = re.search(r"print\((.*)\)  # right is (.*)$", code)
     query, response = decoder_example(task)
@@ -99,11 +99,11 @@ except Exception as error:
 @pytest.mark.thorough
 def test_the_snippet_of_a_card_runs_unchanged_where_this_package_is_not_installed(hub, api, folder, stranger, tmp_path):
     push_model(folder, "user/adder", api=api)
-    snippet = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]
-    first, second, right = map(int, re.search(r'tokenizer\("(\d+)\+(\d+)=".*# right is (\d+)', snippet, re.DOTALL).groups())
+    code = SNIPPET.search(hub.repositories["model", "user/adder"].head.files["README.md"].decode())[1]
+    first, second, right = map(int, re.search(r'tokenizer\("(\d+)\+(\d+)=".*# right is (\d+)', code, re.DOTALL).groups())
     assert first + second == right
     assert run_alone(stranger, hub, tmp_path, NOBODY_HAS_IT) == "No module named 'longhand'\n"
-    assert run_alone(stranger, hub, tmp_path, snippet) == f"{right}\n"
+    assert run_alone(stranger, hub, tmp_path, code) == f"{right}\n"
 
 
 @pytest.mark.thorough

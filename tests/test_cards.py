@@ -1,13 +1,11 @@
 """The cards of models."""
 
 import re
-import shutil
 
 import pytest
 import transformers
-import yaml
 from huggingface_hub import ModelCard
-from publishing_subjects import ROWS, row, save_model, write_certificate
+from publishing_subjects import make_best, measure, save_model, write_certificate
 
 import longhand
 from longhand.data import TASKS, EncoderAddition
@@ -16,8 +14,6 @@ from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints import certificate_file as certificates
-from longhand.hub_cards.evaluation.results import write_results
-from longhand.hub_cards.publishing import cards
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
@@ -67,15 +63,6 @@ def test_the_widget_s_example_is_a_prompt_that_the_model_answers(folder, small_e
         assert f'tokenizer("{example["text"]}", return_tensors="pt")' in render_model_card(place, "user/model")
 
 
-def test_the_card_names_versions_and_the_source_s_address_if_it_is_known(folder, tmp_path, monkeypatch):
-    card = render_model_card(folder)
-    assert f"longhand {longhand.__version__}, transformers {transformers.__version__}" in card and "example.org" not in card
-    known = cards.CITATION_FILE.read_text() + "repository-code: https://example.org/longhand\n"
-    (tmp_path / "CITATION.cff").write_text(known)
-    monkeypatch.setattr(cards, "CITATION_FILE", tmp_path / "CITATION.cff")
-    assert "https://example.org/longhand" in render_model_card(folder)
-
-
 def test_every_measured_number_is_that_of_the_files(folder):
     card = render_model_card(folder)
     assert "| 5 | 1.0000 | 0.9969 to 1.0000 | 0.987654 | 1,234 |\n" in card
@@ -83,13 +70,13 @@ def test_every_measured_number_is_that_of_the_files(folder):
     assert "seed 7; decoding teacher forced; some CPU" in card
     assert f"{CoupledGPTForCausalLM.from_pretrained(folder).num_parameters():,} parameters" in card
     assert (folder / "recipe.yaml").read_text().strip() in card
-    write_results([row(6, 0.25)], folder / "results.jsonl")
+    measure(folder, {6: 0.25})
     assert "| 6 | 0.2500 |" in (card := render_model_card(folder)) and "0.8125" not in card
 
 
 def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_table(folder):
-    rows = [row(5, 0.5, answer_match=0.75), row(5, 0.625, model="adder/best")]
-    write_results(rows, folder / "results.jsonl")
+    make_best(folder)
+    measure(folder, {5: 0.5}, {5: 0.625}, answer_match=0.75)
     card = render_model_card(folder)
     assert "| exact match | 95% interval | answer alone | accuracy per token | problems |" in card and "| 0.7500 |" in card
     assert "| 5 | 0.6250 |" in card.partition("best exact match in validation")[2]
@@ -97,11 +84,8 @@ def test_a_scratchpad_model_shows_its_answers_and_a_best_checkpoint_its_own_tabl
 
 
 def test_beside_a_certified_checkpoint_the_best_one_is_left_out(folder, monkeypatch):
-    shutil.copytree(folder, folder / "best", ignore=shutil.ignore_patterns("results.jsonl"))
-    model = CoupledGPTForCausalLM.from_pretrained(folder)
-    model.lm_head.weight.data *= 2
-    model.save_pretrained(folder / "best")
-    write_results([*ROWS, row(5, 0.625, model="adder/best")], folder / "results.jsonl")
+    make_best(folder)
+    measure(folder, {5: 1.0}, {5: 0.625})
     assert "| 5 | 0.6250 |" in render_model_card(folder)
     certify_by_hand(folder, monkeypatch)
     card = render_model_card(folder)
@@ -184,15 +168,12 @@ def test_every_task_can_be_drawn(name):
         assert len(block.splitlines()) == 1 + task.rule.levels
 
 
-def test_citations_name_both_papers():
-    bibtex = cards.citations()
-    assert bibtex.count("\n@") + 1 == 3 and "Cho, Hanseul" in bibtex and "Sabbaghi, Mahdi" in bibtex
-    assert bibtex.count("{") == bibtex.count("}")
-
-
 def test_the_card_has_no_holes(folder, monkeypatch):
     certify_by_hand(folder, monkeypatch)
     card = render_model_card(folder, "user/adder")
+    bibtex = card.partition("```bibtex")[2]
+    assert bibtex.count("\n@") == 3 and "Cho, Hanseul" in bibtex and "Sabbaghi, Mahdi" in bibtex
+    assert f"longhand {longhand.__version__}, transformers {transformers.__version__}" in card
     assert not re.search(r"\{\{|\}\}(?!,)|\{%|\bNone\b(?!:)|\n\n\n", card.partition("## Citation")[0])
     assert card == render_model_card(folder, "user/adder")
 
@@ -249,13 +230,3 @@ def test_the_command_writes_the_card(folder, capsys):
         with pytest.raises(SystemExit) as stop:
             command.main(["card", *words])
         assert stop.value.code == 2 and capsys.readouterr().err.startswith("error: ")
-
-
-def test_text_of_a_recipe_and_of_results_is_one_line_without_markup(folder):
-    evil = "adds\n# Trusted\n```\n<b onclick=x>[a](http://b)</b>"
-    write_recipe(read_recipe(folder / "recipe.yaml") | {"description": evil}, folder / "recipe.yaml")
-    write_results([row(5, 1.0, hardware="<script>x</script>")], folder / "results.jsonl")
-    text, _, recipe = render_model_card(folder).partition("<details>")
-    assert "\n# Trusted" not in text and "<b " not in text and "<script" not in text and "[a](" not in text
-    fence = re.search(r"\n(`+)yaml\n(.*?)\n\1\n", recipe, re.DOTALL)
-    assert yaml.safe_load(fence[2])["description"] == evil

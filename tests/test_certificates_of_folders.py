@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
+from publishing_subjects import model_files
 from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
@@ -16,7 +17,6 @@ from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.publications import model_files
 
 assert damaged
 

@@ -11,7 +11,7 @@ from loopback_hub import LoopbackHub
 
 from longhand.data.metrics import response_matches
 from longhand.hub_cards.evaluation.results import wilson_interval
-from longhand.hub_cards.publishing.publications import push_metric
+from longhand.hub_cards.publishing.publications import metric_publication, publish
 
 FOLDER = Path(__file__).parent.parent / "hub_cards" / "metrics" / "exact_match_by_length"
 
@@ -125,7 +125,9 @@ print(metric.compute(predictions=[[4, 1]], references=[[-100, 1]], lengths=[2])[
 def test_what_was_pushed_is_loaded_from_its_space(tmp_path, monkeypatch):
     monkeypatch.undo()
     with LoopbackHub() as hub:
-        push_metric("user/by-length", api=HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user")))
+        publish(
+            metric_publication("user/by-length"), api=HfApi(endpoint=hub.endpoint, token=hub.add_token("secret", "user"))
+        )
         files = hub.repositories["space", "user/by-length"].head.files
         own = {"README.md", "requirements.txt", "counting.py", "index.html", "by-length.py"}
         assert set(files) == own | {".gitattributes"} and b'evaluate.load("user/by-length")' in files["README.md"]

@@ -7,12 +7,11 @@ import pytest
 import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import LoopbackHub
-from publishing_subjects import refusal
+from publishing_subjects import model_files, refusal
 
 from longhand import train
 from longhand.hub_cards import push as push_cli
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.publishing.publications import model_files
 
 SMALL = ["addition", "--hidden_size", "16", "--intermediate_size", "32", "--batch_size", "8", "--max_length", "3",
          "--validation_lengths", "3", "--validation_samples", "4", "--test_lengths", "4", "--test_samples", "4",
@@ -60,10 +59,8 @@ def test_the_folder_of_a_run_has_its_card(main_job):
     [
         (["--hub_model_id", "other/run"], "other"),
         (["--hub_model_id", "user/a--b"], "user/a--b"),
-        (["--hub_model_id", "user/data"], "dataset"),
         (["--hub_model_id", "user/novel"], "novel.txt"),
         (["--hub_model_id", "user/public", "--hub_private_repo", "True"], "user/public"),
-        (["--hub_revision", "refs/heads/trial"], "revision"),
         (["--hub_token", "unknown"], "token"),
         (["--hub_token", "reader"], "read"),
         (["--hub_strategy", "end"], "hub_strategy"),
@@ -72,7 +69,6 @@ def test_the_folder_of_a_run_has_its_card(main_job):
 )
 def test_what_the_hub_will_not_take_is_not_trained(hub, tmp_path, capsys, monkeypatch, options, message):
     hub.add_token("reader", "user", "read")
-    hub.add_repository("user/data", {"data.csv": b"1,2"}, "dataset")
     hub.add_repository("user/novel", {"novel.txt": b"It was"})
     hub.add_repository("user/public", {})
     before = set(hub.repositories)

@@ -1,55 +1,31 @@
-"""LoRA by PEFT on both families: trained, saved, loaded, merged."""
+"""LoRA by PEFT on both families: the merged model is a checkpoint, the adapter is none."""
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+from fine_tuning import TASKS as NAMES
+from fine_tuning import small_model
+from publishing_subjects import refusal
 
-from longhand.data import EvaluationBatches
-from longhand.hub_cards.training.arguments import parse_run
+from longhand import eval as evaluation
+from longhand.data import TASKS, EvaluationBatches
+from longhand.hub_cards.checkpoints.load import load_checkpoint
 
 peft = pytest.importorskip("peft", reason="pip install peft")
 
-KINDS = {
-    "decoder": (AutoModelForCausalLM, "CAUSAL_LM", ["addition", "--hidden_size", "16", "--intermediate_size", "16"], None),
-    # PEFT would adapt the classifier and also train it whole, which it refuses: leave it out of all-linear.
-    "encoder": (
-        AutoModelForTokenClassification,
-        "TOKEN_CLS",
-        ["encoder-addition", "--num_hidden_layers", "1"],
-        "classifier",
-    ),
-}
 
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj"]], ids=["all-linear", "two"])
-def test_lora_trains_saves_loads_and_merges(kind, targets, tmp_path):
-    auto, task_type, arguments, excluded = KINDS[kind]
-    run = parse_run(arguments)
-    task = run.task.for_evaluation
-    torch.manual_seed(0)
-    run.task.family.model_class(run.config).save_pretrained(tmp_path / "base")
-    model = auto.from_pretrained(tmp_path / "base")
-    exclude = [excluded] if excluded and targets == "all-linear" else None
-    adapted = peft.get_peft_model(
-        model, peft.LoraConfig(target_modules=targets, exclude_modules=exclude, task_type=task_type, r=4)
-    )
-    collator = task.family.collator(run.config)
-    batch = EvaluationBatches(task, task.operand_lengths(3), 8, 0, "train", 8, collator=collator)[0]
-    optimizer = torch.optim.AdamW([weights for weights in adapted.parameters() if weights.requires_grad], lr=1e-2)
-    losses = []
-    for _ in range(10):
-        loss = adapted(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss))
-    assert losses[-1] < losses[0]
-    adapted.eval().save_pretrained(tmp_path / "adapter")
-    expected = adapted(**batch).logits
-    again = peft.PeftModel.from_pretrained(auto.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
-    torch.testing.assert_close(again(**batch).logits, expected, atol=1e-4, rtol=1e-4)
-    merged = again.merge_and_unload()
-    torch.testing.assert_close(merged(**batch).logits, expected, atol=1e-4, rtol=1e-4)
-    merged.save_pretrained(tmp_path / "merged")
-    torch.testing.assert_close(auto.from_pretrained(tmp_path / "merged")(**batch).logits, expected, atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_merged_model_answers_and_an_adapter_is_refused_with_the_way_to_merge_it(name, tmp_path, capsys):
+    task = TASKS[name]()
+    config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], r=4, init_lora_weights=False)
+    adapted = peft.get_peft_model(small_model(name), config)
+    batch = EvaluationBatches(task, (3, 3), 8, 0, "test", 8, collator=task.family.collator(adapted.config))[0]
+    adapted(**batch).loss.backward()
+    expected = adapted.eval()(**batch).logits
+    adapted.save_pretrained(tmp_path / "adapter")
+    said = refusal(capsys, evaluation.main, tmp_path / "adapter", "--ask", "12+34")
+    assert "merge_and_unload()" in said and "save_pretrained" in said
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    task.family.tokenizer(task).save_pretrained(tmp_path / "merged")
+    merged = load_checkpoint(str(tmp_path / "merged"), task=name)
+    torch.testing.assert_close(merged.model.cpu()(**batch).logits, expected, atol=1e-4, rtol=1e-4)
+    assert merged.answer("12+34")

@@ -19,32 +19,16 @@ from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import dataset as publishing
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.commits import CannotPush
-from longhand.hub_cards.publishing.dataset import (
-    GeneratedDataset,
-    dataset_publication,
-    is_dataset_file,
-    joined_publication,
-    push_dataset,
-    shard_branch,
-    shard_files,
-    shard_publication,
-)
+from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, divide, push_dataset, shard_branch
 from longhand.hub_cards.publishing.publications import publish
 from longhand.hub_cards.recipes import write_recipe
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 
 
-def push_sums(api, **changes):
-    return publish(dataset_publication(replace(SUMS, **changes), "user/sums"), api=api)
-
-
-def push_shard(api, shard, num_shards, dataset=SUMS):
-    return publish(shard_publication(dataset, "user/sums", shard, num_shards), api=api)
-
-
-def join(api, num_shards):
-    return publish(joined_publication(SUMS, "user/sums", num_shards), api=api)
+def push_sums(api, dataset=SUMS, num_shards=None, shard=None, **options):
+    publication = dataset_publication(dataset, "user/sums", num_shards=num_shards, shard=shard)
+    return publish(publication, api=api, **options)
 
 
 @pytest.fixture
@@ -54,29 +38,24 @@ def several(monkeypatch):
     monkeypatch.setattr(publishing, "FEWEST_ROWS", 5)
 
 
-def test_only_tables_of_splits_are_taken_for_our_own():
-    ours = {"README.md", "up_to_4/train-00000-of-00001.parquet"}
-    others = {"more.parquet", "mine/all.parquet", "a/b/test-00000-of-00001.parquet"}
-    assert set(filter(is_dataset_file, ours | others)) == ours
-
-
 def test_the_same_dataset_is_the_same_bytes_and_configurations_that_are_gone_are_removed(hub, api):
     first = push_sums(api)
     paths = [f"{name}/{split}-00000-of-00001.parquet" for name in CONFIGURATIONS for split in NUM_SAMPLES]
-    assert set(first.changed) == {"README.md", *paths}
+    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *paths}
+    repository = hub.repositories["dataset", "user/sums"]
+    others = {"more.parquet": b"1", "mine/all.parquet": b"2", "a/b/test-00000-of-00001.parquet": b"3"}
+    repository.commit("main", "by hand", repository.head.files | others)
     again = push_dataset("addition", "user/sums", CONFIGURATIONS, num_samples=NUM_SAMPLES, seed=3, api=api)
-    assert again.changed == [] and again.sha == first.sha
-    fewer = push_sums(api, configurations={"short": CONFIGURATIONS["short"]})
-    assert fewer.changed == ["README.md"] and set(fewer.removed) == {path for path in paths if path.startswith("plain")}
+    assert not again.is_new and again.sha != first.sha
+    push_sums(api, replace(SUMS, configurations={"short": CONFIGURATIONS["short"]}))
+    kept = {path for path in paths if path.startswith("short")}
+    assert set(held(hub, "user/sums", "dataset")) == {"README.md", *kept, *others}
 
 
 def test_what_the_hub_refuses_is_not_generated(hub, api, monkeypatch):
     monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
     hub.add_repository("user/sums", {"data.csv": b"1,2"}, "dataset")
     with pytest.raises(CannotPush, match=r"data\.csv"):
-        push_sums(api)
-    hub.tokens.clear()
-    with pytest.raises(CannotPush, match="token"):
         push_sums(api)
     assert committed(hub) == []
 
@@ -97,8 +76,6 @@ def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hu
     nodes = [list(split_dataset_by_node(stream, rank, 2)) for rank in range(2)]
     assert stream.num_shards == 2
     assert sorted(row["prompt"] for node in nodes for row in node) == sorted(row["prompt"] for row in stream)
-    part = datasets.load_dataset(str(tmp_path), "short", split="train[:10%]", cache_dir=str(tmp_path / "cache"))
-    assert list(part) == list(stream)[:4]
 
 
 @pytest.mark.parametrize(
@@ -106,11 +83,7 @@ def test_a_published_dataset_names_its_columns_and_sizes_and_is_read_in_parts(hu
     [
         ({"configurations": {}}, "configurations"),
         ({"configurations": {"a": {"max_length": 5, "colour": "red"}}}, "colour"),
-        ({"configurations": {"a": {"max_length": 5}, "b": {"max_length": 5, "order": "up"}}}, "order"),
-        *(
-            ({"configurations": {name: {"max_length": 5}}}, "name")
-            for name in ("a/b", "..", "-a", "", "größer", "README.md")
-        ),
+        ({"configurations": {"a/b": {"max_length": 5}}}, "name"),
         ({"num_samples": {"train": 0}}, "num_samples"),
         ({"num_samples": {"all": 5}}, "all"),
     ],
@@ -135,16 +108,15 @@ def test_the_files_of_all_shards_are_the_whole_dataset_byte_for_byte(task, monke
     # Sums of two digits are so few that shards must know what the others hold.
     sizes = {"min_length": 1, "max_length": 2} if task == "addition" else {"min_length": 5, "max_length": 6}
     sizes |= {"min_length": 1} if task == "encoder_addition" else {}
-    configurations = {"first": sizes, "second": {**sizes, "messages": True, "num_samples": {"train": 200}}}
-    dataset = GeneratedDataset(task, configurations, {"train": 500, "test": 30}, 5)
+    dataset = GeneratedDataset(task, {"first": sizes, "second": {**sizes, "messages": True}}, {"train": 500, "test": 30}, 5)
     files = dataset.files()
-    assert len(files) == 7 and all(file.first % 64 for file in files if file.first)
+    assert len(files) == 10 and all(file.first % 64 for file in files if file.first)
     whole = made(dataset, files, tmp_path / "whole")
-    for num_shards, num_proc in ((2, None), (3, 2 if task == "addition" else None)):
-        shards = [shard_files(dataset, shard, num_shards) for shard in range(num_shards)]
-        places = [tmp_path / f"{shard}-of-{num_shards}" for shard in range(num_shards)]
-        parts = [made(dataset, own, place, num_proc) for own, place in zip(shards, places, strict=True)]
-        assert {path: content for part in parts for path, content in part.items()} == whole
+    parts = [
+        made(dataset, own, tmp_path / str(shard), 2 if task == "addition" and shard else None)
+        for shard, own in enumerate(divide(files, 3))
+    ]
+    assert {path: content for part in parts for path, content in part.items()} == whole
 
 
 def test_rows_of_a_part_are_those_of_the_whole_dataset(monkeypatch, tmp_path):
@@ -155,45 +127,40 @@ def test_rows_of_a_part_are_those_of_the_whole_dataset(monkeypatch, tmp_path):
         part = {"rows": {"train": (first, end)}, **arguments}
         assert list(load_task_dataset(**part, streaming=True)) == rows[first:end]
         assert list(load_task_dataset(**part, cache_dir=tmp_path)) == rows[first:end]
-    ends = ((0, 301), (5, 5), (-1, 3), (0.0, 5.0), (False, True), 5, "05", (0, 5, 6))
-    for wrong in ({}, (0, 5), "train", *({"train": pair} for pair in ends)):
-        with pytest.raises(ValueError, match="rows"):
-            load_task_dataset(**arguments, rows=wrong)
 
 
 def test_two_machines_publish_what_one_would(hub, api, several):
-    publish(dataset_publication(SUMS, "user/sums"), api=api, revision="whole")
+    push_sums(api, revision="whole")
     repository = hub.repositories["dataset", "user/sums"]
     before = repository.head
     for shard in (1, 0):
-        assert len(push_shard(api, shard, 2).changed) == len(SUMS.files()) // 2
+        assert push_sums(api, num_shards=2, shard=shard).is_new
         assert repository.head is before
-    joined = join(api, 2)
+    joined = push_sums(api, num_shards=2)
     assert repository.head.parent == before.sha and repository.head.files == repository.find("whole").files
-    assert len(joined.changed) == len(SUMS.files()) + 1
-    again = join(api, 2)
-    assert again.sha == joined.sha and again.changed == []
+    again = push_sums(api, num_shards=2)
+    assert again.sha == joined.sha and not again.is_new
 
 
 def test_a_dataset_without_one_of_its_shards_is_not_published(hub, api, several, monkeypatch):
     # What the repository holds has the same paths, and other rows: it is no shard.
-    push_sums(api, seed=4)
+    push_sums(api, replace(SUMS, seed=4))
     before = hub.repositories["dataset", "user/sums"].head
     with pytest.raises(CannotPush, match=r"\(0, 1, 2\)"):
-        join(api, 3)
-    push_shard(api, 1, 3)
-    push_shard(api, 0, 3, replace(SUMS, seed=5))
-    push_shard(api, 2, 3, replace(SUMS, num_samples={**NUM_SAMPLES, "train": 41}))
+        push_sums(api, num_shards=3)
+    push_sums(api, num_shards=3, shard=1)
+    push_sums(api, replace(SUMS, seed=5), num_shards=3, shard=0)
+    push_sums(api, replace(SUMS, num_samples={**NUM_SAMPLES, "train": 41}), num_shards=3, shard=2)
     with pytest.raises(CannotPush, match=r"\(0, 2\)"):
-        join(api, 3)
+        push_sums(api, num_shards=3)
     assert hub.repositories["dataset", "user/sums"].head is before
     # Shards of another division are the same files.
-    push_shard(api, 0, 2)
-    push_shard(api, 1, 2)
-    join(api, 3)
+    for shard in (0, 1):
+        push_sums(api, num_shards=2, shard=shard)
+    push_sums(api, num_shards=3)
     assert sorted(held(hub, "user/sums", "dataset")) == sorted([file.path for file in SUMS.files()] + ["README.md"])
     monkeypatch.setattr(TaskDatasetBuilder, "_table", None)
-    assert push_shard(api, 1, 3).changed == []
+    assert not push_sums(api, num_shards=3, shard=1).is_new
 
 
 def test_shards_of_another_version_of_a_plugin_wait_in_another_branch(tmp_path):
@@ -208,27 +175,18 @@ def test_shards_of_another_version_of_a_plugin_wait_in_another_branch(tmp_path):
     assert len(branches) == 2
 
 
-def test_a_split_has_more_rows_in_a_file_rather_than_too_many_files():
-    files = GeneratedDataset("addition", {"all": {"max_length": 30}}, {"train": 10**10}).files()
-    assert len(files) == publishing.MOST_FILES and files[-1].end == 10**10
-    assert all(file.end - file.first == 10**6 for file in files)
-
-
 def test_the_command_pushes_and_joins_shards(at_home, several, capsys):
     words = ["dataset", "addition", "user/sums", "--max_length", "4", "--num_samples", "20", "--num_test_samples", "5"]
-    shards = [*words, "--num_shards", "2"]
-    for more in (["--num_shards", "5", "--shard", "0"], ["--num_shards", "0"]):
-        assert "num_shards" in refusal(capsys, command.main, *words, *more)
-    for more in (["--shard", "2", "--yes"], ["--shard", "-1"], ["--shard", "1", "--revision", "trial"]):
-        assert "shard" in refusal(capsys, command.main, *shards, *more)
-    assert "num_shards" in refusal(capsys, command.main, *words, "--shard", "1")
-    command.main([*shards, "--shard", "1"])
-    command.main(shards)
+    words += ["--num_shards", "2"]
+    for more in (["--shard", "2"], ["--shard", "-1"], ["--shard", "1", "--revision", "trial"]):
+        assert "shard" in refusal(capsys, command.main, *words, *more)
+    command.main([*words, "--shard", "1"])
+    command.main(words)
     assert "up_to_4/test-00000-of-00001.parquet\n" in capsys.readouterr().out and at_home.requests == []
-    command.main([*shards, "--shard", "1", "--yes", "--num_proc", "2"])
-    assert "(0)" in refusal(capsys, command.main, *shards, "--yes")
-    command.main([*shards, "--shard", "0", "--yes"])
-    command.main([*shards, "--yes", "--revision", "trial", "--commit_message", "hello"])
+    command.main([*words, "--shard", "1", "--yes", "--num_proc", "2"])
+    assert "(0)" in refusal(capsys, command.main, *words, "--yes")
+    command.main([*words, "--shard", "0", "--yes"])
+    command.main([*words, "--yes", "--revision", "trial", "--commit_message", "hello"])
     repository = at_home.repositories["dataset", "user/sums"]
     assert repository.find("trial").title == "hello" and len(repository.find("trial").files) == 6
     assert set(repository.head.files) == {".gitattributes"}
@@ -263,8 +221,6 @@ def test_the_card_of_a_dataset_says_which_configuration_has_what():
     ("task", "lengths", "partition"),
     [
         ("addition", "operands of 1 to 30 digits", "at most 18 digits in all"),
-        ("multiplication", "first operands of 1 to 30 digits", "at most 18 digits in all"),
-        ("copy", "strings of 1 to 30 symbols", "at most 18 symbols in all"),
         ("parity", "strings of 1 to 30 symbols", "at most 60 symbols in all"),
         ("minesweeper", "boards with a width and a height of 1 to 30 cells", "A problem belongs to one split only"),
     ],
@@ -279,11 +235,3 @@ def test_lengths_are_those_of_what_the_task_is_about(tmp_path, task, lengths, pa
     write_recipe({**task.describe(), "min_length": 2, "max_length": 2}, folder / "recipe.yaml")
     card = render_model_card(folder)
     assert f"{what} 2 {unit}" in card and f"| longest trained length, {unit} | `2` |" in card
-
-
-@pytest.mark.parametrize(
-    ("count", "category"),
-    [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**10, "10B<n<100B"), (10**12, "n>1T"), (10**14, "n>1T")],
-)
-def test_size_of_a_dataset(count, category):
-    assert publishing._size_category(count) == category

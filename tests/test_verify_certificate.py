@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from certificate_subjects import change_json, load, swap_digits, untrained
+from publishing_subjects import model_files
 from safetensors.torch import load_file, save_file
 from test_certificates import certifiable
 from test_column_tasks import Backwards, Differences
@@ -67,7 +68,6 @@ from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.publishing.cards import render_model_card
-from longhand.hub_cards.publishing.publications import model_files
 from longhand.modeling.relations import Neighbourhoods, Neighbours
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS
@@ -685,7 +685,7 @@ def test_a_checkpoint_that_the_verifier_does_not_know_has_no_copy_of_it(copy, ca
 
 def test_a_push_publishes_the_verifier_of_this_package_whatever_the_copy_says(copy):
     (copy / VERIFIER.name).write_text("print('VERIFIED.')")
-    assert model_files(copy, "user/copier")[VERIFIER.name] == VERIFIER
+    assert model_files(copy, "user/copier")[VERIFIER.name] == VERIFIER.read_bytes()
 
 
 @pytest.mark.parametrize(

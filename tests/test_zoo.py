@@ -88,8 +88,6 @@ def test_a_folder_of_the_name_without_a_checkpoint_is_named_and_passed_over(tmp_
     evaluation.main(["addition", "--ask", "653+49"])
     printed = capsys.readouterr()
     assert printed.out == "702\n" and printed.err.startswith("note: the folder addition holds no checkpoint; ")
-    Path("addition/adapter_config.json").write_text("{}")
-    assert names.locate("addition") == "addition"
 
 
 def test_the_certificate_of_a_whole_task_is_no_cause_to_warn_of_a_part(tmp_path, capsys):
@@ -149,9 +147,8 @@ def test_what_does_not_belong_into_the_zoo_is_refused(own_zoo, tmp_path, file, o
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("config.json", b'"norm_eps": 1e-06', b'"norm_eps": 1e-05', "had other weights or another configuration"),
+        ("config.json", b'"norm_eps": 1e-06', b'"norm_eps": 1e-05', "config.json differs"),
         ("certificate.json", b'"certified": true', b'"certified": false', "field certified"),
-        ("results.jsonl", b'"model": "copy"', b'"model": "other"', "results of copy"),
         ("tokenizer.json", b'"1": 1', b'"1": 1 ', "tokenizer.json differs"),
     ],
     ids=lambda value: str(value)[:20],

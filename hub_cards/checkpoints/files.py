@@ -1,15 +1,12 @@
 """A checkpoint: the files of its folder, what they must be, and the object that it becomes when it is loaded."""
 
 import hashlib
-import os
-import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
@@ -24,20 +21,11 @@ VERIFIER_FILE = "verify_certificate.py"
 PLOT_FILE = "accuracy.png"
 BEST_FOLDER = "best"
 ADAPTER_CONFIG = "adapter_config.json"
-JSON_FILES = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    "model.safetensors.index.json",
-)
 ANSWER_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", ADAPTER_CONFIG),
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.py", "custom_generate/*.py"),
 )
 """The files of a checkpoint that decide an answer: transformers reads them or runs them."""
-
-TRAINING_ARGUMENTS = "training_args.bin"
-"""A pickle that transformers' Trainer leaves beside the weights. It is never published."""
-
-PICKLE_SUFFIXES = (".bin", ".ckpt", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -126,63 +114,13 @@ def _hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_weights(folder: Path) -> None:
-    """Raise ValueError if the folder's weights are missing, cannot be read, are truncated or not in safetensors format."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ValueError(f"{folder} is not a checkpoint: it holds no .safetensors file")
-    for file in files:
-        if not file.is_file():
-            raise ValueError(f"{file} is not a regular file")
-        try:
-            # safetensors raises FileNotFoundError where it may not read.
-            file.open("rb").close()
-            with safe_open(file, framework="pt") as weights:
-                weights.keys()
-        except OSError as error:
-            raise ValueError(f"{file} cannot be read: {error.strerror or error}") from error
-        except SafetensorError as error:
-            raise ValueError(f"{file} is truncated or damaged ({error}): download or save it again") from error
-
-
-def check_side_files(folder: Path) -> None:
-    """Raise ValueError if a file beside the weights is no file, or not the JSON object that it must be.
-
-    A file that is missing is legal.
-    """
-    for name in JSON_FILES:
-        if os.path.lexists(folder / name):
-            read_object(folder / name)
-    for name in (RECIPE_FILE, RESULTS_FILE, CERTIFICATE_FILE, PLOT_FILE, "README.md"):
-        if os.path.lexists(folder / name) and not (folder / name).is_file():
-            raise ValueError(f"{folder / name} is not a regular file: remove it")
-    for name in (BEST_FOLDER, ".eval_results"):
-        if os.path.lexists(folder / name) and not (folder / name).is_dir():
-            raise ValueError(f"{folder / name} is not a folder: remove it")
-
-
-def check_pickles(folder: Path) -> None:
-    """Raise ValueError if a file that would be published can run code when it is loaded."""
-    files = [*sorted(folder.glob("*")), *sorted((folder / BEST_FOLDER).glob("*"))]
-    if pickles := [file for file in files if file.suffix in PICKLE_SUFFIXES and file != folder / TRAINING_ARGUMENTS]:
-        listed = ", ".join(str(file.relative_to(folder)) for file in pickles)
-        raise ValueError(f"{folder} holds pickles ({listed}): only safetensors are published, remove them first")
-
-
 def check_loadable(folder: Path) -> None:
     """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
-    auto_map = read_object(folder / "config.json").get("auto_map") or {}
-    if not isinstance(auto_map, dict):
-        raise ValueError(f"{folder}, config.json: auto_map must map Auto classes to names, got {auto_map!r}")
     # An entry may be several names, and null where there is no such class.
-    names = [
-        name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name is not None
-    ]
-    for name in names:
-        if not isinstance(name, str) or not re.fullmatch(r"(\S+--)?\w+\.\w+", name):
-            raise ValueError(f"{folder}, config.json: auto_map must name classes as 'module.Class', got {name!r}")
+    auto_map = read_object(folder / "config.json").get("auto_map") or {}
+    names = [name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name]
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
-    if missing := [name for name in ("tokenizer.json", *modules) if not os.path.isfile(folder / name)]:
+    if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
             "into it again"

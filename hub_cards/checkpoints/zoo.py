@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from longhand.data.tasks.registry import task_from_recipe
-from longhand.hub_cards.checkpoints.files import ADAPTER_CONFIG
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 
 ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
@@ -38,7 +37,7 @@ def zoo(name: str) -> str:
 def locate(source: str) -> str:
     """Return the folder of the zoo if a checkpoint is named so, else the name itself: of another folder, or on the Hub.
 
-    A folder of that name in the working directory comes first if it holds a checkpoint or an adapter. If there is such a
+    A folder of that name in the working directory comes first if it holds a checkpoint. If there is such a
     folder, one line says which of the two is taken.
 
     Raises:
@@ -51,7 +50,7 @@ def locate(source: str) -> str:
                 f"then give the run's folder, such as outputs/{source}"
             )
         return source
-    if any(Path(source, name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
+    if Path(source, "config.json").is_file():
         print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
         return source
     if Path(source).is_dir():

@@ -3,17 +3,14 @@
 Every number is read from the files of the checkpoint's folder.
 """
 
-import html
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import CardData, EvalResult, ModelCardData
 
 from longhand import __version__
 from longhand.data import Task
@@ -23,12 +20,12 @@ from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
 from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
-from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.files import read_text, write_atomically
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.commits import TAG, kind_tag
-from longhand.hub_cards.publishing.examples import ENVIRONMENT, TEMPLATES, family_card
-from longhand.hub_cards.publishing.privacy import published_recipe, published_recipe_text
+from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet
 from longhand.hub_cards.recipes import RECIPE_FILE
+from longhand.modeling.coupling import COUPLING_RULES
 
 CARD_FILE = "README.md"
 SUBJECTS = ("arithmetic", "length-generalization")
@@ -53,19 +50,6 @@ TRAINED_ON = (
     ("data_seed", "seed of the data"),
 )
 """Arguments of a recipe that the card lists, and their meaning."""
-
-
-def plain(value: Any) -> Any:
-    """Text of a recipe or of results as one line without Markdown and HTML; any other value unchanged."""
-    if not isinstance(value, str):
-        return value
-    escaped = html.escape(" ".join(value.split()), quote=False).replace("`", "'")
-    return re.sub(r"([\\*\[\]|])", r"\\\1", escaped)
-
-
-def sentence(text: str) -> str:
-    """The text with a capital at its beginning, without a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".")
 
 
 def format_fields(task: Task) -> str:
@@ -100,40 +84,43 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
 
 def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
     """The card of a checkpoint whose folder has been read; see `render_model_card`."""
-    folder, task, family = checkpoint.folder, checkpoint.task, family_card(checkpoint.task)
-    recipe, recipe_file = published_recipe(checkpoint.recipe), ""
-    if recipe:
-        recipe_file = published_recipe_text(folder / RECIPE_FILE).strip()
-    checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in recipe.items()})
+    folder, task, config = checkpoint.folder, checkpoint.task, checkpoint.config
     # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
-    card = ModelCard.from_template(
+    description = checkpoint.recipe.get("description") or f"A model of the task {task.name}"
+    return render(
+        "model_card.md",
         _metadata(checkpoint, title, dataset),
-        template_path=str(TEMPLATES / "model_card.md"),
-        title=plain(title),
+        title=title,
         source=source,
-        description=sentence(checkpoint.recipe.get("description") or f"A model of the task {task.name}"),
-        introduction=family.introduction(task, checkpoint.config, checkpoint.parameters),
-        snippet=family.snippet(task, source, shipped),
+        # With a capital at its beginning, without a full stop.
+        description=description[:1].upper() + description[1:].rstrip("."),
+        ideas=family_card(task).ideas(task, config),
+        drawing=family_card(task).draw(task, config),
+        rules=COUPLING_RULES,
+        count=count,
+        snippet=snippet(task, source, shipped),
         shipped=shipped,
-        usage_note=family.usage_note.format(source=source),
-        results=results_block(checkpoint),
         checkpoint=checkpoint,
+        tables=_size_tables,
+        listed=_listed,
+        plot=PLOT_FILE,
+        best_folder=BEST_FOLDER,
         trained_on=TRAINED_ON,
-        recipe_file=recipe_file,
-        # Longer than every run of backticks in the file, which could end the block otherwise.
-        fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),
+        recipe_file=read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else "",
         format=format_fields(task),
-        limits=family.limits(checkpoint.config),
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         dataset=dataset,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
-        address=_citation().get("repository-code"),
-        citation=citations(),
     )
-    return str(card).rstrip() + "\n"
+
+
+def render(template: str, data: CardData, **values: Any) -> str:
+    """A card from its template, with its metadata and the citations of this package and of the papers."""
+    work = yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
+    return ENVIRONMENT.get_template(template).render(card_data=data.to_yaml(), work=work, **values).rstrip() + "\n"
 
 
 def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
@@ -148,15 +135,7 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
         license=LICENSE,
         library_name="transformers",
         pipeline_tag=task.family.pipeline,
-        tags=[
-            TAG,
-            kind_tag("model"),
-            config.model_type,
-            "arithmetic",
-            "length-generalization",
-            *family.ideas(task, config),
-            *code,
-        ],
+        tags=[TAG, kind_tag("model"), config.model_type, *SUBJECTS, *family.ideas(task, config), *code],
         widget=widget,
         base_model=checkpoint.recipe.get("base_model"),
         datasets=[dataset] if dataset else None,
@@ -193,18 +172,6 @@ def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[Eval
     return results
 
 
-def results_block(checkpoint: CheckpointFolder) -> str:
-    """The tables of accuracy by length and the plot."""
-    task, certificate = checkpoint.task, checkpoint.certificate
-    values: dict[str, Any] = {"tables": _size_tables, "listed": _listed, "plot": PLOT_FILE, "best_folder": BEST_FOLDER}
-    values["sizes"] = [row["length"] for row in checkpoint.rows]
-    values["certified"] = certificate is not None and certificate["certified"]
-    body = ENVIRONMENT.get_template("results.md").render(
-        checkpoint=checkpoint, task=task, family=family_card(task), **values
-    )
-    return f"<!-- results -->\n{body.strip()}\n<!-- end -->"
-
-
 def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """For each part of the task that was measured, its name and the columns of a table with a line for each size."""
     for part in task.parts:
@@ -217,21 +184,12 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
 
 def _listed(rows: list[Row], name: str) -> str:
     """All values of a field."""
-    return plain(", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows)))
+    return ", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows))
 
 
 def _size_name(rows: list[Row], task: Task) -> str:
     """Name of the column of sizes: one name if both sizes of every row agree."""
     if any(row["length"] != row["length_b"] for row in rows):
         return ", ".join(task.size_names)
-    return family_card(task).size_name(task.size_names)
-
-
-def _citation() -> dict[str, Any]:
-    """CITATION.cff of this package."""
-    return yaml.safe_load(CITATION_FILE.read_text(encoding="utf-8"))
-
-
-def citations() -> str:
-    """BibTeX of this package and of the papers that it implements, from CITATION.cff."""
-    return ENVIRONMENT.get_template("citations.bib").render(own=_citation())
+    # The second size of an encoder's result may be a class of equally hard problems, which is no number of digits.
+    return " = ".join(dict.fromkeys(name for name in task.size_names if "cascade" not in name))

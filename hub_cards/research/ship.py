@@ -32,10 +32,9 @@ from longhand.hub_cards.evaluation.report import report
 from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
-from longhand.hub_cards.publishing.privacy import PRIVATE_ARGUMENTS, published_recipe
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import gallery
-from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS, parse_run
 
 _TESTED = ("test_lengths", "test_samples")
 """Arguments that say how a checkpoint is measured: the zoo's are measured as the recipe says today."""
@@ -104,7 +103,7 @@ def _write(run: Checkpoint, folder: Path, own: dict[str, Any], made: Path) -> No
     # The entry names classes of the code that is left out.
     config.pop("auto_map", None)
     write_atomically(made / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
-    recipe = published_recipe(run.recipe) | {name: own[name] for name in _TESTED}
+    recipe = run.recipe | {name: own[name] for name in _TESTED}
     write_recipe(recipe, made / RECIPE_FILE)
     shipped = load_checkpoint(str(made))
     if not certify_checkpoint(shipped, made / CERTIFICATE_FILE, made, show_proof=False)["certified"]:
