@@ -12,7 +12,6 @@ from longhand.data import Addition, MultiOperandAddition, Multiplication
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import read_recipe
 from longhand.hub_cards.research.__main__ import main
-from longhand.hub_cards.research.constructions import study
 from longhand.hub_cards.research.constructions.constructions import (
     CONSTRUCTIONS,
     construct_addition,
@@ -216,11 +215,3 @@ def test_the_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, caps
             main(["constructions", "multi-operand-addition", "--output_dir", str(tmp_path / words[0]), *words[1:]])
         assert stop.value.code == 2 and named in capsys.readouterr().err
     assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt"}
-
-
-def test_without_a_name_every_construction_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "RESULTS", tmp_path / "long.jsonl")
-    main(["constructions", "--max_length", "12"])
-    rows = read_results(tmp_path / "long.jsonl")
-    assert [row["model"] for row in rows] == [f"constructed-{name}" for name in CONSTRUCTIONS]
-    assert all(row["exact_match"] == 1 and row["length"] == 12 for row in rows)

@@ -34,7 +34,7 @@ def test_check_ends_with_one_if_a_page_is_out_of_date(tmp_path, monkeypatch, blo
         monkeypatch.setattr(documents, "PAGES", [page])
         with pytest.raises(SystemExit) as end:
             documents.main()
-        assert int(end.value.code) == status and page.read_text(encoding="utf-8") == text
+        assert bool(end.value.code) == bool(status) and page.read_text(encoding="utf-8") == text
 
 
 def test_a_table_has_a_line_for_what_its_columns_tell_apart_and_a_page_keeps_its_words():

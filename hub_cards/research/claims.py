@@ -14,8 +14,8 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     exact: the test that shows the claim, or its opposite, whatever the scale
     note: what else a reader must know
     tried: what was tried to fit its methods, unless the study's file says so
-    also: other studies that judge the same claim, each with the fields above that are others there. One with the paper's
-        sizes and budget decides; the page says what the others find
+    also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
+        sizes and budget decides; the page says what the other studies find
 """
 
 import re
@@ -233,7 +233,7 @@ def sentences(*parts: str) -> str:
 
 
 def claims_table(judged: dict[Claim, Judgement], first: int) -> str:
-    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and what it rests on."""
+    """Return a line for each claim, numbered from `first`: what the paper says, the verdict, and its reasons."""
     return render_table(
         [
             {

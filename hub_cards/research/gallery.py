@@ -3,7 +3,6 @@
 python -m longhand.hub_cards.research.gallery    writes hub_cards/GALLERY.md
 """
 
-from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from longhand.hub_cards.recipes import list_recipes
 from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, fitted_reach
 from longhand.hub_cards.research.tables import fill_cells, render_table
-from longhand.hub_cards.training.arguments import Run, parse_run
+from longhand.hub_cards.training.arguments import parse_run
 
 GALLERY = Path(__file__).parents[1] / "GALLERY.md"
 
@@ -57,15 +56,6 @@ def reached() -> dict[str, str]:
     return found
 
 
-def recipes_table(runs: Mapping[str, Run], reach: Mapping[str, str]) -> str:
-    """A line for each recipe: what it is trained on, and how far it reaches."""
-    lines = []
-    for name, run in runs.items():
-        trained = run.task.describe_lengths(run.data.min_length, run.data.max_length)
-        lines.append({"recipe": f"`{name}`", "trained on": trained, "right up to": reach.get(name, "not measured by size")})
-    return render_table(lines)
-
-
 def problem(task: Task, part: Task, size: int) -> pa.Table:
     """One problem of a part of a task, as the row of a dataset."""
     lengths, generator = np.array([part.operand_lengths(size)]), make_generator("gallery", part.name, size)
@@ -99,12 +89,15 @@ def render() -> str:
                 "recipe": recipe,
                 "drawing": drawing or family_card(task).draw(task),
                 "columns": [column for column in columns[name] if column not in common],
-                "table": recipes_table(local, reach) if local else "",
+                "recipes": local,
                 "shipped": [shipped for shipped in list_zoo() if shipped in own],
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )
-    return ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS).rstrip() + "\n"
+    return (
+        ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS, reach=reach).rstrip()
+        + "\n"
+    )
 
 
 def main() -> None:

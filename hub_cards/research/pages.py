@@ -13,7 +13,7 @@ from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_varia
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
-from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, read_tests, study_block
 from longhand.hub_cards.research.tables import TABLES, filled_table
 
@@ -25,9 +25,9 @@ RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addit
 """Studies whose variants are recipes, without changes."""
 
 
-def read_rows(folder: str, file: str = RESULTS_FILE) -> list[Row]:
-    """Return the rows of a file in a folder of `hub_cards/results`."""
-    return read_results(FOLDER / folder / file)
+def read_rows(folder: str) -> list[Row]:
+    """Return the rows of a folder of `hub_cards/results`."""
+    return read_results(FOLDER / folder / RESULTS_FILE)
 
 
 def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
@@ -44,23 +44,10 @@ def all_blocks(pages: str) -> dict[str, str]:
     """
     files = {name: HUB_CARDS / table["file"] for name, table in TABLES.items() if "file" in table}
     blocks = {name: filled_table(name, read_results(file)) for name, file in files.items()} | claims_blocks()
-    for block, name, rest in re.findall(r"<!-- results (studies/([\w-]+)((?:/[\w-]+)*)) -->", pages):
-        if (STUDY_RESULTS / name).exists():
-            parts = rest.split("/")[1:]
-            kind = parts.pop() if parts[-1:] in (["runs"], ["labels"]) else ""
-            blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, "/".join(parts), kind)
-    return blocks | {"other-studies": other_studies(pages)}
-
-
-def other_studies(pages: str) -> str:
-    """Return question, table and command of every study with results that these pages do not show."""
-    parts = []
-    for name in list_studies():
-        if (STUDY_RESULTS / name / RESULTS_FILE).exists() and not re.search(rf"<!-- results (studies/)?{name}[ /]", pages):
-            study = load_study(name)
-            command = f"```bash\npython -m longhand.hub_cards.research {name}\n```\n"
-            parts.append(f"### `{name}`\n\n{study.question}\n\n{study_block(study, STUDY_RESULTS / name)}\n{command}")
-    return "\n".join(parts)
+    named = r"<!-- results (studies/([\w-]+)(?:/(?!runs|labels)([\w-]+))?(?:/(runs|labels))?) -->"
+    for block, name, evaluation, kind in re.findall(named, pages):
+        blocks[block] = study_block(load_study(name), STUDY_RESULTS / name, evaluation, kind)
+    return blocks
 
 
 def render(text: str, blocks: dict[str, str]) -> str:
@@ -109,11 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     after = {file: render(text, blocks) for file, text in before.items()}
     if check:
         old = [file.name for file in before if before[file] != after[file]]
-        if old:
-            print(
-                f"out of date: {', '.join(old)}; write them by python -m longhand.hub_cards.research.pages", file=sys.stderr
-            )
-        sys.exit(bool(old))
+        sys.exit(f"out of date: {', '.join(old)}; write them without --check" if old else 0)
     for file, text in after.items():
         write_atomically(file, text)
     draw_pictures(pages)

@@ -211,7 +211,7 @@ def reach(
 ) -> Finding:
     """The generalizable length of a variant, in multiples of its longest trained size, or beyond that of other variants.
 
-    A reach that ends with the tested sizes is at least so far, and decides nothing else.
+    A reach that ends with the tested sizes may be longer: such a reach decides only that it is at least as long.
 
     Args:
         best: of the best seed, which must be farther than the median.
@@ -336,7 +336,7 @@ def value(
 
 
 def heads(evidence: Evidence, variant: str, fields: list[str], at_least: float) -> Finding:
-    """In most seeds each of these kinds of tokens has a head of its own that gives it at least so much weight."""
+    """In most seeds, each of these kinds of tokens has a head of its own that gives the kind at least this weight."""
     found, seeds = [], []
     for name, rows in group_by(evidence.runs(variant), itemgetter("model")).items():
         strongest = {kind: max(rows, key=itemgetter(kind)) for kind in fields}

@@ -65,7 +65,7 @@ def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[st
 
 
 def compare_arguments(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[Any, Any]]:
-    """Return the other arguments that differ, ours and the paper's; nothing, 0 and False are the same."""
+    """Return the other arguments that differ, ours and the paper's; None, 0 and False count as equal."""
     names = sorted({*paper, *ours}.difference(SIZES.values(), chain(*NOT_COMPARED), silent))
     pairs = {name: (ours.get(name) or None, paper.get(name) or None) for name in names}
     return {name: (own, other) for name, (own, other) in pairs.items() if own != other}

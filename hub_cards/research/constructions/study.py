@@ -2,48 +2,37 @@
 
 python -m longhand.hub_cards.research constructions addition --max_length 10000 --output_dir outputs/constructed-addition
 
-Without a name, every construction is built and measured on problems of --max_length digits; long.jsonl holds the results.
-The page has them for 10,000 digits: python -m longhand.hub_cards.research constructions --max_length 10000
+long.jsonl holds what eval.py measures at 10,000 digits.
 """
 
 import argparse
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from longhand.data import task_from_recipe
 from longhand.data.checks import check_integer
-from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
-from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.hub_cards.research.constructions.constructions import CONSTRUCTIONS, MAX_BITS
-
-RESULTS = Path(__file__).with_name("long.jsonl")
-NUM_SAMPLES = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the study."""
     statements = "\n".join(f"{name}: {construction.statement}" for name, construction in CONSTRUCTIONS.items())
-    parser.add_argument("name", nargs="?", choices=CONSTRUCTIONS, help=f"without a name, all are measured\n{statements}")
+    parser.add_argument("name", choices=CONSTRUCTIONS, help=statements)
     parser.add_argument("--max_length", type=int, default=100, help="digits of the longest operand (default %(default)s)")
     default = "an empty or new folder; default: outputs/constructed-NAME"
     parser.add_argument("--output_dir", type=Path, dest="folder", metavar="OUTPUT_DIR", help=default)
 
 
-def run(name: str | None, max_length: int, folder: Path | None = None) -> None:
+def run(name: str, max_length: int, folder: Path | None = None) -> None:
     """Build the smallest model for numbers of `max_length` digits; write it to a folder with its tokenizer and recipe.
 
     Args:
-        name: in `CONSTRUCTIONS`; None builds and measures all.
+        name: in `CONSTRUCTIONS`.
         folder: an empty or new one; None is outputs/constructed-NAME.
 
     Raises:
         ValueError: a value is not legal, or the folder is not empty.
     """
-    if name is None:
-        measure_all(max_length)
-        return
     folder = folder or Path("outputs", f"constructed-{name}")
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"--output_dir {folder} is not empty: choose another folder")
@@ -61,15 +50,3 @@ def run(name: str | None, max_length: int, folder: Path | None = None) -> None:
     recipe = {"recipe": folder.name, "description": description, "command": command, **task.describe()}
     write_recipe(recipe, folder / RECIPE_FILE)
     print(f"wrote {folder}: {description}\nnext: python eval.py {folder} --lengths {max_length}")
-
-
-def measure_all(max_length: int) -> None:
-    """Build every construction, measure it on problems of `max_length` digits, and write the results."""
-    rows = []
-    for name in CONSTRUCTIONS:
-        with TemporaryDirectory() as scratch:
-            run(name, max_length, Path(scratch, f"constructed-{name}"))
-            built = load_checkpoint(str(Path(scratch, f"constructed-{name}")))
-            lengths = check_lengths(built.model, built.task, [built.task.operand_lengths(max_length)])
-            rows += evaluate_lengths(built, lengths, num_samples=NUM_SAMPLES)
-    write_results(rows, RESULTS)
