@@ -22,7 +22,7 @@ from longhand.data.batches import evaluation_draw
 from longhand.data.columns import example_columns
 from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.data.tasks.column_task import ColumnTask
-from longhand.data.tasks.questions import write_questions
+from longhand.data.tasks.reader import write_questions
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line

@@ -7,9 +7,9 @@ import torch
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, make_generator
 from longhand.data.collator import IGNORED
 from longhand.data.families.encoder import collate_labels
-from longhand.data.tasks.calculator import Calculator
+from longhand.data.tasks.addition import IndexHintedAddition
+from longhand.data.tasks.composite import Calculator
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
-from longhand.data.tasks.index_hinted_addition import IndexHintedAddition
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.vocabulary import EQUALS, PAD
 

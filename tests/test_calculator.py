@@ -15,7 +15,7 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import Check, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.certificate import _conclude
 from longhand.data.plugins import load_plugin
-from longhand.data.tasks.calculator import LargeSums
+from longhand.data.tasks.composite import LargeSums
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.registry import find_task
 from longhand.hub_cards.checkpoints.load import load_checkpoint

@@ -20,7 +20,7 @@ from longhand.data.digits import count_up
 from longhand.data.families.encoder import ENCODER, collate_labels
 from longhand.data.tasks.covering import Problems
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid, multiply_in_grid
-from longhand.data.tasks.questions import digits_of
+from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import encoder_example, family_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification

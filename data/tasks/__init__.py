@@ -4,8 +4,9 @@ Importing a task's file registers the task, so a new task takes one line here.
 """
 
 from longhand.data.tasks.addition import Addition as Addition
+from longhand.data.tasks.addition import IndexHintedAddition as IndexHintedAddition
+from longhand.data.tasks.addition import MultiOperandAddition as MultiOperandAddition
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad as AdditionScratchpad
-from longhand.data.tasks.calculator import Calculator as Calculator
 from longhand.data.tasks.chomsky import CycleNavigation as CycleNavigation
 from longhand.data.tasks.chomsky import DuplicateString as DuplicateString
 from longhand.data.tasks.chomsky import EvenPairs as EvenPairs
@@ -14,13 +15,12 @@ from longhand.data.tasks.chomsky import ModularArithmetic as ModularArithmetic
 from longhand.data.tasks.chomsky import OddsFirst as OddsFirst
 from longhand.data.tasks.column_task import ColumnPass as ColumnPass
 from longhand.data.tasks.column_task import ColumnTask as ColumnTask
+from longhand.data.tasks.composite import Calculator as Calculator
 from longhand.data.tasks.division import Division as Division
 from longhand.data.tasks.encoder_addition import EncoderAddition as EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication as EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid as EncoderMultiplicationGrid
-from longhand.data.tasks.index_hinted_addition import IndexHintedAddition as IndexHintedAddition
 from longhand.data.tasks.minesweeper import Minesweeper as Minesweeper
-from longhand.data.tasks.multi_operand_addition import MultiOperandAddition as MultiOperandAddition
 from longhand.data.tasks.multiplication import Multiplication as Multiplication
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad as MultiplicationScratchpad
 from longhand.data.tasks.numbers_by_columns import BaseAddition as BaseAddition

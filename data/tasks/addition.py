@@ -1,8 +1,9 @@
-"""Addition of two numbers: `$653+049=2070$` (paper 1, Secs. 2 and 4)."""
+"""Addition: of two numbers, `$653+049=2070$`, with index hints, `$Ā0ā6Ă5ă3+Ā0ā0Ă4ă9=ă2Ă0ā7Ā0$`, or of several numbers,
+`$0653+0049+0871=3751$` (paper 1, Secs. 2 and 4, App. B; index hints: Zhou et al., 2024)."""
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import product
+from functools import lru_cache, reduce
+from itertools import combinations_with_replacement, product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,12 +15,12 @@ from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import LongestOperandLengths
-from longhand.data.tasks.questions import NUMBER, NUMBER_ONES_FIRST
-from longhand.data.tasks.reader import ONES_FIRST, AnswerReader
+from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph
+from longhand.data.tasks.task import Task
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EQUALS, PLUS
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, EQUALS, FIRST_HINT, HINTS, PLUS
 
 _COUPLING = {"response_reversed": "addition", "all_reversed": "addition_all_reversed", "plain": "addition_plain"}
 
@@ -144,3 +145,151 @@ def _runs(task: Addition) -> Graph:
     digits = [symbol for symbol in product(range(ABSENT, 10), repeat=2) if symbol != (ABSENT, ABSENT)]
     starts, marks = np.zeros((1, 4), dtype=np.int64), np.array([[PLUS, ABSENT, EQUALS]])
     return build_graph(starts, marks, (4, 2, 5, 5), np.array(digits), step, lambda states: states[:, 0] == 3)
+
+
+@register_task
+@dataclass(frozen=True)
+class IndexHintedAddition(Addition):
+    """Sums of two numbers of decimal digits. Before each digit stands a hint, a token that tells the digit's significance.
+
+    If the longer operand has L digits, all three numbers are zero-padded to L + 1 digits and have the same consecutive
+    hints. The most significant digit has the first hint, so hints run backwards in a number written with the ones first.
+    Problems are written and evaluated with the first hints of the vocabulary. In training each problem gets a new random
+    start every time that it is seen, uniform among the starts that fit the first `max_hints` hints.
+
+    Sampling and groups are as in `Addition`.
+    """
+
+    name: ClassVar[str] = "index_hinted_addition"
+    coupling: ClassVar[str] = "sequential"
+    vocab_size: ClassVar[int] = len(ALL_TOKENS)
+    # What is part of the format of `Addition` is fixed here.
+    zero_padding: ClassVar[bool] = True  # type: ignore[misc]
+    order: ClassVar[str] = "response_reversed"  # type: ignore[misc]
+
+    max_hints: int = field(
+        default=len(HINTS),
+        metadata={
+            "help": f"use the first hints of the vocabulary, 2 to {len(HINTS)} of them: operands have fewer digits",
+            "range": (2, len(HINTS)),
+        },
+    )
+
+    @property
+    def reader(self):
+        return replace(super().reader, dropped="^0-9")
+
+    @property
+    def prompt_format(self):
+        hint = f"[{HINTS[0]}-{HINTS[-1]}]"
+        number = f"{hint}0(?:{hint}[0-9])+"
+        example = "+".join("".join(map("".join, zip(HINTS, digits, strict=False))) for digits in ("0653", "0049"))
+        response = f"(?:{hint}[0-9])*{hint}?"
+        return PromptFormat(rf"{number}\+{number}=", f"{example}=", response=response, equal_widths=True, hint_step=1)
+
+    def format(self, digits, lengths):
+        count, _, longest = digits.shape
+        check_longest(digits, lengths)
+        if longest >= self.max_hints:
+            raise ValueError(
+                f"operands of {longest} digits need {longest + 1} index hints, but there are {self.max_hints}: "
+                f"the longest that fit have {self.max_hints - 1} digits"
+            )
+        total = add_digits(digits[:, 0], digits[:, 1])
+        padded = np.pad(digits, ((0, 0), (0, 0), (0, 1)))
+        numbers = np.empty((3, count, longest + 1, 2), dtype=np.uint8)
+        numbers[..., 0] = FIRST_HINT + np.arange(longest, -1, -1)
+        numbers[0, ..., 1], numbers[1, ..., 1], numbers[2, ..., 1] = padded[:, 0], padded[:, 1], total
+        numbers[:2] = numbers[:2, :, ::-1]
+        first, second, total = numbers.reshape(3, count, -1)
+        return lay_out([BOS, first, PLUS, second, EQUALS, total, self.end_token], query_parts=5)
+
+    def augment(self, generator, examples):
+        """Move each example's hints to a random start."""
+        tokens = examples.tokens
+        starts = FIRST_HINT + self.max_hints - tokens.max(axis=1, keepdims=True).astype(int)
+        offset = generator.integers(0, starts, dtype=np.uint8)
+        return replace(examples, tokens=tokens + offset * (tokens >= FIRST_HINT))
+
+    # The task numbers its tokens one by one: the longer the operands, the farther apart are digits of one significance.
+    covering = Task.covering
+
+
+@register_task
+@dataclass(frozen=True)
+class MultiOperandAddition(LongestOperandLengths, DecoderTask):
+    """Sums of `operands` numbers of decimal digits.
+
+    Lengths are balanced: each operand's length is uniform, then the operand is uniform among the numbers of that length. If
+    the longest operand has L digits, all operands and the sum are zero-padded to L + 1 digits, which no sum of up to ten
+    operands exceeds. The sum is written with the ones digit first. A group holds the problems of one L; they have the same
+    layout.
+    """
+
+    name: ClassVar[str] = "multi_operand_addition"
+    sign: ClassVar[str] = "+"
+    coupling: ClassVar[str] = "multi_operand_addition"
+    reader = ONES_FIRST
+
+    # What other tasks fix is part of this one's format.
+    operands: int = field(default=3, metadata={"help": "how many numbers are added, 2 to 10", "range": (2, 10)})  # type: ignore[misc]
+
+    @property
+    def example_question(self) -> str:
+        return "+".join(["653", "49", "871", "8", "20", "999", "5", "46", "7", "10"][: self.operands])
+
+    @property
+    def prompt_format(self):
+        numbers = [number.zfill(4) for number in self.example_question.split("+")]
+        pattern = rf"0[0-9]+(?:\+0[0-9]+){{{self.operands - 1}}}="
+        return PromptFormat(pattern, f"{'+'.join(numbers)}=", response="[0-9]*", equal_widths=True)
+
+    def format(self, digits, lengths):
+        longest = digits.shape[2]
+        check_longest(digits, lengths)
+        padded = np.zeros((len(digits), self.operands, longest + 1), dtype=np.uint8)
+        padded[:, :, :longest] = digits
+        operands = [padded[:, place] for place in range(self.operands)]
+        total = reduce(lambda first, second: add_digits(first, second)[:, : longest + 1], operands)
+        query = [part for operand in operands for part in (operand[:, ::-1], PLUS)]
+        query[-1] = EQUALS
+        return lay_out([BOS, *query, total, self.end_token], query_parts=len(query) + 1)
+
+    def covering(self, window, layers):
+        """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
+        if tuple(window) != (0, 1) or layers != 1:
+            raise ValueError(
+                f"the neighbourhoods of {self.name} are searched for relation_range [0, 1] and one layer, "
+                f"not for {list(window)} and {layers}"
+            )
+        every = range(self.operands)
+        sees = [(column, word) for column in (0, 1) for word in every] + [(0, self.operands)]
+        return search_covering(
+            [Sight(_runs_of_many(self), self.operands, sees, [column for column, _ in sees], every)], self
+        )
+
+    def vary(self, generator, digits, max_length):
+        """Shuffle the digits of every column; half of the time, also extend the problems by random columns above."""
+        return extend_digits(generator, generator.permuted(digits, axis=1), max_length)
+
+
+@lru_cache(maxsize=4)
+def _runs_of_many(task: MultiOperandAddition) -> Graph:
+    """All sums. Words: the operands and the sum. A state is a phase and the carry; above the top column stands one of zeros.
+
+    The phases are the start, among the columns, after the zeros, and the end.
+    """
+
+    def step(states, symbols):
+        phase, carry = states.T
+        after = symbols[:, 0] == ABSENT
+        ends = after & (phase == 2)
+        digits = np.where(after[:, None] & ~ends[:, None], 0, symbols)
+        total = np.where(after, 0, symbols.sum(axis=1)) + carry
+        legal = np.where(after, (phase == 1) | (phase == 2), phase <= 1)
+        written = np.where(ends, task.end_token, total % 10)
+        return np.column_stack([digits, written]), np.column_stack([np.where(after, phase + 1, 1), total // 10]), legal
+
+    digits = np.array(list(combinations_with_replacement(range(10), task.operands)))
+    marks = np.array([[*[PLUS] * (task.operands - 1), ABSENT, EQUALS]])
+    return build_graph(np.zeros((1, 2), int), marks, (4, 10), digits, step, lambda states: states[:, 0] == 3)

@@ -8,7 +8,7 @@ import numpy as np
 
 from longhand.data.families.decoder import DECODER
 from longhand.data.formatting import Examples
-from longhand.data.tasks.questions import digits_of, read_numbers
+from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, joining_rules
 from longhand.modeling.relations import Window

@@ -10,8 +10,7 @@ from longhand.data.digits import divide_digits
 from longhand.data.formatting import lay_out, pad_beyond
 from longhand.data.tasks.covering import DIGITS, Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.questions import NUMBER
-from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.reader import NUMBER, AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph
 from longhand.modeling.inputs import PromptFormat

@@ -12,8 +12,7 @@ from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.lengths import rows_of_groups
-from longhand.data.tasks.questions import NUMBER, digits_of, read_numbers
-from longhand.data.tasks.reader import AnswerReader
+from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
 from longhand.data.tasks.task import Task
 from longhand.modeling.relations import Window
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL, STATES
