@@ -10,7 +10,7 @@ from transformers.generation import GenerationConfig, GenerationMixin, Generatio
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts
-from .relations import Neighbours, with_levels
+from .relations import Neighbours
 from .vocabulary import PAD
 from .windowed_cache import WindowedCache
 
@@ -32,7 +32,7 @@ SUPPORTED_SETTINGS = {
 """Settings of `generate()` with which coupled ids are right. Others may rewrite, cut or repeat the prompt."""
 
 SUPPORTED_INPUTS = {
-    *("input_ids", "attention_mask", "position_ids", "past_key_values", "output_attentions", "output_hidden_states"),
+    *("input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"),
 }
 
 
@@ -59,13 +59,11 @@ class GenerationPlan:
         position_ids: (batch or 1, levels, columns).
         present: (batch, columns), 0 for padding and, under a window, for tokens after the longest response. These tokens
             have no id, so they would all see each other.
-        is_derived: whether the ids are the coupling rule's, not the caller's.
         neighbours: the neighbours of every column, for a `WindowedCache`.
     """
 
     position_ids: Tensor
     present: Tensor
-    is_derived: bool
     neighbours: Neighbours | None = None
 
 
@@ -76,25 +74,17 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     model: Any
 
     def generate(self, inputs: Tensor | None = None, *args, **kwargs):
-        """Generate as `GenerationMixin.generate` does. `position_ids`, if given, plan prompt and response together.
+        """Generate as `GenerationMixin.generate` does, with position ids that the coupling rule plans.
 
         Raises:
-            ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; the plan covers only
-                the prompt; or the way of decoding cannot have coupled ids.
+            ValueError: a prompt is not legal, not of `config.prompt_format`, or not padded on the left; or the way of
+                decoding cannot have coupled ids.
         """
         prompt = kwargs.get("input_ids") if inputs is None else inputs
-        position_ids = kwargs.get("position_ids")
         if prompt is not None:
             prompt_ids = check_input_ids(prompt, self.config.vocab_size)
             check_mask(kwargs.get("attention_mask"), *prompt_ids.shape)
             check_prompts(self.config, prompt_ids, whole=False)
-        if prompt is not None and position_ids is not None:
-            _, levels, columns = with_levels(position_ids).shape
-            if levels != self.config.position_levels or columns <= prompt.shape[1]:
-                raise ValueError(
-                    f"position_ids passed to generate() must cover prompt and response: got {levels} level(s) and {columns} "
-                    f"columns for {self.config.position_levels} level(s) and a prompt of {prompt.shape[1]} tokens"
-                )
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _response_length(self, input_ids: Tensor) -> int:
@@ -135,7 +125,6 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         check_padding(input_ids, model_kwargs.get("attention_mask"), query_only=True)
         if (input_ids[:, -1] == PAD).any():
             raise ValueError("prompts must be padded on the left for generate(), got <pad> at the end")
-        model_kwargs["plan_is_derived"] = True
         columns = input_ids.shape[1] + self._response_length(input_ids)
         return self.model.plan_position_ids(input_ids, columns)
 
@@ -145,15 +134,13 @@ class CoupledGPTGenerationMixin(GenerationMixin):
         return super()._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
     def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **kwargs):
-        position_ids, is_derived = kwargs.pop("position_ids", None), kwargs.pop("plan_is_derived", False)
+        position_ids = kwargs.pop("position_ids", None)
         input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
         if position_ids is not None:
-            position_ids = with_levels(position_ids)
-            if len(position_ids) > 1:
-                position_ids = position_ids.repeat_interleave(expand_size, dim=0)
+            position_ids = position_ids.repeat_interleave(expand_size, dim=0)
             present = self._present(input_ids, position_ids, kwargs.get("attention_mask"))
             # Not named position_ids, because transformers extends these by itself.
-            kwargs["plan"] = GenerationPlan(position_ids, present, is_derived)
+            kwargs["plan"] = GenerationPlan(position_ids, present)
         return input_ids, kwargs
 
     def _present(self, input_ids: Tensor, position_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -181,18 +168,15 @@ class CoupledGPTGenerationMixin(GenerationMixin):
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, plan=None, **kwargs):
         """Slice the plan of ids for the next tokens.
 
-        Tokens after the end of the plan (after the longest response) have the ids with which the rule continues, or the id
-        0 if the caller gave the plan.
+        Tokens after the longest response have the ids with which the rule continues.
         """
         inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         length = past_length + inputs["input_ids"].shape[1]
         if plan is not None:
-            beyond = max(0, length - plan.position_ids.shape[-1])
-            if beyond and plan.is_derived:
+            planned = plan.position_ids
+            if length > planned.shape[-1]:
                 planned = self.model.plan_position_ids(input_ids, length)
-            else:
-                planned = nn.functional.pad(plan.position_ids, (0, beyond))
             inputs["position_ids"] = position_ids = planned[..., past_length:length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]

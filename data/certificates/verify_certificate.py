@@ -61,7 +61,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "a500de08df70266f5d1ce3bed608f04044889ab7334d2ebaf946516cbced04c1",
+    "coupled_gpt": "5949c9f009f8e5598752521324c46345f82307debc6a28d934a3b2f1655b3455",
     "pairwise_bert": "7d9741093c5c90665d190b22ca141d2bb053eb82a0324440fd97eaebdc15b002",
 }
 
