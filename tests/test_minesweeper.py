@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from longhand.data import SPLITS, Minesweeper, make_generator
+from longhand.data import Minesweeper, make_generator
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
 from longhand.modeling.vocabulary import decode
@@ -61,19 +61,6 @@ def test_number_of_mines_is_uniform_and_so_are_their_places(width, height, low, 
         share = np.mean([number * (number - 1) / (cells * (cells - 1)) for number in expected])
         both = (boards.reshape(count, -1)[:, 0] & boards.reshape(count, -1)[:, -1]).mean()
         assert abs(both - share) <= 4.5 * (share * (1 - share) / count) ** 0.5
-
-
-def test_boards_of_several_sizes_are_drawn_together():
-    task = Minesweeper(min_mine_ratio=0.5, max_mine_ratio=0.5)
-    lengths = task.sample_lengths(make_generator(0), 500, 1, 6)
-    boards = task.draw(make_generator(1), lengths, "train")
-    assert not boards[np.arange(boards.shape[2]) >= lengths[:, :, None]].any()
-    assert np.array_equal(boards.sum(axis=(1, 2)), lengths.sum(axis=1) // 2)
-    split = task.split_of(boards, lengths)
-    for index in range(100):
-        width, height = task.size(tuple(lengths[index]))
-        alone = boards[index : index + 1, :height, :width]
-        assert task.split_of(alone, lengths[index : index + 1, :height]) == split[index] == SPLITS.index("train")
 
 
 @pytest.fixture(scope="module")

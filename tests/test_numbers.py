@@ -132,13 +132,6 @@ def test_lengths_of_a_difference_are_those_of_two_independent_numbers_the_longer
         assert abs((sampled == (longer, shorter)).all(axis=1).sum() - share) < 5 * share**0.5
 
 
-@pytest.mark.parametrize(("task", "second"), [(Multiplication(multiplier_length=3), 3), (Division(), 1)], ids=str)
-def test_a_first_length_is_uniform_and_the_second_fixed(task, second):
-    lengths = task.sample_lengths(make_generator(0), 40_000, 3, 7)
-    assert even(np.bincount(lengths[:, 0])[3:]) and (lengths[:, 1] == second).all()
-    assert task.operand_lengths(12) == task.operand_lengths(12, second) == (12, second)
-
-
 @pytest.mark.parametrize(
     ("task", "place", "width", "values"),
     [

@@ -114,14 +114,6 @@ def test_split_does_not_depend_on_width_of_array(width):
     assert (split_of(problem_keys(wide, lengths)) == split_of(problem_keys(digits, lengths))).all()
 
 
-def test_split_does_not_depend_on_other_rows():
-    lengths = make_generator(0).integers(1, 14, size=(400, 2))
-    digits = uniform_digits(make_generator(1), lengths)
-    together = split_of(problem_keys(digits, lengths))
-    alone = [split_of(problem_keys(digits[row : row + 1], lengths[row : row + 1]))[0] for row in range(400)]
-    assert (together == alone).all() and len(set(alone)) == 4
-
-
 def test_split_depends_on_every_digit_and_on_order_of_operands():
     lengths = np.full((3000, 2), 9)
     digits = uniform_digits(make_generator(0), lengths)
