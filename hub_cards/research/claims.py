@@ -106,8 +106,7 @@ class Judgement:
     Attributes:
         own_method: whether the paper's own method was judged, and not another one that does what the sentence says.
         setting: what was judged, with the sizes that differ from the paper's, which stand in brackets.
-        at_scale: whether nothing is below the paper's: sizes, budget, seeds and test problems.
-        full_budget: the same without seeds and test problems.
+        smaller: the sizes below the paper's: sizes, budget, seeds and test problems.
     """
 
     verdict: str
@@ -115,8 +114,7 @@ class Judgement:
     setting: str = ""
     found: str = ""
     why: str = ""
-    at_scale: bool = True
-    full_budget: bool = True
+    smaller: frozenset[str] = frozenset()
 
 
 def load_claims(paper: str) -> Paper:
@@ -159,7 +157,7 @@ def judge(claim: Claim, paper: Paper) -> Judgement:
     others = [(other.study or other.rows, judge_once(other, paper)) for other in claim.alternatives]
     others = [(name, other) for name, other in others if other.verdict != NOT_RUN]
     for _, other in others:
-        if other.full_budget:
+        if other.smaller <= {"seeds", "test problems"}:
             return other
     found = [f"by `{name}` it is {other.verdict}: {other.found or other.why}" for name, other in others]
     return replace(own, why=sentences(own.why, *found))
@@ -170,7 +168,7 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
     try:
         evidence = find_evidence(claim)
         judgement = judge_scale(claim, paper, evidence)
-        evidence = replace(evidence, at_scale=judgement.at_scale)
+        evidence = replace(evidence, at_scale=not judgement.smaller)
         findings = [PREDICATES[name](evidence, **parameters) for name, parameters in claim.predicates]
     except NotRunError as error:
         return Judgement(NOT_RUN, setting=f"`{claim.study or claim.rows}`", why=sentences(str(error), claim.note))
@@ -182,20 +180,15 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
     fewest = min((seeds for _, seeds in fitting.values()), default=ENOUGH_SEEDS)
     open_parts = "; ".join(dict.fromkeys(finding.asked for finding in findings if finding.holds is not True))
     wrong = any(finding.holds is False for finding in findings)
-    if claim.exact:
-        return replace(
-            judgement,
-            verdict=CONTRADICTED if wrong else REPRODUCED,
-            found=found,
-            why=sentences(f"shown by {claim.exact}", claim.note),
-        )
-    if not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
-        verdict = REPRODUCED if judgement.at_scale else REDUCED
-    else:
-        verdict = CONTRADICTED if wrong and judgement.at_scale and fewest >= ENOUGH_SEEDS else UNDECIDED
     partly = [f"`{name}` fits with {fit} of {seeds} seeds" for name, (fit, seeds) in fitting.items() if fit < seeds]
-    asked = f"asked: {open_parts}" if open_parts else ""
-    return replace(judgement, verdict=verdict, found=found, why=sentences(asked, ", ".join(partly), claim.note))
+    why = sentences(f"asked: {open_parts}" if open_parts else "", ", ".join(partly), claim.note)
+    if claim.exact:
+        verdict, why = CONTRADICTED if wrong else REPRODUCED, sentences(f"shown by {claim.exact}", claim.note)
+    elif not open_parts and (fewest >= ENOUGH_SEEDS or not claim.abstract):
+        verdict = REPRODUCED if not judgement.smaller else REDUCED
+    else:
+        verdict = CONTRADICTED if wrong and not judgement.smaller and fewest >= ENOUGH_SEEDS else UNDECIDED
+    return replace(judgement, verdict=verdict, found=found, why=why)
 
 
 def find_settings(claim: Claim, paper: Paper, evidence: Evidence) -> dict[str, tuple[Settings, Settings]]:
@@ -223,8 +216,8 @@ def judge_scale(claim: Claim, paper: Paper, evidence: Evidence) -> Judgement:
                 sizes[name] = size, other
     described = ", ".join(f"{name} {size:,} ({other:,})" for name, (size, other) in sizes.items())
     setting = f"[`{claim.study}`](research/studies/{claim.study}.yaml){': ' * bool(described)}{described}"
-    smaller = {name for name, (size, other) in sizes.items() if size < other}
-    return Judgement(NOT_RUN, own_method, setting, at_scale=not smaller, full_budget=smaller <= {"seeds", "test problems"})
+    smaller = frozenset(name for name, (size, other) in sizes.items() if size < other)
+    return Judgement(NOT_RUN, own_method, setting, smaller=smaller)
 
 
 def sentences(*parts: str) -> str:

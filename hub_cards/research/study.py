@@ -198,6 +198,7 @@ def list_studies() -> list[str]:
     return sorted(file.stem for file in STUDIES_FOLDER.glob("*.yaml"))
 
 
+@cache
 def load_study(name: str) -> Study:
     """Return the study of that name."""
     values = read_recipe(STUDIES_FOLDER / f"{name}.yaml")
