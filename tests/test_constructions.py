@@ -17,7 +17,6 @@ from longhand.hub_cards.research.constructions.constructions import (
     construct_addition,
     construct_multi_operand_addition,
     construct_multiplication,
-    position_codes,
 )
 from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
 from longhand.modeling.vocabulary import BOS, CHARACTERS, EQUALS, TOKENS
@@ -119,15 +118,6 @@ def count_heads(model) -> int:
 def count_relus(model) -> int:
     """The number of hidden units with outputs other than 0, in all layers together."""
     return sum(int((layer.mlp.down_proj.weight != 0).any(0).sum()) for layer in model.model.layers)
-
-
-@pytest.mark.parametrize("bits", [2, 3, 5])
-def test_codes_are_cyclic_and_far_apart(bits):
-    codes = position_codes(bits, 0)
-    products = codes @ codes.T
-    assert torch.equal(products.diagonal(), torch.full((2**bits,), float(bits)))
-    assert (products - 2 * torch.eye(2**bits)).max() == bits - 2
-    assert torch.equal(position_codes(bits, 3), codes.roll(-3, 0))
 
 
 @pytest.mark.parametrize("bits", [2, 5])

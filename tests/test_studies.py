@@ -28,10 +28,9 @@ def test_every_study_has_a_line_and_a_folder(capsys):
     assert sorted(folder.parent.name for folder in (documents.HUB_CARDS / "research").glob("*/study.py")) == list(STUDIES)
 
 
-@pytest.mark.parametrize("arguments", [[], ["rings"]])
-def test_a_name_that_is_none_is_refused_in_one_line(arguments, capsys):
+def test_a_name_that_is_none_is_refused_in_one_line(capsys):
     with pytest.raises(SystemExit) as end:
-        main(arguments)
+        main(["rings"])
     printed = capsys.readouterr().err
     assert end.value.code == 2 and printed.count("\n") == 1 and "nope_ceiling" in printed
 
@@ -91,7 +90,7 @@ def finished(folder, run, exact_match=1.0):
     write_recipe(parse_run(run.command(folder / run.name)).recipe, folder / run.name / "recipe.yaml")
 
 
-def test_finished_runs_are_gathered_and_changed_ones_trained_again(tmp_path):
+def test_finished_runs_are_gathered_and_their_folders_may_go(tmp_path):
     runs, results = TINY.runs, tmp_path / "results"
     finished(tmp_path / "out", runs[0])
     (tmp_path / "out" / runs[1].name / "checkpoints").mkdir(parents=True)
@@ -102,13 +101,6 @@ def test_finished_runs_are_gathered_and_changed_ones_trained_again(tmp_path):
     (tmp_path / "out" / runs[0].name / "results.jsonl").unlink()
     training.gather(TINY, tmp_path / "out", results)
     assert {row["model"] for row in read_results(results / "results.jsonl")} == {runs[0].name, runs[2].name}
-    changed = replace(TINY, variants={**TINY.variants, "nope": {"num_hidden_layers": 2}})
-    # The folder holds the run as it was before the change, which is not the one that the study asks for now.
-    finished(tmp_path / "out", replace(runs[0], name="other"))
-    (tmp_path / "out" / "other" / "results.jsonl").rename(tmp_path / "out" / runs[0].name / "results.jsonl")
-    training.gather(changed, tmp_path / "out", results)
-    assert {row["model"] for row in read_results(results / "results.jsonl")} == set()
-    assert training.missing_runs(changed, results) == changed.runs
 
 
 def measured(model, length, exact_match, length_b=None, **more):
@@ -170,14 +162,11 @@ def test_tables_have_columns_of_best_checkpoints_and_certificates_where_there_ar
     ("recipe", "arguments", "sizes"),
     [
         ("minesweeper", {}, (5, 9)),
-        ("multiplication-2", {}, (1, 10)),
         ("multiplication-scratchpad", {}, (1, 5)),
         ("encoder-multiplication-3", {}, (5, 5)),
         ("encoder-addition", {"max_length": 7}, (7, 7)),
-        ("addition-scratchpad", {}, (1, 6)),
         # A test of 8 is 8 numbers of 8 digits; training has 5 numbers at most.
         ("addition-scratchpad", {"max_length": 10, "max_operands": 5}, (1, 5)),
-        ("paper-addition", {}, (1, 30)),
     ],
 )
 def test_trained_sizes_are_known(recipe, arguments, sizes):
