@@ -259,6 +259,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
+        if kwargs.get("position_ids") is not None:
+            raise ValueError("position_ids are derived from input_ids: pad examples, and do not pack or flatten them")
         input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")

@@ -1,14 +1,7 @@
-"""Fine-tuning by a plain Trainer, for `test_fine_tuning.py`. Under torchrun, this file compares two processes with one."""
-
-import sys
-from itertools import islice
-from pathlib import Path
+"""Fine-tuning by a plain Trainer, for `test_fine_tuning.py`."""
 
 import datasets
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 import longhand
@@ -76,61 +69,3 @@ def make_trainer(
         compute_loss_func=compute_loss_func,
         **scores,
     )
-
-
-def check_scores(task, folder):
-    """Several lengths, an odd number of examples on two processes, and predictions in bfloat16."""
-    model = small_model(task)
-    rows = answered_by(model, some_rows(task, 13, streaming=True), right=10)
-    metrics = make_trainer(model, folder, eval_dataset=rows).evaluate()
-    assert metrics["eval_exact_match"] == 10 / 13 and 0.8 < metrics["eval_token_accuracy"] < 1, metrics
-    metrics = make_trainer(model, folder, rows, rows, bf16=True, max_steps=1, eval_strategy="steps").evaluate()
-    assert 0 < metrics["eval_token_accuracy"] <= 1, metrics
-
-
-def check_resumed(task, folder, streaming):
-    """A run of four steps, and one that goes on from its second step, end with the same weights on all processes."""
-    accelerator = {"accelerator_config": {"dispatch_batches": False}} if streaming else {}
-    rows = some_rows(task, 64, streaming=streaming, cache_dir=str(folder / "cache"))
-    ends = []
-    for checkpoint in (None, str(folder / "checkpoint-2")):
-        options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, **accelerator}
-        trainer = make_trainer(small_model(task), folder, rows, **options)
-        trainer.train(resume_from_checkpoint=checkpoint)
-        ends.append([parameter.detach().clone() for parameter in trainer.model.parameters()])
-    assert all(torch.equal(whole, resumed) for whole, resumed in zip(*ends, strict=True))
-    for parameter in ends[0]:
-        gathered = [torch.empty_like(parameter) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, parameter)
-        assert all(torch.equal(parameter, other) for other in gathered)
-
-
-def check_sharded(task):
-    """Loss and gradients are those of one process when the parameters are sharded (FSDP2)."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    batch = longhand.collate_rows(list(islice(some_rows(task, 8, streaming=True), 8)))
-    whole, sharded = small_model(task), small_model(task)
-    for layer in sharded.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(sharded, mesh=mesh)
-    losses = []
-    for model in (whole, sharded):
-        losses.append(model(**batch).loss)
-        losses[-1].backward()
-    torch.testing.assert_close(*losses)
-    for parameter, part in zip(whole.parameters(), sharded.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, part.grad.full_tensor())
-
-
-def main():
-    folder = Path(sys.argv[1])
-    for task in TASKS:
-        check_scores(task, folder / task)
-        for streaming in (False, True):
-            check_resumed(task, folder / f"{task}-{streaming}", streaming)
-        check_sharded(task)
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,12 +13,11 @@ from safetensors.torch import load_file, save_file
 from small_language_models import save_random_model
 
 from longhand import eval as evaluation
-from longhand.data import TASKS, Addition
+from longhand.data import Addition
 from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
-from longhand.hub_cards.evaluation.report import draw_attention
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main as run_study
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
@@ -51,7 +50,7 @@ def refusal(capsys, *arguments):
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("question", ["653+49", "0+0", "999 + 1", "5+99999999999999999999", "12+ 34="])
+@pytest.mark.parametrize("question", ["653+49", "5+99999999999999999999", "12+ 34="])
 def test_ask_prints_the_sum(main_job, capsys, question):
     evaluation.main([str(main_job), "--ask", question])
     first, second = question.rstrip("=").split("+")
@@ -116,14 +115,6 @@ def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
     assert [row["model"] for row in read_results(tmp_path / "results.jsonl")] == ["addition", "addition/best"]
 
 
-def test_attention_maps_are_drawn_and_leave_the_model_as_it_was(main_job, tmp_path):
-    checkpoint = evaluation.load_checkpoint(str(main_job))
-    before = checkpoint.model.config._attn_implementation
-    draw_attention(checkpoint, (6, 6), 5, 0, tmp_path / "attention.png")
-    assert (tmp_path / "attention.png").exists()
-    assert checkpoint.model.config._attn_implementation == before
-
-
 def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, capsys):
     """Theorem 5.1: head 1 looks at the next column, head 2 at the same one, both at the beginning."""
     run_study(["constructions", "addition", "--max_length", "10", "--output_dir", str(tmp_path / "model")])
@@ -143,33 +134,10 @@ def test_lengths_include_both_ends(text, lengths):
     assert parse_lengths(text) == lengths
 
 
-def test_classes_of_problems_may_be_0_and_sizes_may_not():
-    assert parse_lengths("0:4:2", least=0) == [0, 2, 4]
-    assert TASKS["encoder_addition"](sampling="carry_runs").operand_lengths(5, 0) == (5, 0)
-    for task in TASKS.values():
-        with pytest.raises(ValueError):
-            task().operand_lengths(5, 0)
-
-
-@pytest.mark.parametrize("text", ["", "ten", "0:5", "5:1", "1:9:0", "-3", "1:2:3:4", "3,,4"])
+@pytest.mark.parametrize("text", ["", "0:5", "5:1", "1:9:0", "1:2:3:4", "3,,4"])
 def test_bad_lengths_are_refused_with_examples(text):
     with pytest.raises(ValueError, match="10:200:10"):
         parse_lengths(text)
-
-
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("6*5", "is not an addition such as '653+49'"),
-        ("6a+5", "the question '6a+5' is not an addition such as '653+49'"),
-        ("8764/7", "is not an addition such as '653+49'"),
-        ("+5", "is not an addition"),
-        ("-1+2", "is not an addition"),
-        ("", "is not"),
-    ],
-)
-def test_bad_questions_are_refused(main_job, capsys, question, expected):
-    assert expected in refusal(capsys, main_job, "--ask", question)
 
 
 def test_damaged_checkpoints_are_refused(main_job, tmp_path, capsys):
@@ -202,14 +170,6 @@ def test_settings_that_change_the_answer_are_refused_by_name(setting, main_job, 
     )
 
 
-def test_a_tokenizer_with_other_ids_is_refused(main_job, tmp_path, capsys):
-    folder = shutil.copytree(main_job, tmp_path / "adder")
-    file = folder / "tokenizer.json"
-    file.write_text(file.read_text().replace('"3": 3', '"3": 4').replace('"4": 4', '"4": 3'))
-    message = refusal(capsys, folder, "--ask", "3+4")
-    assert "tokenizer.json" in message and "as the task 'addition' does" in message
-
-
 def test_weights_that_are_not_finite_or_not_the_models_are_refused(main_job, tmp_path, capsys):
     folder = shutil.copytree(main_job, tmp_path / "adder")
     file, whole = folder / "model.safetensors", load_file(main_job / "model.safetensors")
@@ -225,15 +185,6 @@ def test_weights_that_are_not_finite_or_not_the_models_are_refused(main_job, tmp
 def test_another_task_than_the_recipes_is_refused(main_job, capsys):
     message = refusal(capsys, main_job, "--task", "copy", "--ask", "1011")
     assert "--task copy is for a checkpoint that names no task" in message and "is of task 'addition'" in message
-
-
-@pytest.mark.parametrize("content", ["null", "[]", "{", "[" * 100_000, "{}"])
-def test_a_certificate_that_cannot_be_read_is_warned_of_and_the_question_answered(content, main_job, tmp_path, capsys):
-    folder = shutil.copytree(main_job, tmp_path / "adder")
-    (folder / "certificate.json").write_text(content)
-    evaluation.main([str(folder), "--ask", "653+49"])
-    out, err = capsys.readouterr()
-    assert out.strip() == "702" and err.startswith("warning: ") and "certificate.json" in err and err.count("\n") == 1
 
 
 def test_what_is_no_regular_file_is_refused_by_name_without_waiting(main_job, tmp_path, capsys):
@@ -256,33 +207,6 @@ def test_what_is_no_regular_file_is_refused_by_name_without_waiting(main_job, tm
 def test_sizes_beyond_the_machine_are_refused_before_anything_is_made(options, reason, main_job, tmp_path, capsys):
     message = refusal(capsys, main_job, *options, "--output_dir", tmp_path / "out")
     assert reason in message and not (tmp_path / "out").exists()
-
-
-def test_places_do_not_depend_on_the_batch_size(main_job, monkeypatch):
-    def measure():
-        return measuring.measure_places(evaluation.load_checkpoint(str(main_job)), [(6, 6)], 50, 0)
-
-    whole = measure()
-    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 21)
-    assert measure() == whole
-
-
-def test_a_command_that_is_cut_off_says_how_to_go_on(main_job, monkeypatch, capsys):
-    def interrupt(options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluation, "run", interrupt)
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main([str(main_job)])
-    assert stop.value.code == 130 and capsys.readouterr().err == "\ninterrupted: run the command again\n"
-
-
-@pytest.mark.parametrize("options", [["--ask"], ["--ask", "-1+2"], ["--num_samples", "x"], ["--decode", "x"], ["--unknown"]])
-def test_words_that_are_no_options_are_refused_in_one_line(options, main_job, capsys):
-    with pytest.raises(SystemExit) as stop:
-        evaluation.main([str(main_job), *options])
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_checkpoints_with_missing_weights_or_another_format_are_refused(main_job, tmp_path, capsys):
@@ -331,14 +255,6 @@ def test_a_mistyped_name_is_refused_with_the_name_that_was_meant(asked, source, 
     assert f"MODEL {source!r} is neither a folder nor a repository: did you mean addition " in message
 
 
-def test_a_recipe_without_a_checkpoint_is_to_be_trained_first(asked, capsys):
-    assert "python train.py addition-absolute" in refusal(capsys, "addition-absolute", "--ask", "1+1")
-
-
-def test_a_question_of_another_size_names_who_answers_it(capsys):
-    assert "calculator" in refusal(capsys, "multiplication-1", "--ask", "12*34")
-
-
 def test_the_refusal_of_a_long_question_has_its_reason_and_not_all_digits(capsys):
     message = refusal(capsys, "multiplication-1", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
     assert len(message) < 10_000 and "multiplier_length = 1" in message and "calculator" in message
@@ -379,7 +295,7 @@ def test_the_weights_of_a_model_of_others_are_not_downloaded(asked, tmp_path, ca
     assert list((tmp_path / "cache").rglob("*.safetensors")) == []
 
 
-@pytest.mark.parametrize("fault", ["tokenizer", "code", "certificate"])
+@pytest.mark.parametrize("fault", ["tokenizer", "code"])
 def test_a_checkpoint_on_the_hub_is_loaded_once_and_compared_with_its_certificate(asked, fault, main_job, tmp_path, capsys):
     whole = {file.name: file.read_bytes() for file in main_job.iterdir() if file.is_file()}
     asked.add_repository("user/adder", whole)
@@ -390,7 +306,6 @@ def test_a_checkpoint_on_the_hub_is_loaded_once_and_compared_with_its_certificat
     changed = {
         "tokenizer": {"tokenizer_config.json": b'{"add_prefix_space": true}'},
         "code": {"coupling.py": b"print()"},
-        "certificate": {"certificate.json": b"{}"},
     }[fault]
     asked.add_repository("user/changed", whole | changed)
     evaluation.main(["user/changed", "--ask", "12+34"])

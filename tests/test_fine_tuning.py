@@ -1,16 +1,8 @@
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
-import datasets
 import numpy as np
 import pytest
 import torch
 from fine_tuning import TASKS, answered_by, make_trainer, small_model, some_rows
 from transformers import (
-    DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
     DataCollatorWithFlattening,
@@ -18,7 +10,6 @@ from transformers import (
     Seq2SeqTrainer,
     default_data_collator,
 )
-from transformers.integrations import neftune
 
 import longhand
 from longhand.data import build_task, collate_rows
@@ -91,30 +82,6 @@ def test_collators_of_transformers_give_the_same_loss(task, kind, tmp_path):
     assert losses[0] == pytest.approx(losses[1])
 
 
-def test_language_modelling_learns_the_whole_row(tmp_path):
-    rows = some_rows("addition", 8, cache_dir=str(tmp_path / "cache")).select_columns("input_ids")
-    model, tokenizer = small_model("addition"), tokenizer_of("addition")
-    # On the left, the first token would be learned after padding.
-    tokenizer.padding_side = "right"
-    own = datasets.Dataset.from_list([{"input_ids": row, "labels": [-100, *row[1:]]} for row in rows["input_ids"]])
-    losses = [
-        make_trainer(model, tmp_path, eval_dataset=evaluated, collator=collator).evaluate()["eval_loss"]
-        for evaluated, collator in (
-            (rows, DataCollatorForLanguageModeling(tokenizer, mlm=False)),
-            (own, collate_rows),
-        )
-    ]
-    assert losses[0] == pytest.approx(losses[1])
-
-
-@every_family
-def test_flags_that_are_none_are_not_given(task):
-    """PEFT passes all of them."""
-    model, batch = small_model(task), collate_rows(list(some_rows(task, 4, streaming=True)))
-    flags = dict.fromkeys(("output_hidden_states", "output_attentions"))
-    torch.testing.assert_close(model(**batch, **flags).loss, model(**batch).loss)
-
-
 @every_family
 def test_rows_of_one_length_need_no_collator(task, tmp_path):
     rows = some_rows(task, 16, streaming=True, **({"min_length": 6} if task == "addition" else {"text_tokens": 0}))
@@ -135,13 +102,6 @@ def test_batches_hold_tensors_with_a_row_for_each_example(task):
     for row, tokens, labels in zip(rows, batch["input_ids"], batch["labels"], strict=True):
         rest = width - len(row["input_ids"])
         assert tokens.tolist() == row["input_ids"] + [PAD] * rest and labels.tolist() == row["labels"] + [-100] * rest
-
-
-def test_ids_of_a_row_are_passed_on_if_they_are_named_for_it():
-    rows = [row | {"position_ids": row["coupled_position_ids"]} for row in some_rows("addition", 6, streaming=True)]
-    model, batch = small_model("addition"), collate_rows(rows)
-    derived = {name: value for name, value in batch.items() if name != "position_ids"}
-    torch.testing.assert_close(model(**batch).loss, model(**derived).loss)
 
 
 def own_loss(outputs, labels, num_items_in_batch=None):
@@ -167,25 +127,9 @@ def test_a_loss_that_trainer_computes_trains_as_the_models_own(task, tmp_path):
 
 
 @every_family
-def test_neftune_disturbs_every_token_on_its_own(task, tmp_path, monkeypatch):
-    shapes, disturb = [], neftune.neftune_post_forward_hook
-
-    def record(module, given, output):
-        shapes.append(tuple(output.shape))
-        return disturb(module, given, output)
-
-    monkeypatch.setattr(neftune, "neftune_post_forward_hook", record)
-    rows = some_rows(task, 4, cache_dir=str(tmp_path / "cache"))
-    trainer = make_trainer(small_model(task), tmp_path, rows, max_steps=1, neftune_noise_alpha=5.0)
-    assert np.isfinite(trainer.train().training_loss)
-    assert shapes == [(4, max(map(len, rows["input_ids"])), 16)]
-
-
-@every_family
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_rows_that_are_flattened_into_one_are_refused(task, smoothing, tmp_path):
+def test_rows_that_are_flattened_into_one_are_refused(task, tmp_path):
     rows = some_rows(task, 8, cache_dir=str(tmp_path / "cache"))
-    options = {"collator": DataCollatorWithFlattening(), "max_steps": 1, "label_smoothing_factor": smoothing}
+    options = {"collator": DataCollatorWithFlattening(), "max_steps": 1}
     with pytest.raises(ValueError, match="do not pack or flatten them"):
         make_trainer(small_model(task), tmp_path, rows, **options).train()
 
@@ -195,35 +139,3 @@ def test_prediction_with_generate_is_refused_by_name(tmp_path):
     options = {"kind": Seq2SeqTrainer, "predict_with_generate": True}
     with pytest.raises(ValueError, match="generate\\(\\) does not take labels"):
         make_trainer(small_model("addition"), tmp_path, eval_dataset=rows, **options).evaluate()
-
-
-def written_by_trl(rows, tmp_path):
-    """Loss and trained tokens of the supervised fine-tuning of TRL on these rows."""
-    from trl import SFTConfig, SFTTrainer
-
-    arguments = SFTConfig(
-        output_dir=str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, bf16=False,
-        per_device_train_batch_size=16, max_steps=1, save_strategy="no",
-    )  # fmt: skip
-    trainer = SFTTrainer(small_model("addition"), arguments, train_dataset=rows, processing_class=tokenizer_of("addition"))
-    return trainer.train().training_loss, [list(row) for row in trainer.train_dataset["labels"]]
-
-
-@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
-def test_text_and_tokens_are_the_same_to_trl(tmp_path):
-    rows = some_rows("addition", 16, cache_dir=str(tmp_path / "cache"))
-    written = written_by_trl(rows.select_columns(["prompt", "completion"]), tmp_path)
-    labels = [list(row) for row in rows["labels"]]
-    assert written[1] == written_by_trl(rows, tmp_path)[1] == labels
-    metrics = make_trainer(small_model("addition"), tmp_path, eval_dataset=rows, per_device_eval_batch_size=16).evaluate()
-    assert written[0] == pytest.approx(metrics["eval_loss"], rel=1e-3)
-
-
-@pytest.mark.thorough
-def test_two_processes_score_resume_and_shard_as_one(tmp_path):
-    tests = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [str(tests / "fine_tuning.py"), str(tmp_path)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]

@@ -10,16 +10,13 @@ from longhand.hub_cards.evaluation.results import (
     format_table,
     generalizable_length,
     group_cost,
-    group_variants,
     growth_exponent,
     median_interval,
     read_results,
     wilson_interval,
     write_results,
 )
-from longhand.hub_cards.recipes import MODELS_FOLDER, list_recipes, load_recipe, read_recipe, write_recipe
-
-RECIPES = sorted(folder.name for folder in MODELS_FOLDER.iterdir() if (folder / "recipe.yaml").is_file())
+from longhand.hub_cards.recipes import load_recipe, read_recipe, write_recipe
 
 
 def result(**changes):
@@ -43,17 +40,6 @@ def test_wilson_interval_has_known_values(right, count, interval):
     assert wilson_interval(right, count) == pytest.approx(interval, abs=5e-5)
 
 
-@pytest.mark.parametrize("count", [1, 3, 10, 1000, 10**6])
-def test_wilson_interval_holds_the_share_and_stays_within_0_and_1(count):
-    for right in {0, 1, count // 2, count - 1, count}:
-        low, high = wilson_interval(right, count)
-        assert 0 <= low <= right / count + 1e-12 and right / count - 1e-12 <= high <= 1 and low < high
-
-
-def test_median_interval_of_one_run_is_that_run():
-    assert median_interval([0.25]) == (0.25, 0.25)
-
-
 def test_median_interval_of_runs_holds_their_median_and_stays_among_them():
     values = [0.1, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0, 1.0]
     low, high = median_interval(values)
@@ -75,25 +61,16 @@ def test_results_are_read_back_as_written_and_leave_no_partial_file(tmp_path):
     ("line", "message"),
     [
         ('{"model": "addi', "a row must be one JSON object, got"),
-        ("", "a row must be one JSON object, got ''"),
-        ("[1]", "a row must be one JSON object, got '[1]'"),
         ("{}", "the result lacks model, task, decode, length, length_b"),
         (json.dumps(result(exact_match=float("nan"))), "numbers must be finite, got NaN"),
         (json.dumps(result(exact_match=1.5)), "exact_match must be a number from 0 to 1, got 1.5"),
-        (json.dumps(result(token_accuracy="0.5")), "token_accuracy must be a number from 0 to 1, got '0.5'"),
-        (json.dumps(result(answer_match=None)), "answer_match must be a number from 0 to 1, got None"),
         (json.dumps(result(answer_match=True)), "answer_match must be a number from 0 to 1, got True"),
-        (json.dumps(result(seconds=-1)), "seconds must be a number from 0 to 9007199254740992, got -1"),
         (
             json.dumps(result(seconds=0)).replace('"seconds": 0', '"seconds": 1e999'),
             "seconds must be a number from 0 to 900",
         ),
-        (json.dumps(result(num_samples=0)), "num_samples must be a whole number from 1 to 9007199254740992, got 0"),
         (json.dumps(result(length="30")), "length must be a whole number from 0 to 9007199254740992, got '30'"),
-        (json.dumps(result(length=30.0)), "length must be a whole number from 0 to 9007199254740992, got 30.0"),
         (json.dumps(result(length_b=10**30)), "length_b must be a whole number from 0 to 9007199254740992, got 1000"),
-        (json.dumps(result(seed=[0])), "seed must be a whole number from 0 to 9007199254740992, got [0]"),
-        (json.dumps(result(model=3)), "model must be text in one line, got 3"),
         (json.dumps(result(weights="a\nb")), "weights must be text in one line, got 'a\\nb'"),
         (json.dumps(result(exact_match=0.75)), "exact_match is 0.75, was 0.5 on the very problems of line 1"),
     ],
@@ -103,11 +80,6 @@ def test_a_line_that_is_no_result_is_named(tmp_path, line, message):
     file.write_text(f"{json.dumps(result())}\n{line}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(f"{file}, line 2: {message}")):
         read_results(file)
-
-
-def test_rows_of_other_files_need_not_be_results(tmp_path):
-    write_results([{"certified": True}], tmp_path / "certificates.jsonl")
-    assert read_results(tmp_path / "certificates.jsonl") == [{"certified": True}]
 
 
 def test_old_results_survive_rows_that_cannot_be_written(tmp_path):
@@ -152,35 +124,12 @@ def test_generalizable_length_is_the_longest_before_the_median_falls_to_the_thre
     assert generalizable_length(rows) == expected
 
 
-def test_runs_are_grouped_by_what_stands_before_their_seed():
-    rows = [result(model=f"{name}-seed{seed}") for name in ("no-window", "table") for seed in (0, 1)]
-    assert group_variants(rows) == {"no-window": rows[:2], "table": rows[2:]}
-
-
 @pytest.mark.parametrize("power", [1, 2])
 def test_growth_exponent_is_the_power_and_zeros_are_left_out(power):
     rows = [{"form": "x", "what": "y", "digits": n, "seconds": 3 * n**power, "bytes": 0} for n in (1000, 10, 100)]
     (own,) = group_cost([*rows, {**rows[0], "digits": 5, "seconds": 0}]).values()
     assert [row["digits"] for row in own] == [5, 10, 100, 1000]
     assert growth_exponent(own, "seconds") == pytest.approx(power)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipe_of_the_package_loads_with_a_description(name):
-    recipe = load_recipe(name)
-    assert recipe["description"].strip() and list_recipes()[name] == recipe["description"]
-    assert recipe == load_recipe(str(MODELS_FOLDER / name)) == load_recipe(str(MODELS_FOLDER / name / "recipe.yaml"))
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_numbers_of_a_recipe_are_read_as_numbers(name):
-    # YAML reads 1e-3, without a point, as text.
-    texts = [str(value) for value in load_recipe(name).values() if isinstance(value, str)]
-    assert not [text for text in texts if re.fullmatch(r"[-+.0-9e]+", text)]
-
-
-def test_every_recipe_of_the_package_is_listed():
-    assert "addition" in RECIPES and list(list_recipes()) == RECIPES
 
 
 def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):

@@ -131,17 +131,6 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path, monkeypatch
     assert "torch has no GPUs for them: add --use_cpu True" in message and not list(tmp_path.iterdir())
 
 
-def test_seeds_of_model_and_data_are_separate(tmp_path):
-    def made(seed, data_seed):
-        words = [*SMALL, "--seed", str(seed), "--data_seed", str(data_seed), "--output_dir", str(tmp_path)]
-        trainer = train.make_trainer(parse_run(words))
-        return trainer.model.lm_head.weight, trainer.train_dataset[0]["input_ids"]
-
-    (weights, batch), (same_weights, other_batch), (other_weights, same_batch) = made(1, 1), made(1, 2), made(2, 1)
-    assert torch.equal(weights, same_weights) and not torch.equal(weights, other_weights)
-    assert torch.equal(batch, same_batch) and not torch.equal(batch, other_batch)
-
-
 def test_output_folder_of_a_finished_run_is_not_overwritten(main_job, capsys):
     before = {path: path.stat().st_mtime_ns for path in main_job.iterdir()}
     assert "finished run" in refusal(capsys, ["addition", "--output_dir", main_job])

@@ -5,19 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from comparing import assert_same_weights
-from datasets import Dataset
-from transformers import (
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    DataCollatorForTokenClassification,
-    Trainer,
-    TrainingArguments,
-)
 
 from longhand import eval as evaluation
 from longhand import train
-from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
+from longhand.data import EncoderAddition, EncoderMultiplication
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.hub_cards.evaluation.measure import measure_position_maps
 from longhand.hub_cards.evaluation.results import read_results
@@ -123,20 +114,6 @@ def test_vectors_are_as_dispersed_as_so_many_equal_ones(rule):
         assert row["after"] == pytest.approx([shares.get(difference, 0) for difference in (-1, -2, -3)], rel=1e-5, abs=1e-5)
 
 
-def test_question_is_answered_with_the_predicted_labels(finished, capsys):
-    _, folder = finished
-    checkpoint = evaluation.load_checkpoint(str(folder))
-    task, question = checkpoint.task, checkpoint.task.example_question
-    evaluation.main([str(folder), "--ask", question])
-    answer = capsys.readouterr().out.rstrip("\n")
-    inputs = checkpoint.tokenizer(task.prompt(question), return_tensors="pt")
-    predicted = checkpoint.model(**inputs).logits[0].argmax(-1)
-    classes = "".join(checkpoint.model.config.id2label[int(label)] for label in predicted)
-    operator = task.prompt(question).index("*" if "*" in question else "+")
-    width = task.answer_width(len(predicted) - operator - 1)
-    assert answer == classes[-width:].strip("_")
-
-
 def test_what_an_encoder_cannot_do_is_refused_before_anything_is_written(addition, tmp_path, capsys):
     output = ("--output_dir", tmp_path / "new")
     assert "generates nothing: leave out --decode" in refusal(
@@ -169,9 +146,18 @@ def test_sums_are_evaluated_by_the_length_of_their_cascade(addition, tmp_path, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_heads_for_text_and_loops_learn_a_fixed_training_set(name, tmp_path):
-    arguments = [name, *SMALL, *TEXT, "--num_loops", "3", "--settle_weight", "0.1", "--settle_tolerance", "0.1"]
+def test_heads_for_text_and_loops_learn_a_fixed_training_set(tmp_path):
+    arguments = [
+        "encoder-multiplication-3",
+        *SMALL,
+        *TEXT,
+        "--num_loops",
+        "3",
+        "--settle_weight",
+        "0.1",
+        "--settle_tolerance",
+        "0.1",
+    ]
     train.main([*arguments, "--output_dir", str(tmp_path / "run")])
     model = evaluation.load_checkpoint(str(tmp_path / "run")).model
     assert model.config.head_maps == ["coupled", "none"] and model.config.settle_tolerance == 0.1
@@ -207,17 +193,10 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
     ("arguments", "expected"),
     [
         (["encoder-addition", "--position_encoding", "learned"], "unknown argument '--position_encoding'"),
-        (["encoder-addition", "--position_sampling", "fixed"], "unknown argument '--position_sampling'"),
-        (["encoder-addition", "--coupling", "addition"], "unknown argument '--coupling'"),
-        (["encoder-addition", "--multiplier_length", "2"], "unknown argument '--multiplier_length'"),
         (["encoder-addition", "--pair_map", "relative"], "did you mean --pair_maps"),
-        (["addition", "--pair_maps", "relative"], "unknown argument '--pair_maps'"),
         (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' unknown: choose from relative, uniform"),
         (["encoder-addition", "--pair_maps", "coupled", "none"], "one for each of 4 heads, got 2"),
-        (["encoder-addition", "--absolute_positions", "some"], "invalid choice: 'some'"),
-        (["encoder-addition", "--sampling", "hard"], "invalid choice: 'hard'"),
         (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
-        (["encoder-addition", "--field_width", "0"], "field_width must be an integer from 1 to 1,000,000, got 0"),
         (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
         (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
@@ -243,38 +222,3 @@ def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
     PairwiseBertConfig.from_pretrained(bare, task=None).save_pretrained(bare)
     message = refusal(capsys, evaluation.main, bare, "--task", "addition", "--lengths", "3")
     assert "it is a 'pairwise_bert' model, but the task 'addition' is for 'coupled_gpt' ones" in message
-
-
-def test_plain_trainer_fine_tunes_a_checkpoint(addition, tmp_path):
-    task = EncoderAddition(text_tokens=2)
-    model = AutoModelForTokenClassification.from_pretrained(addition, **task.family.config_options(task))
-    tokenizer = AutoTokenizer.from_pretrained(addition)
-    rows = []
-    for length in (2, 3):
-        lengths = torch.full((8, 1), length).numpy()
-        examples = task.examples(make_generator(length), lengths, "train")
-        for tokens, labels in zip(examples.tokens, examples.labels, strict=True):
-            present = tokens != tokenizer.pad_token_id
-            rows.append({"input_ids": tokens[present].tolist(), "labels": labels[present].tolist()})
-    assert len({len(row["input_ids"]) for row in rows}) > 1
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    arguments = TrainingArguments(
-        tmp_path, max_steps=2, per_device_train_batch_size=4, report_to="none", dataloader_pin_memory=False
-    )
-    trainer = Trainer(
-        model,
-        arguments,
-        data_collator=DataCollatorForTokenClassification(tokenizer),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(rows),
-    )
-    outcome = trainer.train()
-    assert outcome.global_step == 2 and 0 < outcome.training_loss < 10
-    assert all(not torch.equal(parameter.cpu(), before[name].cpu()) for name, parameter in model.named_parameters())
-    assert trainer.evaluate()["eval_loss"] > 0
-    trainer.save_model(tmp_path / "tuned")
-    tuned = AutoModelForTokenClassification.from_pretrained(tmp_path / "tuned")
-    assert type(tuned) is PairwiseBertForTokenClassification
-    inputs = tokenizer("_12+_95", return_tensors="pt")
-    assert_same_weights(tuned.state_dict(), model.eval().cpu().state_dict())
-    torch.testing.assert_close(tuned(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
