@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from longhand.data.checks import check_integer
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.covering import NeighbourhoodBatch, Problems, join_neighbourhoods
+from longhand.data.tasks.covering import CoveringCases, NeighbourhoodBatch, Problems, join_neighbourhoods
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.task import Task
 
@@ -97,29 +97,23 @@ class FreshBatches(Batches):
     mixed: bool = False
     _practice: list[Problems] = field(default_factory=list, init=False)
     _neighbourhoods: list[NeighbourhoodBatch] = field(default_factory=list, init=False)
+    _cases: list[CoveringCases] = field(default_factory=list, init=False)
 
-    def practise(self, failing: list[Problems | NeighbourhoodBatch]) -> None:
+    def practise(self, failing: list[Problems | NeighbourhoodBatch | CoveringCases]) -> None:
         """From now on, draw one batch in `PRACTICE_EVERY` from variations of these problems; replaces earlier ones.
 
-        Neighbourhoods are practised as they are. For single tokens, three quarters of a batch repeat these tokens unchanged,
-        even from test problems; a token sees too little of its problem to leak it.
+        Neighbourhoods are practised as they are, and cases too, in three quarters of every batch.
 
         Variations that belong to another split, or have lengths that are not trained, are left out. Encoders that settle
         also practise problems whose second number is 0, whatever their split: see `EncoderTask.rewrite`.
 
         Args:
-            failing: problems, each of one group of lengths; or neighbourhoods.
+            failing: problems, each of one group of lengths; or neighbourhoods; or cases.
         """
         self._neighbourhoods = join_neighbourhoods(part for part in failing if isinstance(part, NeighbourhoodBatch))
+        self._cases = [part for part in failing if isinstance(part, CoveringCases)]
         problems = [part for part in failing if isinstance(part, Problems)]
-        self._practice = [part for part in problems if part.tokens is not None or part.lengths.max() <= self.max_length]
-        if self._practises_tokens:
-            parts = zip(*(problem[1:] for problem in self._practice), strict=True)
-            self._practice = [Problems(self._practice[0].task, *map(np.concatenate, parts))]
-
-    @property
-    def _practises_tokens(self) -> bool:
-        return bool(self._practice) and self._practice[0].tokens is not None
+        self._practice = [part for part in problems if part.lengths.max() <= self.max_length]
 
     def _practice_batch(self, generator: np.random.Generator) -> Examples | LabelledTokens | None:
         problems = self._practice[generator.integers(len(self._practice))]
@@ -147,15 +141,15 @@ class FreshBatches(Batches):
         generator = make_generator(self.seed, "train", index)
         turn, rest = divmod(index, PRACTICE_EVERY)
         kinds: list[Callable] = [self._practice_neighbourhoods] if self._neighbourhoods else []
-        kinds += [self._practice_batch] if self._practice and not self._practises_tokens else []
+        kinds += [self._practice_batch] if self._practice else []
         # A task of several parts may have both kinds, which take turns.
         if kinds and not rest and (practised := kinds[turn % len(kinds)](generator)) is not None:
             return practised, generator
         examples = self._draw_mixed(generator) if self.mixed else self._draw_group(generator)
-        if self._practises_tokens:
-            (problems,), fresh = self._practice, examples.take(slice(self.batch_size // 4))
-            chosen = problems.take(generator.integers(len(problems.digits), size=self.batch_size - len(fresh)))
-            examples = join_examples([fresh, problems.task.write_tokens(generator, chosen)])
+        if self._cases:
+            fresh, part = examples.take(slice(self.batch_size // 4)), self._cases[generator.integers(len(self._cases))]
+            chosen = part.take(generator.integers(part.count, size=self.batch_size - len(fresh)))
+            examples = join_examples([fresh, self.task.write_cases(chosen)])
         return examples, generator
 
     def _draw_group(self, generator: np.random.Generator) -> Examples | LabelledTokens:

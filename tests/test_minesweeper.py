@@ -8,7 +8,7 @@ import torch
 from longhand.data import Minesweeper, make_generator
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.relations import coupled_pair_map
-from longhand.modeling.vocabulary import decode
+from longhand.modeling.vocabulary import BOS, PAD, decode
 
 RULE = COUPLING_RULES["minesweeper_next_cell"]
 
@@ -65,13 +65,15 @@ def test_number_of_mines_is_uniform_and_so_are_their_places(width, height, low, 
 
 @pytest.fixture(scope="module")
 def covering():
-    """Every neighbourhood of the covering problems and the tokens that are right next there."""
-    problems = Minesweeper().covering(RULE.relations, 1)
-    found, count = {}, 0
-    for boards, lengths in problems.batches:
-        neighbourhoods(boards, lengths, found)
-        count += len(boards)
-    assert count == problems.count == 13_514
+    """Every listed neighbourhood and the tokens that are right next there, as `neighbourhoods` writes them."""
+    (listed,) = Minesweeper().covering(RULE.relations, 1).batches
+    found = {}
+    for own, keys, right in zip(listed.tokens.tolist(), listed.keys, listed.right.tolist(), strict=True):
+        seen = sorted(
+            (relation, key) for relation, key in zip(listed.relations.tolist(), keys.tolist(), strict=True) if key != PAD
+        )
+        relations, tokens = zip(*seen, (len(RULE.relations), BOS), strict=True)
+        found.setdefault((relations, own, *tokens), set()).add(right)
     return found
 
 
@@ -97,7 +99,7 @@ def neighbourhoods(boards, lengths, found=None):
 
 @pytest.mark.parametrize(
     ("width", "height"),
-    [*itertools.product(range(1, 6), repeat=2), (1, 9), (9, 1), (2, 8), (8, 2), (7, 6), (6, 9), (12, 12)],
+    [*itertools.product(range(1, 5), repeat=2), (1, 9), (9, 1), (2, 8), (12, 12)],
 )
 def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, height):
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
@@ -105,33 +107,6 @@ def test_boards_of_every_size_have_no_other_neighbourhoods(covering, width, heig
         lengths = np.tile(task.operand_lengths(width, height), (300, 1))
         found = neighbourhoods(task.draw_operands(make_generator(width, height), lengths), lengths)
         assert all(covering[seen] == right for seen, right in found.items())
-
-
-@pytest.mark.parametrize(("width", "height"), [*itertools.product((1, 2, 3, 4), repeat=2)])
-def test_practised_boards_are_trained_ones_that_hold_the_neighbourhoods(width, height):
-    task, generator = Minesweeper(), make_generator(0)
-    boards = generator.integers(2, size=(1, height, width)).astype(np.uint8)
-    varied, lengths = task.vary(generator, boards.repeat(200, axis=0), 9), np.full((200, 9), 9)
-    assert varied.shape == (200, 9, 9)
-    mines = varied.sum(axis=(1, 2))
-    assert mines.min() >= 9 and mines.max() <= 20 and len(np.unique(mines)) > 1
-    held, wanted = neighbourhoods(varied, lengths), neighbourhoods(boards, np.full((1, height), width))
-    if min(width, height) > 3:
-        assert wanted.keys() <= held.keys()
-    elif min(width, height) > 1:
-        # The first cell of a row may come after another solution: the last column is no longer so near.
-        assert {(seen, *keys) for seen, _, *keys in wanted} <= {(seen, *keys) for seen, _, *keys in held}
-
-
-def test_boards_that_no_trained_board_can_hold_are_not_practised():
-    task, generator = Minesweeper(), make_generator(0)
-    for boards, max_length in ((np.ones((5, 4, 4)), 7), (np.zeros((5, 1, 4)), 3), (np.zeros((5, 4, 1)), 3)):
-        varied = task.vary(generator, boards.astype(np.uint8), max_length)
-        assert varied.shape == (0, max_length, max_length)
-        assert len(task.split_of(varied, np.zeros(varied.shape[:2], dtype=int))) == 0
-    some = np.concatenate([np.ones((5, 4, 4)), np.zeros((3, 4, 4))]).astype(np.uint8)
-    varied = task.vary(generator, some, 7)
-    assert len(varied) == 3 and (varied.sum(axis=(1, 2)) >= 5).all() and (varied.sum(axis=(1, 2)) <= 12).all()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from certificate_subjects import untrained
 from longhand.data import Addition, CouplingCollator, Division, Examples, FreshBatches
 from longhand.data.batches import PRACTICE_EVERY, PRACTISED_NEIGHBOURHOODS
 from longhand.data.certificates import check_neighbourhoods
-from longhand.data.certificates.check import neighbourhood_predictions
+from longhand.data.certificates.check import logits_of
 from longhand.data.tasks.covering import NeighbourhoodBatch, Problems, join_neighbourhoods
 
 TASK = Division()
@@ -36,8 +36,7 @@ def batches(weak, **options):
 def test_a_practised_neighbourhood_has_the_loss_of_its_prediction(model, weak):
     part, *_ = join_neighbourhoods(weak)
     part = part.take(np.arange(0, len(part.tokens), 50))
-    (predicted,) = neighbourhood_predictions(model, [part])
-    expected = torch.nn.functional.cross_entropy(predicted.logits(model)[:, 0], predicted.right[:, 0])
+    expected = torch.nn.functional.cross_entropy(logits_of(model, part), torch.from_numpy(part.right).long())
     model.train()
     try:
         loss = model(**COLLATOR(part)).loss

@@ -49,7 +49,7 @@ def rows_of(task, cases: Cases, targets: torch.Tensor) -> set[bytes]:
 @EVERY
 def test_the_cases_that_passes_meet_are_those_of_the_list_and_the_verifier_lists_the_same(task):
     covered, generator, met = task.covering(None, 1), make_generator("columns", task.name), set()
-    listed = rows_of(task, covered.cases, covered.targets)
+    listed = rows_of(task, covered.cases, covered.right)
     unknown = len(task.labels) - 1
     for width in (1, 2, 3, 4, 6):
         examples = task.write(task.draw_operands(generator, np.full((100, task.operands), width)))

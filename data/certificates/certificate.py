@@ -15,11 +15,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from longhand.data.certificates import settling
-from longhand.data.certificates.check import SETTLES, Check, Failure, check_neighbourhoods, covering, coverings
-from longhand.data.certificates.rounding import CLEAR, PROVED
+from longhand.data.certificates.check import Check, Failure, check_neighbourhoods, coverings
+from longhand.data.certificates.rounding import CLEAR
 from longhand.data.splits import make_generator
-from longhand.data.tasks.covering import CoveringProblems
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
@@ -38,6 +36,13 @@ STATEMENT = (
 )
 """What is proved: the corollary in hub_cards/PROOF.md."""
 
+SETTLING_STATEMENT = (
+    "For {problems}, this model in {dtype} gives exactly the right label{table} to every token at which "
+    "the answer is read, after n + 1 passes at most for n labels ({task}), in whatever order a processor adds, if it rounds "
+    "to nearest in {dtype} (no TF32) and its exp, log, tanh, erf, roots and quotients are within 4 units in the last place."
+)
+"""The same of an encoder that settles."""
+
 BY_TABLE = ", by the table in the field `transducer`,"
 """What a statement says of a column task besides."""
 
@@ -48,7 +53,8 @@ PROOF = (
     "keys; in the form that scores all pairs its weight is exp(lowest - largest score), which is exactly 0. Norms, MLP and "
     "output matrix act on each token alone. So the logits at a token are a function of its neighbourhood.",
     "Coverage. {coverage}",
-    "Check. {where} the token that is right next (the end token included) had the largest logit, by {margin:.4g} or more.",
+    "Check. In each of these neighbourhoods the token that is right next (the end token included) had the largest logit, by "
+    "{margin:.4g} or more.",
     "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many tokens are computed together. In "
     "each neighbourhood, every lead of the right token in exact arithmetic was compared with a bound of what rounding in "
     "{dtype} can do to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and "
@@ -61,6 +67,27 @@ PROOF = (
     "one problem at a time. It refuses what is larger.{longest}",
 )
 """The steps from the check to every length."""
+
+SETTLING_PROOF = (
+    "Locality. A token enters the layer as its embedding and that of its state. The layer's output at a token is a "
+    "function of the token's own input, and of the inputs and relations of the keys within the window, in any order. "
+    "Relations say how places in the problem differ, so neither length nor start enters. Keys outside the window, and "
+    "text, are not among the gathered keys. Norms, MLP and classifier act on each token alone. So a label is a function of "
+    "its case.",
+    "Ideal passes. {ideal} So every pass changes something until all n labels are right, after n passes at most; then none "
+    "does.",
+    "Coverage. {coverage}",
+    "Check. In each of these cases the ideal label had the largest logit, by {margin:.4g} or more.",
+    "Rounding. In {dtype} a sum depends on the order of its terms, and so on how many cases are computed together. In each "
+    "case, every lead of the ideal label in exact arithmetic was compared with a bound of what rounding in {dtype} can do "
+    "to it in any order of summation. The bound is at most {bound:.2g}; the smallest quotient of a lead and its bound is "
+    "{ratio:,.0f}, and {factor} is asked. hub_cards/PROOF.md proves the bound, and says what is assumed of the processor.",
+    "Induction. Before the first pass no label is known, in the model as in ideal passes. If the labels are the same "
+    "before a pass, every case is one that was checked, so the labels are the same after it. Rows of a batch do not see "
+    "each other, and the code makes n + 1 passes over a row of n labels if it must.",
+    "Bound. The code takes {tokens:,} tokens, of all rows together, and refuses more.{longest}",
+)
+"""The same of an encoder that settles."""
 
 JOINED = (
     "The coupling rule joins those of several tasks, each with levels of ids of its own; the first sign of a query says "
@@ -85,6 +112,8 @@ class Certificate:
 
     Attributes:
         certified: whether every prediction was right and every lead is at least `ROUNDING_FACTOR` times its bound.
+        problems: None; certificates have the field.
+        neighbourhoods: their number, if every prediction was right.
         statement: what is proved.
         proof: its steps; empty if nothing is proved.
         task: task and format.
@@ -188,13 +217,13 @@ def _is_close(stated: Any, found: Any, tolerance: tuple[float, float]) -> bool:
 def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certificate:
     """Say what a check proves."""
     # Leads are compared with their bounds if nothing is wrong.
-    certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR and model.dtype in PROVED
+    certified = check.ratio is not None and check.ratio >= ROUNDING_FACTOR
     dtype = str(model.dtype).removeprefix("torch.")
     described = ", ".join(f"{name} {value}" for name, value in task.describe().items())
     limits = _limits(model, task)
     statement = "Nothing is proved."
     if certified:
-        words = settling.STATEMENT if _settles(model, task) else STATEMENT
+        words = STATEMENT if model.can_generate() else SETTLING_STATEMENT
         by_table = BY_TABLE if getattr(model.config, "transducer", None) else ""
         statement = words.format(problems=_problems(task, limits), dtype=dtype, task=described, table=by_table)
     elif check.wrong == 0:
@@ -202,30 +231,29 @@ def _conclude(check: Check, model: CoupledGPTForCausalLM, task: Task) -> Certifi
             f" Every prediction is right, but in {dtype} the smallest quotient of a lead and the bound of its rounding is "
             f"{check.ratio:.3g}, not {ROUNDING_FACTOR}."
         )
-    shared = ("problems", "predictions", "neighbourhoods", "wrong", "ratio", "failures")
     return Certificate(
         certified=certified,
         statement=statement,
         proof=_proof(check, model, task, limits) if certified else [],
         task=task.describe(),
+        problems=None,
+        predictions=check.predictions,
+        neighbourhoods=check.predictions if check.wrong == 0 else None,
+        wrong=check.wrong,
+        ratio=check.ratio,
+        failures=check.failures,
         margin=check.margin if math.isfinite(check.margin) else None,
         bound=check.bound if check.bound is not None and math.isfinite(check.bound) else None,
         limits=limits,
         weights=hash_weights(model),
         transducer=getattr(model.config, "transducer", None),
-        **{name: getattr(check, name) for name in shared},
     )
-
-
-def _settles(model: CoupledGPTForCausalLM, task: Task) -> bool:
-    """Whether a check runs on states of an encoder that settles. No task made of others has such a model."""
-    return len(task.parts) == 1 and isinstance(covering(model, task), SETTLES)
 
 
 def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
     """The largest sizes that the code takes."""
     limits = {"tokens": MOST_SETTLING_TOKENS}
-    if not _settles(model, task):
+    if model.can_generate():
         encoding, levels = model.model.position_encoding, model.config.position_levels or 1
         limits = {"position_ids": largest_neighbour_id(encoding.window, levels), "tokens": MOST_TOKENS}
     longest = longest_operands(task, limits) if len(task.parts) == 1 else None
@@ -262,15 +290,9 @@ def _problems(task: Task, limits: Mapping[str, int]) -> str:
 def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[str, int]) -> list[str]:
     covered = dict(zip((part.name for part in task.parts), coverings(model, task), strict=True))
     argument = " ".join(f"{name}: {part.argument}" for name, part in covered.items())
-    written = {isinstance(part, CoveringProblems) for part in covered.values()}
-    kinds = ["in each of these neighbourhoods"] * (False in written)
-    kinds += ["on each of these problems, written correctly up to each response token,"] * (True in written)
-    where = " and ".join(kinds)
-    settles = _settles(model, task)
     values = {
         "coverage": f"{JOINED} {argument}" if len(covered) > 1 else covered[task.name].argument,
         "ideal": getattr(covered[task.parts[0].name], "ideal", ""),
-        "where": where[0].upper() + where[1:],
         "margin": check.margin,
         "bound": check.bound,
         "ratio": check.ratio,
@@ -279,7 +301,7 @@ def _proof(check: Check, model: CoupledGPTForCausalLM, task: Task, limits: dict[
         **limits,
         "factor": ROUNDING_FACTOR,
     }
-    return [step.format(**values) for step in (settling.PROOF if settles else PROOF)]
+    return [step.format(**values) for step in (PROOF if model.can_generate() else SETTLING_PROOF)]
 
 
 def hash_weights(model: PreTrainedModel) -> str:

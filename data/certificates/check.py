@@ -1,55 +1,44 @@
 """The check: a model is run on every neighbourhood that its task can produce.
 
 Under a window (`CoupledGPTConfig.windowed`) what a model predicts at a token is a function of the token's neighbourhood, and
-a task has finitely many neighbourhoods (`Task.covering`).
+a task has finitely many neighbourhoods (`Task.covering`). Of an encoder that settles (`modeling/settling.py`), a pass labels
+a token from what it sees, a case: tokens, and labels of the pass before.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates import decoder_rounding, encoder_rounding
-from longhand.data.certificates.settling import CasePredictions, CaseRounding, case_predictions
-from longhand.data.collator import IGNORED, CouplingCollator, neighbourhood_inputs
+from longhand.data.certificates.decoder_rounding import DecoderRounding
+from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.collator import neighbourhood_inputs
 from longhand.data.families.family import to_device
-from longhand.data.tasks.covering import (
-    CoveringCases,
-    CoveringNeighbourhoods,
-    CoveringProblems,
-    CoveringStates,
-    NeighbourhoodBatch,
-    Problems,
-)
+from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods, NeighbourhoodBatch, Problems
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.inputs import read_format
-from longhand.modeling.relations import NOT_RELATED, Neighbourhoods, Neighbours, Window, distinct_neighbourhoods, is_listed
+from longhand.modeling.relations import Neighbours, Window, is_listed
+from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.transducer import table_of
-from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN, decode
+from longhand.modeling.vocabulary import PAD, TOKENS, UNKNOWN
 
-MOST_PROBLEMS = 5_000_000
-"""Checks of more problems, or neighbourhoods, are refused."""
+MOST_NEIGHBOURHOODS = 5_000_000
+"""Checks of more neighbourhoods, or cases, are refused."""
 
 FAILURES_SHOWN = 10
 
-CLOSE = 4.0
-"""Tokens with a lead below this are trained again, mixed with all other tokens so that the model does not forget those."""
-
-WEAK = 1.0
-"""Neighbourhoods with a lead below this are trained again."""
-
 BOUNDED_AT_ONCE = 1000
-"""Neighbourhoods between two steps of the progress bar."""
+"""Neighbourhoods that are bounded together."""
 
-FIRST_BOUNDED = 100
-"""Of every batch, these many neighbourhoods with the smallest leads are bounded before all others."""
+Listed = NeighbourhoodBatch | CoveringCases
+"""Some neighbourhoods, or some cases."""
 
 
 class CannotCertify(ValueError):
@@ -58,18 +47,18 @@ class CannotCertify(ValueError):
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem that the model gets wrong.
+    """A neighbourhood that the model gets wrong.
 
     Attributes:
-        problem: query and right response as text; or a neighbourhood, its token and what the token sees.
-        prefix: what was written, correctly, before the first wrong token; None for a neighbourhood.
+        problem: the neighbourhood as text.
+        prefix: None; certificates have the field.
         right: the right token.
         instead: the token with the largest logit of all others.
         margin: the right token's lead over it, not above 0; None if it is not a finite number.
     """
 
     problem: str
-    prefix: str | None
+    prefix: None
     right: str
     instead: str
     margin: float | None
@@ -77,31 +66,25 @@ class Failure:
 
 @dataclass
 class Check:
-    """What a model does on covering problems or neighbourhoods.
+    """What a model does on all neighbourhoods of a task, or all cases.
 
     Attributes:
-        problems: short problems checked; None if neighbourhoods are listed without problems.
         predictions: response tokens predicted in them.
         wrong: predictions in which the right token did not have the largest logit.
         margin: smallest difference between the right token's logit and the largest other logit.
-        failing: what is practised: the problems with a wrong prediction, for each batch that has any. If single tokens are
-            meant, it is all of them, and as many again with a lead below `CLOSE`. If neighbourhoods are listed, it is
-            those with a lead below `WEAK`.
+        failing: what is practised, see `NeighbourhoodBatch.practised`.
         failures: the first wrong predictions as text.
-        neighbourhoods: different neighbourhoods; None if they were not counted.
         bound: how far rounding can move the lead of a right token at most, infinite if that is not proved; None if it was
             not asked.
         ratio: smallest quotient of a lead and its own bound, in exact arithmetic; None as above.
         parts: the check of every part, by its name, for a task that has several.
     """
 
-    problems: int | None = None
     predictions: int = 0
     wrong: int = 0
     margin: float = math.inf
-    failing: list[Problems | NeighbourhoodBatch] = field(default_factory=list)
+    failing: list[Problems | Listed] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    neighbourhoods: int | None = None
     bound: float | None = None
     ratio: float | None = None
     parts: dict[str, "Check"] = field(default_factory=dict)
@@ -109,54 +92,67 @@ class Check:
     @classmethod
     def joined(cls, parts: dict[str, "Check"]) -> "Check":
         """What the checks of several parts of a task find together."""
-
-        def values(name: str) -> list[Any]:
-            return [value for check in parts.values() if (value := getattr(check, name)) is not None]
-
-        bounded = len(values("ratio")) == len(parts)
+        checks = parts.values()
+        bounded = all(check.ratio is not None for check in checks)
         return cls(
-            problems=sum(values("problems")) if values("problems") else None,
-            predictions=sum(values("predictions")),
-            wrong=sum(values("wrong")),
-            margin=min(values("margin")),
-            failing=list(chain.from_iterable(values("failing"))),
-            failures=list(chain.from_iterable(values("failures")))[:FAILURES_SHOWN],
-            neighbourhoods=sum(values("neighbourhoods")) if len(values("neighbourhoods")) == len(parts) else None,
-            bound=max(values("bound")) if bounded else None,
-            ratio=min(values("ratio")) if bounded else None,
+            predictions=sum(check.predictions for check in checks),
+            wrong=sum(check.wrong for check in checks),
+            margin=min(check.margin for check in checks),
+            failing=list(chain.from_iterable(check.failing for check in checks)),
+            failures=list(chain.from_iterable(check.failures for check in checks))[:FAILURES_SHOWN],
+            bound=max(cast(float, check.bound) for check in checks) if bounded else None,
+            ratio=min(cast(float, check.ratio) for check in checks) if bounded else None,
             parts=parts,
         )
 
-    def add(self, batch: "Predictions | CasePredictions", logits: torch.Tensor) -> torch.Tensor:
-        """Count the predictions of a batch, whose logits are (count, predictions, vocabulary); return the leads."""
-        target = batch.right.clamp(min=0).unsqueeze(-1)
-        others = logits.scatter(-1, target, -torch.inf).amax(-1)
-        leads = (logits.gather(-1, target).squeeze(-1) - others).double()
-        margins = torch.where(batch.supervised, leads, torch.inf)
-        mistakes = ~(margins > 0)
-        self.predictions += int(batch.supervised.sum())
-        self.wrong += int(mistakes.sum())
-        self.margin = min(self.margin, margins.nan_to_num(-torch.inf).min().item())
-        rows = mistakes.any(1).cpu()
-        if batch.neighbourhoods is not None and len(weak := np.flatnonzero(~(margins >= WEAK).all(1).cpu())):
-            self.failing += batch.neighbourhoods.take(weak).practised()
-        if batch.problems:
-            self.problems = (self.problems or 0) + len(logits)
-            if batch.problems.tokens is not None:
-                weak = np.flatnonzero((margins < CLOSE).any(1).cpu())
-                practised = np.concatenate([np.arange(len(rows)), np.resize(weak, len(rows) * bool(len(weak)))])
-                self.failing.append(batch.problems.take(practised))
-            elif rows.any():
-                self.failing.append(batch.problems.take(rows.numpy()))
-        for row in rows.nonzero().flatten()[: FAILURES_SHOWN - len(self.failures)].tolist():
-            first = int(mistakes[row].int().argmax())
-            self.failures.append(_failure(batch, row, first, logits[row, first].cpu(), margins[row, first].item()))
+    def add(self, model: Any, batch: Listed) -> np.ndarray:
+        """Count the predictions of a model in a batch; return the leads (count,)."""
+        logits = logits_of(model, batch)
+        right = torch.as_tensor(batch.right, device=logits.device).long().unsqueeze(1)
+        others = logits.scatter(1, right, -torch.inf)
+        leads = (logits.gather(1, right) - others.amax(1, keepdim=True)).squeeze(1).double().cpu().numpy()
+        wrong = np.flatnonzero(~(leads > 0))
+        self.predictions += len(leads)
+        self.wrong += len(wrong)
+        self.margin = min(self.margin, float(np.nan_to_num(leads, nan=-np.inf).min()))
+        self.failing += batch.practised(leads)
+        for row in wrong[: FAILURES_SHOWN - len(self.failures)].tolist():
+            names, seen = describe(model, batch, row)
+            instead, margin = int(others[row].argmax()), float(leads[row])
+            # A vocabulary may have more tokens than are known here.
+            other = names[instead] if instead < len(names) else TOKENS[UNKNOWN]
+            finite = margin if math.isfinite(margin) else None
+            self.failures.append(Failure(seen, None, names[int(right[row])], other, finite))
         return leads
 
 
-Covering = CoveringProblems | CoveringNeighbourhoods | CoveringStates | CoveringCases
-SETTLES = (CoveringStates, CoveringCases)
-"""What covers the passes of an encoder."""
+def logits_of(model: Any, batch: Listed) -> torch.Tensor:
+    """The logits (count, vocabulary or labels); of a decoder each neighbourhood is a sequence of its own."""
+    if isinstance(batch, CoveringCases):
+        return model.label_cases(Cases(*(part.to(model.device) for part in batch.cases)))
+    inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
+    neighbours = Neighbours(*(part.to(model.device) for part in inputs["neighbours"]))
+    return model(**to_device(inputs, model.device) | {"neighbours": neighbours}, use_cache=False).logits[:, 0]
+
+
+def describe(model: Any, batch: Listed, row: int) -> tuple[tuple[str, ...], str]:
+    """The names of what is predicted, and a neighbourhood as text."""
+    if isinstance(batch, CoveringCases):
+        names, tokens = batch.task.labels, batch.task.tokens
+        parts = (part[row].tolist() for part in (batch.cases.keys, batch.cases.key_states, batch.cases.relations))
+        seen = [
+            f"{tokens[key]}{'' if state == NO_STATE else ':' + names[state]} at {relation}"
+            for key, state, relation in zip(*parts, strict=True)
+            if relation >= 0
+        ]
+        return names, f"{tokens[batch.cases.tokens[row]]!r} that sees {', '.join(seen)}"
+    names, window = model.config.tokens, model.model.position_encoding.window
+    slots = zip(batch.keys[row], batch.relations, strict=True)
+    sees = ", ".join(f"{names[key]} at {window[relation]}" for key, relation in slots if key != PAD)
+    return names, f"{names[batch.tokens[row]]!r} that sees {sees or 'nothing'}"
+
+
+Covering = CoveringNeighbourhoods | CoveringCases
 
 
 def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
@@ -175,7 +171,7 @@ def coverings(model: CoupledGPTForCausalLM, task: Task) -> list[Covering]:
 
 
 def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
-    """The problems or neighbourhoods of one part that a check of the model has to run. None is made yet, so this is cheap.
+    """The neighbourhoods or cases of one part that a check of the model has to run.
 
     The relations of the neighbourhoods are those of the model's window.
 
@@ -187,21 +183,17 @@ def covering(model: CoupledGPTForCausalLM, task: Task) -> Covering:
         task.family.check_certifiable(task, model)
         layers, (window, first) = model.config.num_hidden_layers, _own_window(model, task)
         found = task.covering(window, layers)
-        if isinstance(found, SETTLES):
-            encoder_rounding.check_bounded(cast(Any, model))
-        else:
-            decoder_rounding.check_bounded(model)
+        _network_of(found).check_bounded(cast(Any, model))
     except ValueError as error:
         raise CannotCertify(f"no certificate: {error}") from error
-    if found.count > MOST_PROBLEMS:
-        raise CannotCertify(
-            f"no certificate: the window {list(window)} in {layers} layer(s) takes {found.count:,} problems to cover, "
-            f"more than {MOST_PROBLEMS:,}"
-        )
-    if isinstance(found, CoveringNeighbourhoods) and first:
-        moved = (batch._replace(relations=batch.relations + first) for batch in found.batches)
-        return replace(found, batches=moved)
-    return found
+    if found.count > MOST_NEIGHBOURHOODS:
+        raise CannotCertify(f"no certificate: there are {found.count:,} neighbourhoods, more than {MOST_NEIGHBOURHOODS:,}")
+    if isinstance(found, CoveringCases):
+        return found
+    every = model.model.position_encoding.window
+    beginning = len(every) if is_listed(every) else every[1] - every[0] + 1
+    moved = (batch._replace(relations=batch.relations + first, beginning=beginning) for batch in found.batches)
+    return replace(found, batches=moved)
 
 
 def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
@@ -225,10 +217,10 @@ def check_neighbourhoods(
     progress: bool = False,
     enough: float = 0.0,
 ) -> Check:
-    """Run a model on all covering problems or neighbourhoods of its task.
+    """Run a model on all neighbourhoods of its task, or all cases.
 
     Args:
-        thorough: if nothing is wrong, also count neighbourhoods, and bound rounding in each of them.
+        thorough: if nothing is wrong, also bound rounding in each of them.
         progress: whether to show a progress bar.
         enough: rounding is bounded until a ratio below this is found; it is then that of the check.
 
@@ -245,218 +237,42 @@ def check_neighbourhoods(
     return check
 
 
+def _network_of(covered: Covering) -> Any:
+    """The network in exact arithmetic that bounds leads."""
+    return EncoderRounding if isinstance(covered, CoveringCases) else DecoderRounding
+
+
 def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
-    covered: Any = covering(model, task)
-    settles, listed = isinstance(covered, SETTLES), not isinstance(covered, CoveringProblems)
-    batches: Any
-    if settles:
-        batches = case_predictions(cast(Any, model), cast(Any, task), covered)
-    elif listed:
-        batches = neighbourhood_predictions(model, covered.batches)
-    else:
-        batches = _predictions(model, task, covered.batches)
-    check = Check()
-    rounding: Any = (CaseRounding if settles else _Rounding)(cast(Any, model), enough) if thorough else None
-    total = None if settles else covered.count
-    bar = tqdm(total=total, desc=f"checking {task.name}", disable=None if progress else True, leave=False)
-    training = model.training
+    covered, check, shown = covering(model, task), Check(), None if progress else True
+    training, parts = model.training, []
     model.eval()
     try:
-        with torch.inference_mode(), bar:
-            for batch in batches:
-                logits = batch.logits(model)
-                leads = check.add(batch, logits)
-                if rounding and check.wrong == 0:
-                    rounding.add(batch, leads)
-                bar.update(len(logits))
-            if check.wrong == 0 and rounding:
-                rounding.shows_progress = progress
-                check.neighbourhoods = rounding.finish()
-                check.bound, check.ratio = rounding.bound, rounding.ratio
+        with torch.inference_mode():
+            with tqdm(total=covered.count, desc=f"checking {task.name}", disable=shown, leave=False) as bar:
+                for batch in covered.batches:
+                    leads = check.add(model, batch)
+                    bar.update(len(leads))
+                    if thorough:
+                        parts += _by_lead(batch, leads)
+            if thorough and check.wrong == 0:
+                network, check.bound, check.ratio = _network_of(covered)(cast(Any, model)), 0.0, math.inf
+                with tqdm(total=covered.count, desc="bounding", disable=shown, leave=False) as bar:
+                    for _, batch in sorted(parts, key=lambda part: part[0]):
+                        lead, bound = network.lead_and_bound(batch)
+                        check.bound = max(check.bound, bound.max().item())
+                        check.ratio = min(check.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
+                        bar.update(len(lead))
+                        if check.ratio < enough:
+                            break
     finally:
         model.train(training)
-    if settles:
-        # Problems show cases, and are not checked themselves.
-        check.problems = None
-    if check.wrong == 0 and listed:
-        check.neighbourhoods = check.predictions
     return check
 
 
-class Predictions(NamedTuple):
-    """Predictions to check.
-
-    Attributes:
-        inputs: of the model's forward pass, in the form that computes each neighbourhood once.
-        right: (count, predictions) tokens that are right next, `IGNORED` if nothing is predicted.
-        problems: if the predictions are made in problems.
-        neighbourhoods: if they are listed.
-        describe: from a row and a place among its predictions to the problem and the prefix, as text.
-        names: the vocabulary.
-    """
-
-    inputs: dict[str, Any]
-    right: torch.Tensor
-    problems: Problems | None
-    neighbourhoods: NeighbourhoodBatch | None
-    describe: Callable[[int, int], tuple[str, str | None]]
-    names: tuple[str, ...]
-
-    def logits(self, model: CoupledGPTForCausalLM) -> torch.Tensor:
-        """The logits (count, predictions, vocabulary)."""
-        return model(**self.inputs, use_cache=False).logits[:, : self.right.shape[1]]
-
-    @property
-    def supervised(self) -> torch.Tensor:
-        """(count, predictions), whether something is predicted."""
-        return self.right != IGNORED
-
-
-def _predictions(model: CoupledGPTForCausalLM, task, batches) -> Iterator[Predictions]:
-    """The predictions in the responses of problems, (digits, lengths) batch by batch."""
-    collator = CouplingCollator.for_evaluation(model.config)
-    for digits, lengths in batches:
-        examples = task.format(digits, lengths)
-        inputs = to_device(collator(examples), model.device)
-        right = inputs.pop("labels")[:, -inputs["logits_to_keep"] + 1 :]
-
-        def describe(row: int, place: int, examples=examples, predictions=right.shape[1]):
-            tokens, query = examples.tokens[row], int(examples.query_lengths[row])
-            response = tokens[query : len(tokens) - predictions + place]
-            return decode(tokens, task.tokens), decode(response, task.tokens)
-
-        yield Predictions(inputs, right, Problems(task, digits, lengths), None, describe, task.tokens)
-
-
-def neighbourhood_predictions(model: CoupledGPTForCausalLM, batches) -> Iterator[Predictions]:
-    """The predictions in neighbourhoods, each one a sequence of its own: `$`, the keys, the token."""
-    window, device, names = model.model.position_encoding.window, model.device, model.config.tokens
-    for listed in batches:
-        batch = listed._replace(beginning=len(window) if is_listed(window) else window[1] - window[0] + 1)
-        inputs = neighbourhood_inputs(batch, model.config.position_levels or 1)
-        neighbours = Neighbours(*(part.to(device) for part in inputs["neighbours"]))
-        inputs = to_device(inputs, device) | {"neighbours": neighbours}
-
-        def describe(row: int, place: int, batch=batch):
-            slots = zip(batch.keys[row], batch.relations, strict=True)
-            sees = ", ".join(f"{names[key]} at {window[relation]}" for key, relation in slots if key != PAD)
-            return f"{names[batch.tokens[row]]!r} that sees {sees or 'nothing'}", None
-
-        right = torch.from_numpy(batch.right).long().unsqueeze(1).to(device)
-        yield Predictions(inputs, right, None, batch, describe, names)
-
-
-def _failure(batch: Predictions | CasePredictions, row: int, place: int, logits: torch.Tensor, margin: float) -> Failure:
-    right = int(batch.right[row, place])
-    instead = int(logits.scatter(0, torch.tensor(right), -torch.inf).argmax())
-    problem, prefix = batch.describe(row, place)
-    return Failure(
-        problem=problem,
-        prefix=prefix,
-        right=batch.names[right],
-        # A vocabulary may have more tokens than are known here.
-        instead=batch.names[instead] if instead < len(batch.names) else TOKENS[UNKNOWN],
-        margin=margin if math.isfinite(margin) else None,
-    )
-
-
-class _Rounding:
-    """The neighbourhoods of a check, and how far rounding can move the leads in them, as long as that is `enough`.
-
-    With one layer each distinct neighbourhood is bounded once. With several, what a token knows takes more than one
-    neighbourhood to say: those of different batches are not compared.
-    """
-
-    def __init__(self, model: CoupledGPTForCausalLM, enough: float = 0.0):
-        self.model, self.network, self.enough = model, decoder_rounding.DecoderRounding(model), enough
-        self.rows: list[np.ndarray] = []
-        self.batches: list[tuple[list[Neighbourhoods], torch.Tensor]] = []
-        self.leads: list[np.ndarray] = []
-        self.bound, self.ratio = 0.0, math.inf
-        self.shows_progress = False
-
-    def add(self, batch: Predictions, leads: torch.Tensor) -> None:
-        """Note what the predictions of a batch see; `leads` are (count, predictions)."""
-        *lower, last = self._neighbourhoods(batch)
-        pairs, place = torch.stack([last.index, batch.right])[:, batch.supervised].unique(dim=1, return_inverse=True)
-        used, right = pairs.unbind()
-        last = Neighbourhoods(last.queries[used], last.keys[used], last.relations[used], index=used)
-        least = leads.new_full(used.shape, torch.inf).scatter_reduce(0, place, leads[batch.supervised], "amin")
-        self.leads.append(least.cpu().numpy())
-        if lower:
-            # Nothing reads the index of each token, which is large.
-            self.batches.append(([layer._replace(index=layer.queries) for layer in (*lower, last)], right))
-            return
-        columns = last.queries.unsqueeze(1), right.unsqueeze(1), last.keys, last.relations
-        self.rows.append(torch.cat([part.to(torch.int32) for part in columns], dim=1).cpu().numpy())
-
-    def finish(self) -> int | None:
-        """Bound what was noted, the smallest leads first; return the number of distinct neighbourhoods.
-
-        With several layers it is None.
-        """
-        if self.batches:
-            parts, total = self._from_batches(), sum(map(len, self.leads))
-        else:
-            table = self._distinct_rows()
-            parts, total = self._from_rows(table), len(table)
-        with tqdm(total=total, desc="bounding", disable=None if self.shows_progress else True, leave=False) as bar:
-            for layers, right in parts:
-                self._bound(layers, right)
-                bar.update(len(right))
-                if self.ratio < self.enough:
-                    break
-        return None if self.batches else total
-
-    def _from_batches(self) -> Iterator[tuple[list[Neighbourhoods], torch.Tensor]]:
-        """What is bounded: the smallest leads of every batch, then the others."""
-        orders = [torch.from_numpy(np.argsort(leads, kind="stable")).to(self.model.device) for leads in self.leads]
-        for chosen in (slice(None, FIRST_BOUNDED), slice(FIRST_BOUNDED, None)):
-            for (layers, right), order in zip(self.batches, orders, strict=True):
-                *lower, last = layers
-                for rows in order[chosen].split(BOUNDED_AT_ONCE):
-                    if len(rows):
-                        yield [*lower, Neighbourhoods(*(part[rows] for part in last))], right[rows]
-
-    def _distinct_rows(self) -> np.ndarray:
-        """What was noted of one layer, each once, the smallest leads first."""
-        most = max(rows.shape[1] for rows in self.rows) // 2 - 1
-        table = np.concatenate([self._widen(rows, most) for rows in self.rows])
-        table, first = np.unique(table, axis=0, return_index=True)
-        return table[np.argsort(np.concatenate(self.leads)[first], kind="stable")]
-
-    def _from_rows(self, table: np.ndarray) -> Iterator[tuple[list[Neighbourhoods], torch.Tensor]]:
-        """What is bounded: every row."""
-        most = table.shape[1] // 2 - 1
-        for part in torch.from_numpy(table).to(self.model.device).split(BOUNDED_AT_ONCE):
-            queries, right, keys, relations = part[:, 0], part[:, 1], part[:, 2 : most + 2], part[:, most + 2 :]
-            yield [Neighbourhoods(queries.long(), keys.long(), relations, index=queries)], right.long()
-
-    def _bound(self, layers: list[Neighbourhoods], right: torch.Tensor) -> None:
-        tokens = torch.arange(self.model.config.vocab_size, device=self.model.device)
-        lead, bound = self.network.lead_and_bound(tokens, layers, right)
-        self.bound = max(self.bound, bound.max().item())
-        self.ratio = min(self.ratio, (lead / bound).nan_to_num(0.0, posinf=torch.inf).min().item())
-
-    def _neighbourhoods(self, batch: Predictions) -> list[Neighbourhoods]:
-        """The neighbourhoods of each layer; those of the last one are of the predictions alone."""
-        model, inputs = self.model, batch.inputs
-        rows, depth = inputs["input_ids"], model.config.num_hidden_layers
-        every = torch.arange(rows.shape[1], device=rows.device)
-        kept = every[-inputs["logits_to_keep"] :][: batch.right.shape[1]]
-        neighbours = inputs.get("neighbours") or model.model.neighbours(inputs["position_ids"], every, None)
-        layers = []
-        for layer in range(depth):
-            queries = kept if layer == depth - 1 else every
-            layers.append(distinct_neighbourhoods(rows, queries, neighbours.select(queries)))
-            rows = layers[-1].index
-        return layers
-
-    @staticmethod
-    def _widen(rows: np.ndarray, most: int) -> np.ndarray:
-        """Rows of a neighbourhood's token, right next token, keys and relations, filled up to so many keys."""
-        keys, relations = np.split(rows[:, 2:], 2, axis=1)
-        fill = ((0, 0), (0, most - keys.shape[1]))
-        relations = np.pad(relations, fill, constant_values=NOT_RELATED)
-        return np.concatenate([rows[:, :2], np.pad(keys, fill), relations], axis=1)
+def _by_lead(batch: Listed, leads: np.ndarray) -> Iterator[tuple[float, Listed]]:
+    """Parts of a batch, each with its smallest lead; the smallest leads are in the first one."""
+    order = np.argsort(leads, kind="stable")
+    for first in range(0, len(order), BOUNDED_AT_ONCE):
+        rows = order[first : first + BOUNDED_AT_ONCE]
+        yield float(leads[rows[0]]), batch.take(rows)

@@ -1,14 +1,15 @@
 """The leads of one pass of an encoder that settles, in exact arithmetic, and how far rounding can move them."""
 
 from collections.abc import Iterator
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longhand.data.certificates.network_rounding import NetworkRounding, check_parts
+from longhand.data.certificates.network_rounding import NetworkRounding
 from longhand.data.certificates.rounding import TINY, Arithmetic, Mlp, Pair, Value
+from longhand.data.tasks.covering import CoveringCases
 from longhand.modeling import PairwiseBertForTokenClassification
 from longhand.modeling.relations import NOT_RELATED
 from longhand.modeling.settling import NO_STATE, Cases
@@ -16,22 +17,13 @@ from longhand.modeling.settling import NO_STATE, Cases
 LAYER = "model.layers.0."
 
 
-def check_bounded(model: PairwiseBertForTokenClassification) -> None:
-    """Raise ValueError if the model has a part whose rounding has no bound; the message names it."""
-    check_parts(model, model.config.hidden_act)
-
-
 class EncoderRounding(NetworkRounding):
-    """One pass of a PairwiseBert with `label_states` in exact arithmetic, see `NetworkRounding`.
+    """One pass of a PairwiseBert with `label_states` in exact arithmetic, see `NetworkRounding`."""
 
-    Raises:
-        ValueError: as `check_bounded`.
-    """
+    bounded: ClassVar = {"sink": (True,)}
 
     def __init__(self, model: PairwiseBertForTokenClassification):
-        check_bounded(model)
         super().__init__(model)
-        self.config = model.config
         up, down = (f"{LAYER}{name}_proj" for name in ("up", "down"))
         self.mlp = Mlp(
             activation=self.config.hidden_act,
@@ -42,12 +34,10 @@ class EncoderRounding(NetworkRounding):
             bias=self.weights[f"{down}.bias"],
         )
 
-    def lead_and_bound(self, cases: Cases, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each.
-
-        Args:
-            right: (cases,).
-        """
+    def lead_and_bound(self, covered: CoveringCases) -> Pair:
+        """Leads of the right label over every label, and bounds of what rounding does to them, (cases, labels) each."""
+        device = self.weights["classifier.weight"].device
+        right, cases = covered.right.to(device), Cases(*(part.to(device) for part in covered.cases))
         table, own_rows, key_rows = self._read_inputs(cases)
 
         def leads(places: Tensor, effort: int) -> Iterator[Pair]:
@@ -75,17 +65,11 @@ class EncoderRounding(NetworkRounding):
         exact = [arithmetic.leaf(part, torch.zeros_like(part)) for part in (embedded, states)]
         own = self._norm(arithmetic, arithmetic.add(*exact), "model.embedding_norm")
         values = {"own": own, **{name: self._linear(arithmetic, own, f"{LAYER}self_attn.{name}_proj") for name in "qkv"}}
-        table = {name: (value.exact, arithmetic.tighten(value).radius) for name, value in values.items()}
-        table |= {name: self._split(table[name]) for name in "qkv"}
+        heads = self.config.num_attention_heads
+        table = {name: arithmetic.tabulate(value, 1 if name == "own" else heads) for name, value in values.items()}
+        table["own"] = (table["own"][0].squeeze(1), table["own"][1].squeeze(1))
         table["bias"] = self._relation_scores(table["q"])
-        for name, (exact_part, radius) in table.items():
-            proved = arithmetic.proved.view(-1, *[1] * (radius.dim() - 1))
-            table[name] = exact_part, radius.where(proved, torch.inf)
         return table, rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
-
-    def _split(self, pair: Pair) -> Pair:
-        exact, radius = (part.unflatten(-1, (self.config.num_attention_heads, -1)) for part in pair)
-        return exact, radius
 
     def _relation_scores(self, query: Pair) -> Pair:
         """Products of queries (rows, heads, width) with the vectors of the relations, (rows, relations, heads)."""
@@ -104,11 +88,9 @@ class EncoderRounding(NetworkRounding):
         arithmetic = Arithmetic(self.unit, effort)
         visible, columns = relations != NOT_RELATED, relations.clamp(min=0).long()
         key, value = (tuple(part[key_rows] for part in table[name]) for name in "kv")
-        if self.config.sink:
-            name = self.config.head_maps[0]
-            key, value = (tuple(pad(part, (0, 0, 0, 0, 0, 1)) for part in pair) for pair in (key, value))
-            visible = pad(visible, (0, 1), value=True)
-            columns = pad(columns, (0, 1), value=self.config.sink_relation(name))
+        key, value = (tuple(pad(part, (0, 0, 0, 0, 0, 1)) for part in pair) for pair in (key, value))
+        visible = pad(visible, (0, 1), value=True)
+        columns = pad(columns, (0, 1), value=self.config.sink_relation(self.config.head_maps[0]))
         bias = tuple(part[own_rows.unsqueeze(1), columns] for part in table["bias"])
         query = arithmetic.leaf(*(part[own_rows] for part in table["q"]))
         read = arithmetic.attention(

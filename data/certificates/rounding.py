@@ -11,16 +11,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-"""Largest relative error of one rounding to nearest."""
-
-PROVED = (torch.float32, torch.float64)
-"""The precisions in which numbers below `LARGEST` do not overflow and `TINY` holds."""
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
+"""Largest relative error of one rounding to nearest, in the precisions in which numbers below `LARGEST` do not overflow and
+`TINY` holds."""
 
 FUNCTION = 8
 """Largest relative error of exp, log, tanh, erf, roots and division, in units: 4 units in the last place."""
@@ -40,8 +37,8 @@ TINY = 2.0**-60
 SMALL = 1 / 16
 """Largest relative error of a norm's input, and largest error of a score, for which the lemmas hold."""
 
-BENT = 0.6
-"""Half of the largest absolute value of an activation's second derivative, or more."""
+STEEPEST, BENT = 1.13, 0.6
+"""The largest absolute value of an activation's derivative, and half of that of its second derivative, or more."""
 
 Pair = tuple[Tensor, Tensor]
 """Values and their radii, of one shape."""
@@ -105,13 +102,6 @@ class Mlp:
         return (self.inner.exact @ self.inner.exact.T) * (behind.T @ behind)
 
 
-class Activation(NamedTuple):
-    """An activation: from arguments to values and derivatives, and the largest absolute value of a derivative, or more."""
-
-    function: Callable[[Tensor], Pair]
-    steepest: float
-
-
 def _gelu_tanh(x: Tensor) -> Pair:
     factor = (2 / math.pi) ** 0.5
     tanh = torch.tanh(factor * (x + 0.044715 * x**3))
@@ -123,22 +113,8 @@ def _gelu(x: Tensor) -> Pair:
     return x * share, share + x * torch.exp(-(x**2) / 2) / (2 * math.pi) ** 0.5
 
 
-def _silu(x: Tensor) -> Pair:
-    share = torch.sigmoid(x)
-    return x * share, share * (1 + x * (1 - share))
-
-
-def _relu(x: Tensor) -> Pair:
-    return x.clamp(min=0), (x > 0).to(x.dtype)
-
-
-ACTIVATIONS = {
-    "gelu_pytorch_tanh": Activation(_gelu_tanh, 1.13),
-    "gelu": Activation(_gelu, 1.13),
-    "silu": Activation(_silu, 1.1),
-    "relu": Activation(_relu, 1.0),
-}
-"""The activations that have a bound, by their names in `transformers.activations.ACT2FN`."""
+ACTIVATIONS = {"gelu_pytorch_tanh": _gelu_tanh, "gelu": _gelu}
+"""The activations that have a bound, by their names in `transformers.activations.ACT2FN`: values and derivatives."""
 
 
 def bound_leads(leads: Callable[[Tensor, int], Pair], inputs: Tensor) -> Pair:
@@ -197,12 +173,9 @@ class Arithmetic:
         """Largest relative error of a number after so many roundings."""
         return roundings * self.unit / (1 - roundings * self.unit)
 
-    def leaf(self, exact: Tensor, radius: Tensor, length: Tensor | None = None) -> Value:
+    def leaf(self, exact: Tensor, radius: Tensor) -> Value:
         """A value (inputs, width) that is given with bounds of its error."""
-        value = self._make(exact, torch.zeros_like(radius), radius)
-        if length is not None:
-            value.length = torch.minimum(value.length, length)
-        return value
+        return self._make(exact, torch.zeros_like(radius), radius)
 
     def product(self, x: Value, weight: Weight, bias: Tensor | float = 0.0) -> Value:
         """Products with a weight (outputs, width), each a sum of terms in any order, plus a bias (outputs,)."""
@@ -219,7 +192,7 @@ class Arithmetic:
         defect = self.unit * (exact.abs() + spread)
         return self._make(exact, spread, defect, (x, _same), (y, _same), length=x.length + y.length)
 
-    def norm(self, x: Value, weight: Tensor | float, eps: float) -> Value:
+    def norm(self, x: Value, weight: Tensor, eps: float) -> Value:
         """Quotient by the root of the mean square, then product with a weight."""
         return self._norm(x, weight, eps, torch.zeros_like(x.exact), torch.zeros_like(x.exact), 0.0)
 
@@ -234,12 +207,12 @@ class Arithmetic:
         square = self.gamma(6 * width + 24) * size.square().mean(-1, keepdim=True)
         return self._norm(x, weight, eps, square, 4 * (size + mean), bias)
 
-    def _norm(self, x: Value, weight, eps: float, square: Tensor, shifted: Tensor, bias: Tensor | float) -> Value:
+    def _norm(self, x: Value, weight: Tensor, eps: float, square: Tensor, shifted: Tensor, bias: Tensor | float) -> Value:
         """A norm whose mean square has a further error `square`, and whose last steps round numbers of size `shifted`."""
         scale = (x.exact.square().mean(-1, keepdim=True) + eps).rsqrt()
         direction, factor, size = x.exact * scale, scale * weight, x.exact.abs()
         relative = x.length.unsqueeze(-1) * x.exact.shape[-1] ** -0.5 * scale
-        # torch's normalize divides by no less than 1e-12, and smaller squares may underflow.
+        # Smaller squares may underflow.
         self._require((relative <= SMALL) & (square * scale**2 <= SMALL) & (scale <= 1e11))
         spread = factor.abs() * (x.radius + relative * size)
         bent = factor.abs() * relative * (3 * relative * size + 1.5 * x.radius)
@@ -266,16 +239,14 @@ class Arithmetic:
 
     def _hidden(self, x: Value, mlp: Mlp) -> tuple[Value, Tensor, Tensor]:
         """Hidden units, their derivatives by up x and gate x, (inputs, 1 or 2 times units), and their defects' length."""
-        function, steepest = ACTIVATIONS[mlp.activation]
         sums, spreads, defects = (part.split(mlp.units, -1) for part in self._sums(x, mlp.inner, mlp.inner_bias))
         u, u_spread, u_defect = sums[0], spreads[0], defects[0]
-        (exact, slopes), u_radius = function(u), u_spread + u_defect
-        bent = (u_radius - u.abs()).clamp(min=0) if mlp.activation == "relu" else BENT * u_radius**2
+        (exact, slopes), u_radius = ACTIVATIONS[mlp.activation](u), u_spread + u_defect
         rounding = 3 * FUNCTION * self.unit * (u.abs() + u_radius)
-        spread, defect = slopes.abs() * u_spread, slopes.abs() * u_defect + bent + rounding
+        spread, defect = slopes.abs() * u_spread, slopes.abs() * u_defect + BENT * u_radius**2 + rounding
         if len(sums) == 2:
             g, g_spread, g_defect, active = sums[1], spreads[1], defects[1], exact
-            g_radius, radius = g_spread + g_defect, steepest * u_radius + rounding
+            g_radius, radius = g_spread + g_defect, STEEPEST * u_radius + rounding
             exact, slopes = active * g, torch.cat([slopes * g, active], -1)
             spread = g.abs() * spread + active.abs() * g_spread
             defect = g.abs() * defect + active.abs() * g_defect + radius * g_radius
@@ -286,33 +257,25 @@ class Arithmetic:
 
         return self._make(exact, spread, defect, (x, pull)), slopes, (defect + TINY).norm(dim=-1)
 
-    def split(self, x: Value, heads: int) -> Value:
-        """The same numbers as (inputs, ..., heads, width of a head)."""
-        exact, radius = (part.unflatten(-1, (heads, -1)) for part in (x.exact, x.radius))
-        sources = ((x, lambda slopes: slopes.flatten(-2)),)
-        value = Value(exact, radius, radius.norm(dim=-1), lambda slopes: slopes.new_zeros(()), sources)
-        self.made.append(value)
-        return value
+    def tabulate(self, value: Value, heads: int) -> Pair:
+        """Values (inputs, heads, width of a head) and radii, infinite where a condition of a lemma does not hold."""
+        radius = self.tighten(value).radius.where(self.proved.unsqueeze(-1), torch.inf)
+        return value.exact.unflatten(-1, (heads, -1)), radius.unflatten(-1, (heads, -1))
 
-    def attention(
-        self, query: Value, key: Value, value: Value, visible: Tensor, factor: Tensor | float, bias: Pair
-    ) -> Value:
+    def attention(self, query: Value, key: Value, value: Value, visible: Tensor, factor: float, bias: Pair) -> Value:
         """Means of values weighted by the softmax of `factor * (query . key) + bias`, as (inputs, heads times width).
 
-        Leaves are no sources of the result: what their errors make of it counts as its own defect.
+        All three are leaves, and no sources of the result: what their errors make of it counts as its own defect.
 
         Args:
             query: (inputs, heads, width).
             key, value: (inputs, slots, heads, width).
             visible: (inputs, slots); every input sees a key.
-            factor: a number, or (inputs, 1, heads).
             bias: (inputs, slots, heads), with its radius.
         """
         v, seen, slots = value.exact, visible.unsqueeze(-1), visible.shape[1]
-        leaves = not (query.sources or key.sources or value.sources)
-        score, score_spread, score_defect = self._scores(query, key, factor, bias)
-        radius = (score_spread + score_defect).where(seen, 0)
-        score, moving = score.where(seen, -torch.inf), radius if leaves else score_defect.where(seen, 0)
+        score, radius = self._scores(query, key, factor, bias)
+        radius, score = radius.where(seen, 0), score.where(seen, -torch.inf)
         far, share = radius.amax(1, keepdim=True), torch.softmax(score, 1)
         below = (score.amax(1, keepdim=True) - score).where(seen, 0) + 2 * far
         roundings = 4 * self.unit * below + self.gamma(2 * (slots + 1) * (FUNCTION + 3))
@@ -329,44 +292,29 @@ class Arithmetic:
         length = ((moved * apart.norm(dim=-1)).sum(1) + (share_defect * v.norm(dim=-1)).sum(1)).norm(dim=-1)
         defect = _mean(share * shift + share_defect, value.radius) + 1.25 * self.gamma(2 * slots + 4) * (size + passed)
         by_head, weight = v.permute(0, 2, 3, 1), share.transpose(1, 2).unsqueeze(2)
-        moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (moving, share_defect))
-
-        def by_score(slopes: Tensor) -> tuple[Tensor, Tensor]:
-            """Derivatives by weights and by scores, (inputs, heads, ends, slots)."""
-            by_share = slopes.unflatten(-1, v.shape[2:]).transpose(1, 2) @ by_head
-            return by_share, (by_share - (by_share * weight).sum(-1, keepdim=True)) * weight
-
-        def scaled(slopes: Tensor) -> Tensor:
-            """Derivatives by the products of query and keys, (inputs, ends, slots, heads, 1)."""
-            by_product = by_score(slopes)[1].permute(0, 2, 3, 1)
-            return (by_product * (factor.unsqueeze(1) if isinstance(factor, Tensor) else factor)).unsqueeze(-1)
+        moving, share_defect = (part.transpose(1, 2).unsqueeze(2) for part in (radius, share_defect))
 
         def cost(slopes: Tensor) -> Tensor:
-            by_share, by_scores = by_score(slopes)
-            return of_value(slopes) + (by_scores.abs() * moving + by_share.abs() * share_defect).sum((1, 3))
+            """By the derivatives by weights and by scores, (inputs, heads, ends, slots)."""
+            by_share = slopes.unflatten(-1, v.shape[2:]).transpose(1, 2) @ by_head
+            by_score = (by_share - (by_share * weight).sum(-1, keepdim=True)) * weight
+            return of_value(slopes) + (by_score.abs() * moving + by_share.abs() * share_defect).sum((1, 3))
 
-        pulls = () if leaves else (
-            (query, lambda slopes: (scaled(slopes) * key.exact.unsqueeze(1)).sum(2)),
-            (key, lambda slopes: scaled(slopes) * query.exact[:, None, None]),
-            (value, lambda slopes: slopes.unflatten(-1, v.shape[2:]).unsqueeze(2) * share[:, None, ..., None]),
-        )  # fmt: skip
-        if not leaves:
-            spread, length = spread + passed, length + passed.norm(dim=-1)
-        read = self._make(exact, spread, defect + (passed if leaves else 0), *pulls, length=length)
+        read = self._make(exact, spread, defect + passed, length=length)
         of_value, read.cost = read.cost, cost
         return read
 
-    def _scores(self, query: Value, key: Value, factor: Tensor | float, bias: Pair) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (inputs, slots, heads), what the errors of queries and keys make of them, and their defects."""
+    def _scores(self, query: Value, key: Value, factor: float, bias: Pair) -> Pair:
+        """Scores (inputs, slots, heads) and their radii."""
         q, q_radius, k, k_radius = query.exact.unsqueeze(1), query.radius.unsqueeze(1), key.exact, key.radius
-        score, strength = (q * k).sum(-1) * factor + bias[0], _size(factor)
-        spread = (q.abs() * k_radius + q_radius * k.abs()).sum(-1) * strength
-        bent = (q_radius * k_radius).sum(-1) * strength
-        size = (q * k).abs().sum(-1) * strength + spread + bent
+        score = (q * k).sum(-1) * factor + bias[0]
+        spread = (q.abs() * k_radius + q_radius * k.abs()).sum(-1) * factor
+        bent = (q_radius * k_radius).sum(-1) * factor
+        size = (q * k).abs().sum(-1) * factor + spread + bent
         defect = bent + bias[1] + self.gamma(q.shape[-1] + 2 * FUNCTION + 8) * size
         defect = defect + self.unit * (score.abs() + spread + defect) + TINY
         self._require(size + score.abs() + defect <= LARGEST)
-        return score, spread, defect
+        return score, spread + defect
 
     def error(self, end: Value, slopes: Tensor) -> Tensor:
         """Bound of the absolute errors (inputs, ends) of sums of a value's components.
@@ -385,9 +333,8 @@ class Arithmetic:
 
     def tighten(self, value: Value) -> Value:
         """Replace the radius, which grows with every product, by the bound of each component's error where that is less."""
-        shape = value.exact.shape[1:]
-        every = torch.eye(shape.numel(), dtype=value.exact.dtype, device=value.exact.device).unflatten(-1, shape)
-        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)).unflatten(-1, shape))
+        every = torch.eye(value.exact.shape[1], dtype=value.exact.dtype, device=value.exact.device)
+        value.radius = torch.minimum(value.radius, self.error(value, every.unsqueeze(0)))
         value.length = torch.minimum(value.length, value.radius.norm(dim=-1))
         return value
 
@@ -453,22 +400,13 @@ class Arithmetic:
             radius = torch.minimum(radius, total.unsqueeze(-1))
 
         def cost(slopes: Tensor) -> Tensor:
-            own = _sum(slopes, defect)
-            return (
-                own
-                if common is None
-                else own + (slopes * common.unsqueeze(1)).sum(-1, keepdim=True).abs().flatten(2).sum(-1)
-            )
+            own = (slopes.abs() @ defect.unsqueeze(-1)).squeeze(-1)
+            return own if common is None else own + (slopes @ common.unsqueeze(-1)).squeeze(-1).abs()
 
         value = Value(exact, radius, total, cost, sources)
         self._require(exact.abs() + value.radius <= LARGEST)
         self.made.append(value)
         return value
-
-
-def _sum(slopes: Tensor, defect: Tensor) -> Tensor:
-    """Sums of absolute slopes (inputs, ends, ...) times defects (inputs, ...), as (inputs, ends)."""
-    return (slopes.flatten(2).abs() @ defect.flatten(1).unsqueeze(-1)).squeeze(-1)
 
 
 def _mean(share: Tensor, values: Tensor) -> Tensor:

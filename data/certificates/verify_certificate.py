@@ -830,8 +830,8 @@ def labels(task: "Task") -> Iterator[Case]:
 
     A token sees its own column and the one below, and labels there: the right ones, or `?`, not known yet. Right next is the
     label if what is seen decides the carry, else `?`. It does if there is no column below, if the label there is known, or
-    if the digits there pass on the same whatever is carried into them. A known label stays: what decided it stays. So each
-    pass makes the lowest unknown label known, and they end with the answer (PROOF.md, Theorem 2).
+    if one carry alone comes out of such digits. A known label stays: what decided it stays. So each pass makes the lowest
+    unknown label known, and they end with the answer (PROOF.md, Theorem 2).
 
     A number has no 0 at its top, but for 0 itself, and `_` above it. Where there are no digits, the label is the carry, or
     `_` for 0; zero times a number is `__0`.
@@ -860,24 +860,48 @@ def labels(task: "Task") -> Iterator[Case]:
             state[1] + state[0] * sum(token for token in column if token < 10) == tokens[-1] % EMPTY + 10 * after[1]
         ),
     )  # fmt: skip
-    lows, parts = [0, *[-1] * (count + 1), 0], []
-    for alive, words in windows(columns, lows, 0):
-        parts.append(np.stack([*words.values()])[:, alive[:, 0] & (words[count, 0] != ABSENT)])
-    names = [(row, k) for row, low in enumerate(lows) for k in range(low, 1)]
-    named = dict(zip(names, np.concatenate(parts, axis=1), strict=True))
+    named = words_in_view(columns, [0, *[-1] * (count + 1), 0], count)
     label, label_under = named[count + 1, 0], named[count + 1, -1]
-    total = named[0, 0] * sum(np.where(named[row, -1] < 10, named[row, -1], 0) for row in range(1, count + 1))
-    largest = np.maximum(named[0, 0] - 1, 0) if times else 1
-    for known_under in (False, True):
-        decided = (label_under == ABSENT) | known_under | (total // 10 == (total + largest) // 10)
-        for known in (False, True):
-            own = labelled(named[count, 0], label if known else UNKNOWN)
-            told = labelled(named[count, -1], label_under if known_under else UNKNOWN)
-            under = np.where(label_under == ABSENT, ABSENT, told)
-            legal = (decided | (not known)) & ((label_under != ABSENT) | (not known_under))
-            keys = [see(times, own), see(1 - times, under), *[see(2, named[0, 0])] * times]
-            keys += [see(-k, named[1, k]) for k in (0, -1)] * (not times)
-            yield tuple(part[legal] for part in (own, np.where(decided, label, UNKNOWN), *keys))
+    digits = {name: np.where(np.isin(tokens, DIGITS), tokens, 0) for name, tokens in named.items()}
+    total, total_under = (named[0, 0] * sum(digits[row, k] for row in range(1, count + 1)) for k in (0, -1))
+    decided = all_agree([named[0, 0], total_under], (label % EMPTY - total) % 10)
+    keys = [see(2, named[0, 0])] if times else [see(-k, named[1, k]) for k in (0, -1)]
+    own, under = (times, named[count, 0], label), (1 - times, named[count, -1], label_under)
+    yield from cases_of_labels(decided, own, [under], keys, UNKNOWN, labelled)
+
+
+def words_in_view(columns: Columns, lows: list[int], row: int) -> dict[Any, np.ndarray]:
+    """The words of all windows in which a row has a token, by row and column."""
+    found = [(words, alive[:, 0] & (words[row, 0] != ABSENT)) for alive, words in windows(columns, lows, 0)]
+    return {name: np.concatenate([words[name][kept] for words, kept in found]) for name in found[0][0]}
+
+
+def all_agree(seen: list[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Whether all that see the same have the same value."""
+    _, group = np.unique(np.stack(seen, axis=1), axis=0, return_inverse=True)
+    least, most = np.full(len(values), values.max()), np.full(len(values), values.min())
+    np.minimum.at(least, group.ravel(), values)
+    np.maximum.at(most, group.ravel(), values)
+    return (least == most)[group.ravel()]
+
+
+def cases_of_labels(decided: Any, own: Any, others: list[Any], keys: list[Any], unknown: int, number: Any) -> Iterator[Case]:
+    """Cases in which the labels that a token sees are known or not, and its own too, if it is right by then.
+
+    Args:
+        decided: whether the tokens that are seen decide the label. If all labels of others are known, they decide it.
+        own, others: relations, tokens and labels of the token itself and of others; a label that there is not is `ABSENT`.
+        keys: what else is seen.
+        number: from a token and its label to what stands for both.
+    """
+    relation, token, label = own
+    for known in product((False, True), repeat=len(others)):
+        pairs = zip(known, others, strict=True)
+        shown = [np.where(is_known | (other[2] == ABSENT), other[2], unknown) for is_known, other in pairs]
+        right = np.where(decided | np.all([part != unknown for part in shown], axis=0), label, unknown)
+        seen = [see(other[0], number(other[1], part)) for other, part in zip(others, shown, strict=True)]
+        for state in (np.full_like(right, unknown), right):
+            yield number(token, state), right, see(relation, number(token, state)), *seen, *keys
 
 
 def labelled(token: Any, label: Any) -> np.ndarray:
@@ -909,37 +933,21 @@ def labels_of_table(task: "Task") -> Iterator[Case]:
     Right next is the label if all runs give it in which the token sees the same, else `>`, not known yet. With the label
     before known there is one, or `=`: that no two cases are alike and differ there is checked.
     """
-    (own,), count, unknown = task.table["passes"], task.table["operands"], len(task.labels) - 1
+    (own,), count, size = task.table["passes"], task.table["operands"], len(task.vocabulary)
     low, high = own["window"]
     (columns,) = of_table(task)
-    parts = []
-    for alive, words in windows(columns, [low - 1] * count + [-1, 0], 0):
-        parts.append(np.stack([*words.values()])[:, alive[:, 0] & (words[count, 0] != ABSENT)])
-    names = [(row, k) for row in range(count) for k in range(low - 1, 1)] + [(count, -1), (count, 0), (count + 1, 0)]
-    named = dict(zip(names, np.concatenate(parts, axis=1), strict=True))
-    label_of = np.full(len(task.vocabulary), -1)
-    label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(unknown)
+    named = words_in_view(columns, [low - 1] * count + [-1, 0], count)
+    label_of = np.full(size, ABSENT)
+    label_of[[task.vocabulary.index(symbol) for symbol in own["writes"]]] = range(len(own["writes"]))
     label, label_before = label_of[named[count, 0]], label_of[named[count, -1]]
     step = 1 if own["symmetric"] else count
     read = [
         see(2 + (k - low) * step + row * (step > 1), named[row, k - 1]) for k in range(low, high + 1) for row in range(count)
     ]
-    begins = named[count, -1] == EQUALS
-    for known_before in (False, True):
-        told = named[count, -1] if known_before else np.where(begins, EQUALS, ABSENT)
-        alike = np.stack([told, *np.sort(read, axis=0)], axis=1).astype(np.int64)
-        _, group = np.unique(alike, axis=0, return_inverse=True)
-        least, most = np.full(len(label), unknown), np.zeros(len(label), int)
-        np.minimum.at(least, group.ravel(), label)
-        np.maximum.at(most, group.ravel(), label)
-        decided = (least == most)[group.ravel()]
-        require(decided.all() or not known_before, "two cases are alike and need different labels")
-        for known in (False, True):
-            legal = decided | (not known)
-            mine = len(task.vocabulary) + np.where(known, label, unknown)
-            before = np.where(begins, EQUALS, len(task.vocabulary) + np.where(known_before, label_before, unknown))
-            case = mine, np.where(decided, label, unknown), see(0, mine), see(1, before), *read
-            yield tuple(part[legal] for part in case)
+    decided = all_agree([label_before == ABSENT, *np.sort(read, axis=0)], label)
+    mine, before = (0, NEXT, label), (1, np.where(label_before == ABSENT, EQUALS, NEXT), label_before)
+    number = lambda token, shown: np.where(shown == ABSENT, token, size + shown)  # noqa: E731
+    yield from cases_of_labels(decided, mine, [before], read, len(task.labels) - 1, number)
 
 
 def labels_in_grid(task: "Task") -> Iterator[Case]:
@@ -959,18 +967,14 @@ def labels_in_grid(task: "Task") -> Iterator[Case]:
     since 9b + 9 + b = 10b + 9.
     """
     for first_row, (ones, top) in product((False, True), ((True, False), (False, False), (False, True))):
-        no_s, flags = first_row or top, [(False, True)] * 4
-        a, b, s, c, known, known_s, known_c, is_sum = every(
-            *([0] if top else DIGITS, DIGITS, [0] if no_s else DIGITS, [0] if ones else DIGITS), *flags
-        )
-        decided = (known_s | no_s) & (known_c | ones)
-        legal = (c <= np.maximum(b - first_row, 0)) & (decided | ~known)
-        label = np.where(is_sum, (a * b + s + c) % 10, (a * b + s + c) // 10)
-        own = labelled(np.where(is_sum, BLANK, MINUS), np.where(known, label, UNKNOWN))
-        keys = [own, a, b, ABSENT if no_s else labelled(BLANK, np.where(known_s, s, UNKNOWN))]
-        keys.append(ABSENT if ones else labelled(MINUS, np.where(known_c, c, UNKNOWN)))
-        case = own, np.where(decided, label, UNKNOWN), *(see(relation, key) for relation, key in enumerate(keys))
-        yield tuple(np.broadcast_to(part, legal.shape)[legal] for part in case)
+        no_s = first_row or top
+        a, b, s, c = every([0] if top else DIGITS, DIGITS, [0] if no_s else DIGITS, [0] if ones else DIGITS)
+        legal = c <= np.maximum(b - first_row, 0)
+        a, b, s, c = (part[legal] for part in (a, b, s, c))
+        above = (3, ABSENT if no_s else BLANK, np.where(no_s, ABSENT, s))
+        right = (4, ABSENT if ones else MINUS, np.where(ones, ABSENT, c))
+        for token, label in ((BLANK, (a * b + s + c) % 10), (MINUS, (a * b + s + c) // 10)):
+            yield from cases_of_labels(False, (0, token, label), [above, right], [see(1, a), see(2, b)], UNKNOWN, labelled)
 
 
 # ---- 3. What is seen? -------------------------------------------------------------------------------------------------

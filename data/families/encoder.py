@@ -13,7 +13,7 @@ from longhand.data.formatting import LabelledTokens
 from longhand.data.metrics import label_matches, label_tokens
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertForTokenClassification
-from longhand.modeling.encoder_maps import virtual_indices
+from longhand.modeling.encoder_maps import GRID, virtual_indices
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
@@ -61,7 +61,7 @@ class Encoder(Family):
                 f"has {config.vocab_size} tokens and {config.num_labels} classes, "
                 f"but the task {task.name!r} has {len(task.tokens)} and {labels}"
             )
-        if task.practises_tokens and not (settles and config.head_maps[0] == task.settling_map):
+        if task.settling_map == GRID and not (settles and config.head_maps[0] == task.settling_map):
             raise ValueError(
                 f"must have label_states True and pair_maps {task.settling_map!r} for the task {task.name!r}, "
                 f"got {settles} and {', '.join(config.pair_maps)!r}"

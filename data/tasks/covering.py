@@ -1,19 +1,29 @@
-"""What a check must cover: problems that hold every neighbourhood, or the neighbourhoods themselves."""
+"""What a check must cover: every neighbourhood of a decoder's tokens, or every case of an encoder's labels."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from longhand.data.tasks.search import ABSENT, Graph, find_neighbourhoods
+from longhand.data.tasks.search import ABSENT, Graph, find_neighbourhoods, number_rows
+from longhand.modeling.relations import NOT_RELATED
+from longhand.modeling.settling import NO_STATE, Cases
 from longhand.modeling.vocabulary import PAD
 
 DIGITS = np.arange(10)
 
 _AT_ONCE = 20_000
-"""Neighbourhoods that are checked at a time."""
+"""Neighbourhoods, or cases, that are checked at a time."""
+
+WEAK = 1.0
+"""Neighbourhoods with a lead below this are trained again."""
+
+CLOSE = 4.0
+"""Cases with a lead below this are trained again, mixed with all others so that the model does not forget those."""
 
 SEARCHED = (
     "The task is a sequential transducer on columns (PROOF.md, column tasks). A run is a path in the finite graph of its "
@@ -33,35 +43,11 @@ class Problems(NamedTuple):
         task: the task.
         digits: (count, operands, width), ones first.
         lengths: (count, operands).
-        tokens: (count,) place of the one token of each problem that is meant, if not all are; then problems may differ in
-            their lengths.
     """
 
     task: Any
     digits: np.ndarray
     lengths: np.ndarray
-    tokens: np.ndarray | None = None
-
-    def take(self, rows: np.ndarray) -> "Problems":
-        """Some of the problems."""
-        tokens = None if self.tokens is None else self.tokens[rows]
-        return Problems(self.task, self.digits[rows], self.lengths[rows], tokens)
-
-
-@dataclass(frozen=True)
-class CoveringProblems:
-    """Short problems in which every neighbourhood occurs that a response token can have in a problem of any size.
-
-    Attributes:
-        count: number of problems, known before any is made.
-        batches: (digits, lengths) of the problems: (count, operands, width), ones first, and (count, operands). They are
-            made one by one as they are taken, and can be taken once.
-        argument: why nothing else can occur, for the certificate.
-    """
-
-    count: int
-    batches: Iterable[tuple[np.ndarray, np.ndarray]]
-    argument: str
 
 
 class NeighbourhoodBatch(NamedTuple):
@@ -93,12 +79,13 @@ class NeighbourhoodBatch(NamedTuple):
         paths = None if self.paths is None else self.paths[rows]
         return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows], paths=paths)
 
-    def practised(self) -> "list[NeighbourhoodBatch | Problems]":
-        """What training practises to learn them: short problems in which they occur, or themselves without a task."""
+    def practised(self, leads: np.ndarray) -> "list[NeighbourhoodBatch | Problems]":
+        """What training practises to learn those that are `WEAK`: short problems in which they occur, or themselves without
+        a task."""
+        weak = self.take(np.flatnonzero(~(leads >= WEAK)))
         if self.task is None or self.graph is None or self.paths is None:
-            return [self]
-        found = self.graph.problems(self.paths, self.task.operands, self.task.ones_come_first)
-        return [Problems(self.task, digits, lengths) for digits, lengths in found]
+            return [weak] * (len(weak.tokens) > 0)
+        return problems_of(self.task, self.graph, weak.paths)
 
     def batches(self, size: int) -> Iterator["NeighbourhoodBatch"]:
         """The same neighbourhoods in parts of at most `size`."""
@@ -134,50 +121,99 @@ class CoveringNeighbourhoods:
     argument: str
 
 
-CARRIES_DECIDED = (
-    "In an ideal pass a label becomes the right one if the carry from the column below is decided, by the digits there or "
-    "because its label is known; else it is not known. A known label is right and stays, since the digits or the label that "
-    "decided it stay. The lowest label that is not known becomes known, since the label below is known or there is none."
-)
-"""What ideal passes do in sums, and in products with one digit."""
-
-
-@dataclass(frozen=True)
-class CoveringStates:
-    """Short problems in which every case occurs that ideal passes can meet in a problem of any size.
-
-    Attributes:
-        count: number of problems, known before any is made, each with all of `EncoderTask.known_labels`.
-        batches: digits (count, 2, width), ones first, and the layout in which to write them, see `EncoderTask.write`. They
-            are made one by one as they are taken, and can be taken once.
-        ideal: what ideal passes do, for the certificate.
-        argument: why nothing else can occur, for the certificate.
-    """
-
-    count: int
-    batches: Iterable[tuple[np.ndarray, tuple[int, ...]]]
-    ideal: str
-    argument: str
-
-
 @dataclass(frozen=True, eq=False)
 class CoveringCases:
-    """Every case that ideal passes can meet in a problem of any size.
+    """Every case that ideal passes of an encoder can meet in a problem of any size.
 
     Attributes:
-        count: number of cases.
-        cases: a `modeling.settling.Cases`.
-        targets: (count,) the ideal label of each, a tensor.
-        listed: the neighbourhoods of a decoder from which the cases were made, for practice.
-        ideal, argument: as in `CoveringStates`.
+        cases: what is labelled.
+        right: (count,) the ideal label of each.
+        argument: why nothing else can occur, for the certificate.
+        ideal: what ideal passes do, for the certificate.
+        task: the task whose problems are practised.
+        graph, paths: as in `NeighbourhoodBatch`; None if cases are practised as they are.
     """
 
-    count: int
-    cases: Any
-    targets: Any
-    listed: NeighbourhoodBatch
-    ideal: str
+    cases: Cases
+    right: torch.Tensor
     argument: str
+    ideal: str
+    task: Any
+    graph: Graph | None = None
+    paths: np.ndarray | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of cases."""
+        return len(self.right)
+
+    @property
+    def batches(self) -> "Iterator[CoveringCases]":
+        """The cases in parts."""
+        return (self.take(np.arange(first, min(first + _AT_ONCE, self.count))) for first in range(0, self.count, _AT_ONCE))
+
+    def take(self, rows: np.ndarray) -> "CoveringCases":
+        """Some of the cases."""
+        cases = Cases(*(part[rows] for part in self.cases))
+        return replace(self, cases=cases, right=self.right[rows], paths=None if self.paths is None else self.paths[rows])
+
+    def practised(self, leads: np.ndarray) -> "list[CoveringCases | Problems]":
+        """What training practises: short problems in which `WEAK` cases occur; or all cases, and those that are `CLOSE`
+        again, as many."""
+        if self.graph is not None and self.paths is not None:
+            return problems_of(self.task, self.graph, self.paths[~(leads >= WEAK)])
+        every, close = np.arange(len(leads)), np.flatnonzero(leads < CLOSE)
+        return [self.take(np.concatenate([every, np.resize(close, len(every) * (len(close) > 0))]))]
+
+
+def problems_of(task: Any, graph: Graph, paths: Any) -> list[Problems]:
+    """The shortest problems whose runs hold some paths."""
+    found = graph.problems(paths, task.operands, task.ones_come_first) if len(paths) else []
+    return [Problems(task, digits, lengths) for digits, lengths in found]
+
+
+def hide_labels(
+    keys: np.ndarray, labels: np.ndarray, relations: Sequence[int], decided: np.ndarray, unknown: int, **about: Any
+) -> CoveringCases:
+    """Every case of ideal passes, from what tokens see where all labels are known: each may be known yet or not.
+
+    A label is right next if what is seen decides it: the tokens alone, or all labels of others that are seen are known. Else
+    none is known. A known label is not taken back.
+
+    Args:
+        keys: (count, slots) the tokens that each one sees, first itself; `ABSENT` where there is none.
+        labels: (count, slots) their right labels, `NO_STATE` where no answer is read.
+        relations: (slots,).
+        decided: (count,) whether the tokens alone decide the label.
+        unknown: stands for a label that is not known.
+        about: other attributes of `CoveringCases`; `paths` are (count, w).
+    """
+    others = [slot for slot in range(1, labels.shape[1]) if (labels[:, slot] != NO_STATE).any()]
+    slots, parts = keys.shape[1], []
+    for known in product((False, True), repeat=len(others)):
+        states = labels.copy()
+        for slot in (slot for slot, is_known in zip(others, known, strict=True) if not is_known):
+            states[states[:, slot] != NO_STATE, slot] = unknown
+        right = np.where(decided | (states[:, 1:] != unknown).all(axis=1), labels[:, 0], unknown)
+        for own in (np.full_like(right, unknown), right):
+            parts.append(np.column_stack([keys, own, states[:, 1:], right]))
+    table = np.concatenate(parts)
+    _, first = np.unique(number_rows(table), return_index=True)
+    keys, states, right = np.split(table[first], [slots, 2 * slots], axis=1)
+    related = np.where(keys == ABSENT, NOT_RELATED, np.array(relations))
+    tensors = (torch.from_numpy(part).long() for part in (keys[:, 0], states[:, 0], np.maximum(keys, 0), states, related))
+    if about.get("paths") is not None:
+        about["paths"] = about["paths"][first % len(labels)]
+    return CoveringCases(Cases(*tensors), torch.from_numpy(right[:, 0]).long(), **about)
+
+
+def agree(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """(count,) whether all rows with the same number (count,) have the same value."""
+    _, group = np.unique(groups, return_inverse=True)
+    least, most = np.full(group.max() + 1, values.max()), np.full(group.max() + 1, values.min())
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
+    return (least == most)[group]
 
 
 class Sight(NamedTuple):

@@ -6,10 +6,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from longhand.data.digits import add_digits, count_up, shift_digits
+from longhand.data.digits import add_digits, shift_digits
 from longhand.data.tasks.complexity import cascade_lengths, draw_carry_runs, draw_cascades
-from longhand.data.tasks.covering import CARRIES_DECIDED, CoveringStates
-from longhand.data.tasks.encoder_task import FieldTask, write_field
+from longhand.data.tasks.encoder_task import FIRST, SECOND, FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, PLUS
@@ -52,6 +51,8 @@ class EncoderAddition(FieldTask):
     name: ClassVar[str] = "encoder_addition"
     operator: ClassVar[int] = PLUS
     settling_map: ClassVar[str] = "coupled"
+    settling_window = (0, 1)
+    settling_slots = ((0, SECOND, 0), (-1, SECOND, 1), (0, FIRST, 0), (-1, FIRST, 1))
     example_question: ClassVar[str] = "653+49"
     size_names: ClassVar[tuple[str, str]] = ("digits", "length of the cascade or run of carries")
 
@@ -104,34 +105,6 @@ class EncoderAddition(FieldTask):
 
     def extra_columns(self, digits):
         return {"longest_cascade": pa.array(cascade_lengths(digits[:, 0], digits[:, 1]).astype(np.int32))}
-
-    def covering(self, window, layers):
-        """All sums of up to two columns, and of three whose ones are 0 + 0 or 9 + 9.
-
-        A 0 at the top of a number is written as padding. So each sum with such zeros comes again with a 1 above them.
-        """
-        self.check_window(window, [0, 1])
-        pairs = [count_up(0, 100**width, width, numbers=2) for width in (1, 2)]
-        carried = [np.pad(pairs[1], ((0, 0), (0, 0), (1, 0)), constant_values=ones) for ones in (0, 9)]
-        batches = [*pairs, *carried]
-        for digits in (pairs[1], *carried):
-            for above in ([1, 0], [0, 1], [1, 1]):
-                padded = digits[(digits[:, :, -1] * np.array(above) == 0).all(1)]
-                top = np.broadcast_to(np.array(above, dtype=np.uint8)[:, None], (len(padded), 2, 1))
-                batches.append(np.concatenate([padded, top], axis=2))
-        return CoveringStates(
-            count=sum(map(len, batches)),
-            batches=[(digits, digits.shape[2:]) for digits in batches],
-            ideal=CARRIES_DECIDED,
-            argument=(
-                "An answer token sees itself with its label, the first number's digit in its column, and both digits of "
-                "the column below with its label. Replace all columns below these two by one of 0+0 or 9+9 that passes on "
-                "the same carry, or by none if there are none. Above these two, put a 1 on each number that goes on there, "
-                "and remove all else. What the token sees stays the same, and so does what is right. The two labels are "
-                "known or not, in all four ways, except that a known label is never taken back. All such sums, with all "
-                "such labels, are checked."
-            ),
-        )
 
     def needed_field(self, length):
         return length

@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longhand.data.digits import count_up, multiply_digits, number_lengths, shift_digits
-from longhand.data.tasks.covering import CARRIES_DECIDED, CoveringStates
-from longhand.data.tasks.encoder_task import FieldTask, write_field
+from longhand.data.digits import multiply_digits, number_lengths, shift_digits
+from longhand.data.tasks.encoder_task import FACTOR, SECOND, FieldTask, write_field
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.vocabulary import FIELD_PAD, TIMES
@@ -34,6 +33,8 @@ class EncoderMultiplication(FieldTask):
     operator: ClassVar[int] = TIMES
     every_problem: ClassVar[str] = "a first number of multiplier_length digits and a second number of every length"
     settling_map: ClassVar[str] = "uniform"
+    settling_window = (-1, 0)
+    settling_slots = ((0, SECOND, 1), (-1, SECOND, 0), (0, FACTOR, 2))
     size_names: ClassVar[tuple[str, str]] = ("digits of the second number", "digits of the second number")
     sized_problems: ClassVar[tuple[str, str]] = ("second numbers of", "digit")
     in_field: ClassVar[slice] = slice(1, None)
@@ -80,29 +81,6 @@ class EncoderMultiplication(FieldTask):
             needed = self.needed_field(bound)
             digits = shift_digits(generator, digits, self.in_field, bound + self._field(needed) - needed)
         return digits
-
-    def covering(self, window, layers):
-        """All products of a digit and a number of up to three digits, or of four that begin with 10."""
-        self.check_window(window, [-1, 0])
-        batches = []
-        for width in (1, 2, 3, 4):
-            numbers = count_up(1000 if width == 4 else 0, 1100 if width == 4 else 10**width, width)
-            digits = np.zeros((10, len(numbers), 2, width), dtype=np.uint8)
-            digits[:, :, 0, 0], digits[:, :, 1:] = np.arange(10)[:, None], numbers
-            batches.append(digits.reshape(-1, 2, width))
-        return CoveringStates(
-            count=sum(map(len, batches)),
-            batches=[(digits, digits.shape[2:]) for digits in batches],
-            ideal=CARRIES_DECIDED,
-            argument=(
-                "An answer token sees itself with its label, the token below with its label, and the multiplier m. Replace "
-                "all digits below these two by one that passes on the same carry, or by none if there are none: m times 0 "
-                "to 9 passes on every carry from 0 to m - 1. Above these two, put a 1 if the upper one is 0 and the "
-                "number goes on, and remove all else. What the token sees stays the same, and so does what is right. The "
-                "two labels are known or not, in all four ways, except that a known label is never taken back. All such "
-                "products, with all such labels, are checked."
-            ),
-        )
 
     def needed_field(self, length):
         return length if self.spill else length + self.multiplier_length

@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from longhand.data.collator import IGNORED
-from longhand.data.digits import count_up, number_lengths
-from longhand.data.formatting import LabelledTokens, join_examples
-from longhand.data.tasks.covering import CoveringStates, Problems
-from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.data.tasks.lengths import rows_of_groups
+from longhand.data.digits import number_lengths
+from longhand.data.formatting import LabelledTokens
+from longhand.data.tasks.covering import DIGITS, CoveringCases, combine, hide_labels
+from longhand.data.tasks.encoder_task import KNOWN_OR_NOT, EncoderTask
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import ABSENT
 from longhand.modeling.encoder_maps import GRID
 from longhand.modeling.inputs import PromptFormat
 from longhand.modeling.settling import NO_STATE, pass_targets
@@ -62,8 +62,6 @@ class EncoderMultiplicationGrid(EncoderTask):
     name: ClassVar[str] = "encoder_multiplication_grid"
     operator: ClassVar[int] = TIMES
     settling_map: ClassVar[str] = GRID
-    practises_tokens: ClassVar[bool] = True
-    known_labels: ClassVar[tuple[tuple[bool, ...], ...]] = tuple(product((False, True), repeat=3))
     example_question: ClassVar[str] = "653*49"
     every_problem: ClassVar[str] = "two numbers of every length"
     most_digits: ClassVar[int] = 2000
@@ -95,11 +93,6 @@ class EncoderMultiplicationGrid(EncoderTask):
     def has_label(self, tokens):
         return (tokens == MINUS) | (tokens == FIELD_PAD)
 
-    def columns(self, tokens):
-        columns = int(np.flatnonzero(tokens == TIMES)[0])
-        place = (np.arange(len(tokens)) - columns - 1) % (2 * columns + 1)
-        return np.maximum(columns - 1 - place // 2, 0)
-
     def answer_labels(self, tokens, labels):
         sums = np.flatnonzero(tokens[0] == FIELD_PAD)
         columns = int(np.flatnonzero(tokens[0] == TIMES)[0])
@@ -110,24 +103,12 @@ class EncoderMultiplicationGrid(EncoderTask):
         return self.write(self.draw(generator, lengths, split), *self.layout(lengths))
 
     def augment(self, generator, examples):
-        """Train one token of each problem, so that a batch holds many different cells."""
-        chances = np.where(examples.labels == IGNORED, -1.0, generator.random(examples.labels.shape))
-        return self._draw_states(generator, examples, chances.argmax(axis=1))
-
-    def write_tokens(self, generator: np.random.Generator, problems: Problems) -> LabelledTokens:
-        """Problems of any lengths, for practice of the tokens that are meant, padded on the right."""
-        tokens: Any = problems.tokens
-        groups = [rows for _, rows in rows_of_groups(self.group(problems.lengths))]
-        parts = [self.write(problems.digits[rows], *self.layout(problems.lengths[rows])) for rows in groups]
-        return self._draw_states(generator, join_examples(parts), tokens[np.concatenate(groups)])
-
-    @staticmethod
-    def _draw_states(generator: np.random.Generator, examples: LabelledTokens, places: Any) -> LabelledTokens:
-        """Problems with states, and as label the target of one token of each, whose places are given.
+        """Train one token of each problem, so that a batch holds many different cells.
 
         The labels that the token sees are known in most cases and its own is not, for then there is something to compute.
         """
-        is_chosen = np.arange(examples.labels.shape[1]) == places[:, None]
+        chances = np.where(examples.labels == IGNORED, -1.0, generator.random(examples.labels.shape))
+        is_chosen = np.arange(examples.labels.shape[1]) == chances.argmax(axis=1)[:, None]
         known = generator.random(examples.labels.shape) < np.where(is_chosen, 0.1, 0.95)
         states = np.where(examples.labels == IGNORED, NO_STATE, np.where(known, examples.labels, NOT_KNOWN))
         tokens, known_states, labels = (torch.from_numpy(part).long() for part in (examples.tokens, states, examples.labels))
@@ -136,6 +117,21 @@ class EncoderMultiplicationGrid(EncoderTask):
         states = np.where(is_chosen & (targets == NOT_KNOWN), NOT_KNOWN, states)
         chosen_labels = np.where(is_chosen, targets, IGNORED)
         return LabelledTokens(examples.tokens, chosen_labels.astype(np.int8), states.astype(np.int8))
+
+    def write_cases(self, covered: CoveringCases) -> LabelledTokens:
+        """A cell with each case, in grids of 2 x 2 digits in which nothing else is right, for practice."""
+        cases, every = covered.cases, np.arange(covered.count)
+        has_sum, has_carry = (cases.relations[:, 3:] >= 0).numpy().T
+        column = 2 - has_carry
+        row = 4 + 7 * has_sum
+        own = row + 2 * column + (cases.tokens.numpy() == FIELD_PAD)
+        examples = self.write(np.zeros((len(every), 2, 2), dtype=np.uint8), 2, 2)
+        states, labels = np.where(examples.labels == IGNORED, NO_STATE, NOT_KNOWN), np.full_like(examples.labels, IGNORED)
+        examples.tokens[every, column], examples.tokens[every, row + 6] = cases.keys[:, 1:3].numpy().T
+        states[every, own], labels[every, own] = cases.states, covered.right
+        states[has_sum, (row + 2 * column - 8)[has_sum]] = cases.key_states[:, 3][has_sum]
+        states[has_carry, (row + 2 * column + 2)[has_carry]] = cases.key_states[:, 4][has_carry]
+        return LabelledTokens(examples.tokens, labels, states.astype(np.int8))
 
     def rewrite(self, generator, digits, lengths):
         return self.write(digits, *self.layout(lengths))
@@ -149,19 +145,26 @@ class EncoderMultiplicationGrid(EncoderTask):
         return self._text_of(self.write(digits, *self.layout(lengths)))
 
     def covering(self, window, layers):
-        """Products of up to two digits with one, of two with 10b + 1, and of four that end in 9 or 00 with it."""
-        short, tens = (count_up(0, 10**width, width)[:, 0] for width in (2, 3))
-        long = np.concatenate([np.insert(tens, 0, 9, axis=1), np.insert(tens[::10], 0, 0, axis=1)])
-        batches = []
-        for numbers, rows in ((short, 1), (short, 2), (long, 2)):
-            digits = np.zeros((10, len(numbers), 2, numbers.shape[1]), dtype=np.uint8)
-            digits[:, :, 0], digits[:, :, 1, rows - 1] = numbers, np.arange(10)[:, None]
-            if rows == 2:
-                digits[:, :, 1, 0] = 1
-            batches.append((digits.reshape(-1, 2, numbers.shape[1]), (numbers.shape[1], rows)))
-        return CoveringStates(
-            count=sum(len(digits) for digits, _ in batches),
-            batches=batches,
+        """Every case: of the first row, which sees no sum digit above, and of others; on the right, inside, on top."""
+        parts = []
+        for first_row, place in product((True, False), range(3)):
+            # The 0 on top has no cell to its left, and the ones none to their right.
+            sums = DIGITS[:1] if first_row else DIGITS
+            heads, above = (DIGITS[:1], DIGITS[:1]) if place == 2 else (DIGITS, sums)
+            a, b, s, c = combine(heads, DIGITS, above, DIGITS if place else DIGITS[:1])
+            legal = _carries(sums)[b, c]
+            a, b, s, c = a[legal], b[legal], s[legal], c[legal]
+            total, nothing = a * b + s + c, np.full(len(a), ABSENT)
+            no_sum, no_carry = first_row or place == 2, place == 0
+            for token, label in ((MINUS, total // 10), (FIELD_PAD, total % 10)):
+                own, sum_digit, carry = (np.full(len(a), each) for each in (token, FIELD_PAD, MINUS))
+                keys = [own, a, b, nothing if no_sum else sum_digit, nothing if no_carry else carry]
+                none = np.full(len(a), NO_STATE)
+                labels = [label, none, none, none if no_sum else s, none if no_carry else c]
+                parts.append(np.stack([keys, labels]))
+        keys, labels = np.concatenate(parts, axis=2).transpose(0, 2, 1)
+        return hide_labels(
+            keys, labels, range(5), np.zeros(len(keys), dtype=bool), NOT_KNOWN, task=self,
             ideal=(
                 "In an ideal pass both labels of a cell become right if the sum digit up and to the left and the carry on "
                 "the right are known, or are not there; else they are not known. A known label is right and stays, since "
@@ -170,13 +173,19 @@ class EncoderMultiplicationGrid(EncoderTask):
             ),
             argument=(
                 "A cell has the heads a and b. It sees the sum digit s up and to the left, and the carry c on the right. "
-                "The carry is b at most, and less in the first row unless b is 0: 9b + 9 + b = 10b + 9, and 9b + b - 1 = "
-                "10b - 1. All cases with these occur in the products that are checked. In the first row there is no s, and "
-                "products of two digits with b have every a and every c. In other rows, take b above a 1: the first row's "
-                "sum digits are the digits of the first number, so s is the digit on the left of a. There is none if a is "
-                "the 0 above the top digit. On the right of a is no digit, or two digits: 00, 09, 19 and so on up to 99. "
-                "From one to the next, what is added there grows by 10 at most, and c is this without its last digit. So c "
-                "takes all values from 0 to b. The labels of the cell, s and c are known or not, in all ways, except that a "
-                "known label is never taken back."
+                "In the first row there is no s, and above the top digit, where a is 0, there is none. The carries that can "
+                "enter a cell were found by search: 0 can, and if c can, so can the first digit of a b + s + c, for each a "
+                f"and each s. {KNOWN_OR_NOT}"
             ),
-        )
+        )  # fmt: skip
+
+
+def _carries(sums: np.ndarray) -> np.ndarray:
+    """(10, 10) whether a carry can enter a cell of a row with a head, if these sum digits can come from above."""
+    reached = np.zeros((10, 10), dtype=bool)
+    reached[:, 0] = True
+    a, b, s, c = combine(DIGITS, DIGITS, sums, DIGITS)
+    for _ in DIGITS:
+        legal = reached[b, c]
+        reached[b[legal], (a * b + s + c)[legal] // 10] = True
+    return reached

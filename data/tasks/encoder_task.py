@@ -2,6 +2,8 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,14 +13,30 @@ from longhand.data.digits import number_lengths
 from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, problem_keys
+from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
 from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.reader import NUMBER, AnswerReader, digits_of, read_numbers
+from longhand.data.tasks.search import ABSENT, MARKER, Graph, build_graph, find_neighbourhoods, number_rows
 from longhand.data.tasks.task import Task
-from longhand.modeling.relations import Window
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, PAD, PAD_LABEL, STATES
+from longhand.modeling.settling import NO_STATE
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, FIRST_TEXT, NOT_KNOWN, PAD, PAD_LABEL, STATES, TIMES
 
 _MOST_TOKENS = 1_000_000
 """Most tokens of a field, or of a text around the numbers."""
+
+IDEAL = (
+    "In an ideal pass a label becomes the right one if the carry from the column below is decided: there is no such column, "
+    "its label is known, or one carry alone comes out of its digits; else it is not known. A known label is right and "
+    "stays, since what decided it stays. The lowest label that is not known becomes known, since the label below is known "
+    "or there is none."
+)
+"""What ideal passes do in sums, and in products with one digit."""
+
+KNOWN_OR_NOT = (
+    "The labels that a token sees are known or not, and so is its own, in all ways, except that a known label is never "
+    "taken back."
+)
+"""What is added to neighbourhoods in which all labels are known."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +50,6 @@ class EncoderTask(Task):
         tokens: the vocabulary.
         labels: the classes of an encoder that settles, of which the last one is for a label that is not known.
         settling_map: the pair map of encoders with `label_states` for which `covering` holds; None if it is unknown.
-        known_labels: which labels are known in the covering problems of such encoders. A label is known if its column
-            modulo the length of an entry is that of a True. All tokens with labels that one token sees differ in it.
-        practises_tokens: whether single tokens are practised, not whole problems, see `write_tokens`.
     """
 
     family = ENCODER
@@ -43,8 +58,7 @@ class EncoderTask(Task):
     operands: ClassVar[int] = 2
     operator: ClassVar[int]
     settling_map: ClassVar[str | None] = None
-    known_labels: ClassVar[tuple[tuple[bool, ...], ...]] = ((False, False), (True, True), (True, False), (False, True))
-    practises_tokens: ClassVar[bool] = False
+    ones_come_first: ClassVar[bool] = True
 
     @property
     def sign(self) -> str:
@@ -71,10 +85,6 @@ class EncoderTask(Task):
     @abstractmethod
     def has_label(self, tokens: np.ndarray) -> np.ndarray:
         """Which tokens of a problem (tokens,) have labels, if there is no text."""
-
-    @abstractmethod
-    def columns(self, tokens: np.ndarray) -> np.ndarray:
-        """The column of each token of a problem (tokens,) that has a label, 0 for the ones."""
 
     def answer_labels(self, tokens: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The answer's labels (count, columns), most significant first, and a mask (count or 1, columns) of those that are
@@ -106,9 +116,14 @@ class FieldTask(EncoderTask):
 
     Attributes:
         in_field: the numbers, of the two, that are padded to a field.
+        settling_window: the `relation_range` of encoders with `label_states`.
+        settling_slots: what a token with a label sees: the column, 0 for its own and -1 for the one below; the row, see
+            `_runs`; and the relation. Its own token comes first, then the one with the label below.
     """
 
     in_field: ClassVar[slice] = slice(None)
+    settling_window: ClassVar[tuple[int, int]]
+    settling_slots: ClassVar[tuple[tuple[int, int, int], ...]]
     reader = AnswerReader(padding="_")
 
     field_width: int | None = field(
@@ -220,9 +235,6 @@ class FieldTask(EncoderTask):
         operator = int(np.flatnonzero(tokens == self.operator)[0])
         return np.arange(len(tokens)) > last - self.answer_width(last - operator)
 
-    def columns(self, tokens):
-        return np.arange(len(tokens))[::-1]
-
     def with_field(self, width: int) -> "FieldTask":
         """The task whose fields all have this width."""
         return replace(self, field_width=width, varied_field=False)
@@ -284,11 +296,13 @@ class FieldTask(EncoderTask):
                 f"{self.name!r} so written has {labels} label(s) if the second number has one token"
             )
 
-    def check_window(self, window: Window, needed: Window) -> None:
-        """Raise ValueError unless a window is the one whose cases have been worked out, for encoders with `label_states`."""
+    def covering(self, window, layers):
+        """Every case, by search."""
         self.check_settling()
-        if list(window) != needed:
+        if tuple(window) != self.settling_window:
+            needed = list(self.settling_window)
             raise ValueError(f"the cases of the task {self.name!r} are those of relation_range {needed}, not {list(window)}")
+        return _covering(self)
 
     def vary(self, generator, digits, max_length):
         """Mix the failing problems with as many new ones; training on the failing ones alone makes others fail."""
@@ -311,6 +325,59 @@ class FieldTask(EncoderTask):
         digits = self._parse(question)
         width = self._field(self.needed_field(int(number_lengths(digits[:, self.in_field]).max())))
         return self._text_of(self.write(digits, width))
+
+
+FIRST, SECOND, LABEL, FACTOR, TOTAL = range(2, 7)
+"""Words of `_runs`."""
+
+
+@lru_cache(maxsize=4)
+def _covering(task: FieldTask) -> CoveringCases:
+    """Every case. The label below is the token of a neighbourhood, and the own one is right next."""
+    graph = _runs(task.operator)
+    sees = [(1 + column, word) for column, word, _ in task.settling_slots]
+    found = find_neighbourhoods(graph, LABEL, [*sees, (1, TOTAL), (0, TOTAL), (1, FACTOR)])
+    keys, (total, *below) = found.keys[:, : len(sees)], found.keys[:, len(sees) :].T
+    labels = np.full(keys.shape, NO_STATE)
+    labels[:, 0], labels[:, 1] = found.right, np.where(found.tokens == MARKER, NO_STATE, found.tokens)
+    # The digits below decide a label if one carry alone comes out of them.
+    decided = agree(number_rows(np.stack(below, axis=1)), (found.right - total) % 10)
+    about = {"argument": f"{SEARCHED} {KNOWN_OR_NOT}", "ideal": IDEAL, "task": task, "graph": graph, "paths": found.paths}
+    return hide_labels(keys, labels, [relation for _, _, relation in task.settling_slots], decided, NOT_KNOWN, **about)
+
+
+def _runs(operator: int) -> Graph:
+    """All sums, or all products with a digit, in the columns of the second number from the ones to the operator.
+
+    Words: both numbers, as they are practised; the tokens of both in a column; the label; the digit m by which is
+    multiplied, 1 in sums; and m times the digits of a column. A state is m, the carry, whether the operator has come, and
+    how far each number is: before its ones (0), behind a 0 alone (1), behind a 0 after others (2) or another digit (3), or
+    ended (4).
+    """
+    numbers, factors = (1, np.arange(10)) if operator == TIMES else (2, np.ones(1, dtype=np.int64))
+
+    def step(states, symbols):
+        factor, carry, over, ends = states[:, 0], states[:, 1], states[:, 2], states[:, 3:]
+        last, blank = (symbols == ABSENT).all(axis=1), symbols == FIELD_PAD
+        ended = blank | last[:, None]
+        digits = np.where(ended, 0, symbols)
+        total = factor * digits.sum(axis=1)
+        # 0 is written with one digit.
+        empty = (total + carry == 0) & (ended.all(axis=1) | ((factor == 0) & (ends[:, 0] > 0)))
+        legal = (over == 0) & np.where(ended, (ends == 1) | (ends >= 3), ends < 4).all(axis=1)
+        words = [np.where(ended, ABSENT, symbols), symbols]
+        words[1][last, -1] = operator
+        if operator == TIMES:
+            words = [np.where(ends == 0, factor[:, None], ABSENT), words[0], np.full_like(symbols, ABSENT), words[1]]
+        labels = np.where(empty, PAD_LABEL, (total + carry) % 10)
+        ends = np.where(ended, 4, np.where(digits > 0, 3, np.where(ends == 0, 1, 2)))
+        following = np.column_stack([factor, (total + carry) // 10, last, ends])
+        return np.column_stack([*words, labels, factor, total]), following, legal
+
+    starts = np.pad(factors[:, None], ((0, 0), (0, 2 + numbers)))
+    first = np.array([[ABSENT] * 4 + [MARKER, ABSENT, ABSENT]] * len(factors))
+    symbols = np.array([*product([*range(10), FIELD_PAD], repeat=numbers)])
+    return build_graph(starts, first, (10, 10, 2, *[5] * numbers), symbols, step, lambda states: states[:, 2] == 1)
 
 
 def write_field(digits: np.ndarray, width: int, pad: int) -> np.ndarray:

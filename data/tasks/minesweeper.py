@@ -1,7 +1,6 @@
 """Minesweeper generator: `$M__>__M=M2112M$` (paper 1, Sec. 6.2)."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import ClassVar
@@ -9,13 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.formatting import lay_out
-from longhand.data.tasks.covering import CoveringProblems
+from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
+from longhand.data.tasks.search import number_rows
 from longhand.modeling.inputs import PromptFormat
-from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE
+from longhand.modeling.vocabulary import BOS, EMPTY_CELL, EQUALS, GREATER, MINE, PAD
 
 
 def count_mines(boards: np.ndarray) -> np.ndarray:
@@ -26,17 +26,14 @@ def count_mines(boards: np.ndarray) -> np.ndarray:
     return rows[:, :, :width] + rows[:, :, 1:-1] + rows[:, :, 2:]
 
 
-def _draw_mines(
-    generator: np.random.Generator, mines: np.ndarray, free: np.ndarray, last: np.ndarray | int = 0
-) -> np.ndarray:
+def _draw_mines(generator: np.random.Generator, mines: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Draw mines in the free places of each row, all choices equally likely; (count, places) bool.
 
     Args:
         mines: (count,), how many mines to draw.
         free: (count, places) bool, where a mine may lie.
-        last: (count, places) bool, places that get a mine only when all others have one.
     """
-    keys = np.where(free, generator.random(free.shape) + last, 3.0)
+    keys = np.where(free, generator.random(free.shape), 3.0)
     largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(mines - 1, 0)[:, None], axis=1)
     return (keys <= largest) & (mines > 0)[:, None] & free
 
@@ -122,7 +119,7 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
         return lay_out(parts, query_parts=2)
 
     def covering(self, window, layers):
-        """All boards of up to 4 x 4 cells; of 4 x 4 only the boards without mines in four of the cells. 13,514 in all.
+        """All neighbourhoods on boards of up to 4 x 4 cells; of 4 x 4 only those without mines in four of the cells.
 
         Cells that matter if `x` comes next: its own 3 x 3, which are seen (`s`), and the cells that decided the token
         itself, the solution of the cell before (`t`; `b` is both). On the right `x` begins a row:
@@ -133,22 +130,11 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
             . t b b s . .        s s . . . . .
         """
         self.check_window(window, layers)
-        sizes = list(product(range(1, 5), repeat=2))
-        free = {(height, width): np.arange(height * width) for height, width in sizes}
-        # 4 x 4 cells occur in the right drawing only.
-        free[4, 4] = np.arange(2, 14)
-
-        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for height, width in sizes:
-                cells = free[height, width]
-                count = 2 ** len(cells)
-                boards = np.zeros((count, height * width), dtype=np.uint8)
-                boards[:, cells] = np.arange(count)[:, None] >> np.arange(len(cells)) & 1
-                yield boards.reshape(count, height, width), np.full((count, height), width)
-
-        return CoveringProblems(
-            count=sum(2 ** len(cells) for cells in free.values()),
-            batches=batches(),
+        rows = np.concatenate([self._seen_on_boards(*size) for size in product(range(1, 5), repeat=2)])
+        tokens, right, *keys = rows[np.unique(number_rows(rows), return_index=True)[1]].T
+        return CoveringNeighbourhoods(
+            count=len(tokens),
+            batches=[NeighbourhoodBatch(tokens, np.stack(keys, axis=1), np.arange(9)[::-1], right)],
             argument=(
                 "Let x be the cell that comes next after a token of the response, or after `=`; after the last cell, x is "
                 "the place below the first cell of the last row. The token sees `$` at the beginning, which itself sees "
@@ -164,40 +150,26 @@ class Minesweeper(AnyNumberOfOperands, DecoderTask):
                 "is a board of at most 4 x 4 cells with the same token, the same neighbourhood and the same right next "
                 "token. If it has 4 x 4 cells, this is case (3) and x begins its third row. Then the first two cells of "
                 "the first row and the last two of the last row are neither around x nor around the cell before it, and a "
-                "mine there may be removed. All boards that can result are checked."
+                "mine there may be removed. All neighbourhoods on boards that can result are checked."
             ),
         )
 
-    def vary(self, generator, digits, max_length):
-        """Make each board a part of a board of `max_length` rows and columns, whose number of mines is drawn anew.
-
-        The rows come to lie at the top or at the bottom. The columns come to lie on the left, on the right or, if there are
-        4, half on either side. In one of these each neighbourhood is in its place, unless the board is a single row or
-        column. Further mines lie around one more cell as long as there is room. Boards that are larger, or have too many
-        mines, are left out.
-        """
-        _, height, width = digits.shape
-        fewest, most = self._mine_range(np.array(max_length**2))
-        mines = digits.sum(axis=(1, 2), dtype=np.int64)
-        fewest, most = np.maximum(fewest, mines), np.minimum(most, mines + max_length**2 - height * width)
-        fits = (fewest <= most) & (max(height, width) <= max_length)
-        digits, mines, fewest, most = (values[fits] for values in (digits, mines, fewest, most))
-        count = len(digits)
-
-        row = np.arange(height) + generator.integers(2, size=(count, 1)) * (max_length - height)
-        column, parts = np.arange(width), 2 if width > 3 else 1
-        on_the_left = generator.integers(parts + 1, size=(count, 1)) * width // parts
-        column = np.where(column < on_the_left, column, column + max_length - width)
-        place = np.arange(count)[:, None, None], row[:, :, None], column[:, None, :]
-        free = np.ones((count, max_length, max_length), dtype=bool)
-        free[place] = False
-        cell, centre = np.arange(max_length), generator.integers(max_length, size=(2, count, 1, 1))
-        far = np.maximum(np.abs(cell[:, None] - centre[0]), np.abs(cell - centre[1])) != 1
-        others = generator.integers(fewest, most + 1) - mines
-        boards = _draw_mines(generator, others, *(mask.reshape(count, max_length**2) for mask in (free, far)))
-        boards = boards.reshape(free.shape).astype(np.uint8)
-        boards[place] = digits
-        return boards
+    def _seen_on_boards(self, height: int, width: int) -> np.ndarray:
+        """What the tokens of responses see on boards of one size: the token, the next one, the cells around it."""
+        # 4 x 4 cells occur in the right drawing only.
+        free = np.arange(2, 14) if height == width == 4 else np.arange(height * width)
+        boards = np.zeros((2 ** len(free), height * width), dtype=np.uint8)
+        boards[:, free] = np.arange(len(boards))[:, None] >> np.arange(len(free)) & 1
+        boards = boards.reshape(-1, height, width)
+        answers = np.where(boards, MINE, count_mines(boards)).reshape(len(boards), -1)
+        text = np.pad(answers, ((0, 0), (1, 1)), constant_values=((0, 0), (EQUALS, self.end_token)))
+        cells = np.pad(np.where(boards, MINE, EMPTY_CELL), ((0, 0), (1, 2), (1, 1)), constant_values=PAD)
+        seen = []
+        for place in range(height * width + 1):
+            row, column = divmod(place, width)
+            around = cells[:, row : row + 3, column : column + 3].reshape(len(boards), -1)
+            seen.append(np.column_stack([text[:, place : place + 2], around]))
+        return np.concatenate(seen)
 
     def prompt(self, question):
         """Rows may be separated by `>`, spaces or line breaks."""

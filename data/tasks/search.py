@@ -231,12 +231,17 @@ def find_neighbourhoods(
         paths = np.concatenate([paths[parent[example]], edges[example, None]], axis=1)
     tokens, right = labels[paths[:, -low], word], labels[paths[:, 1 - low], word]
     keys = np.stack([labels[paths[:, column - low], own] for column, own in sees], axis=1)
-    own, size = _append(np.zeros(len(keys), dtype=np.int64), 1, np.concatenate([tokens[:, None], keys], axis=1))
+    own = number_rows(np.concatenate([tokens[:, None], keys], axis=1))
     distinct, where, count = np.unique(own, return_inverse=True, return_counts=True)
     if len(distinct) < len(own):
         chosen = np.flatnonzero(where == np.argmax(count > 1))[:2]
         raise Conflict([*paths[chosen][:, turn]], right[chosen])
     return Found(tokens, keys, right, paths[:, turn])
+
+
+def number_rows(table: np.ndarray) -> np.ndarray:
+    """Numbers of rows; they are equal if and only if the rows, of numbers from -2 on, are."""
+    return _append(np.zeros(len(table), dtype=np.int64), 1, table)[0]
 
 
 def _append(codes: np.ndarray, size: int, columns: np.ndarray) -> tuple[np.ndarray, int]:

@@ -4,26 +4,20 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from longhand.data.collator import IGNORED
 from longhand.data.families.encoder import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
 from longhand.data.tasks.column_task import ColumnTask, every_neighbourhood
-from longhand.data.tasks.covering import SEARCHED, CoveringCases, NeighbourhoodBatch
-from longhand.data.tasks.search import ABSENT
+from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels
+from longhand.data.tasks.encoder_task import KNOWN_OR_NOT
+from longhand.data.tasks.search import number_rows
 from longhand.modeling.encoder_maps import COLUMNS
-from longhand.modeling.relations import NOT_RELATED
-from longhand.modeling.settling import NO_STATE, Cases
+from longhand.modeling.settling import NO_STATE
 from longhand.modeling.vocabulary import EQUALS, GREATER
 
 SETTLING = "settling_"
 """Begins the names of these tasks; the name of the column task follows."""
-
-_ARGUMENT = (
-    f"{SEARCHED} The label before a token's own is known or not, and so is its own, in all ways, except that a known label "
-    "is never taken back."
-)
 
 _IDEAL = (
     "In an ideal pass a label becomes the right one if it is the same in every run of the transducer in which the token "
@@ -45,7 +39,6 @@ class SettlingColumns(ColumnTask):
 
     family = ENCODER
     settling_map: ClassVar[str] = COLUMNS
-    practises_tokens: ClassVar[bool] = False
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -111,33 +104,17 @@ class SettlingColumns(ColumnTask):
 def _covering(task: SettlingColumns) -> CoveringCases:
     """Every case, from the neighbourhoods of a decoder, in which the label before is known; here it may not be known yet."""
     graph, (found,) = every_neighbourhood(task)
-    unknown = len(task.labels) - 1
     number = np.full(len(task.tokens), NO_STATE)
-    number[[task.tokens.index(symbol) for symbol in task.labels[:-1]]] = np.arange(unknown)
+    number[[task.tokens.index(symbol) for symbol in task.labels[:-1]]] = np.arange(len(task.labels) - 1)
     rows = np.flatnonzero(found.right != task.end_token)
-    before, keys, right = found.tokens[rows], found.keys[rows], number[found.right[rows]]
-    # With the label before not known, right next is what all runs agree in that look alike.
-    later = np.flatnonzero(before != EQUALS)
-    _, alike, group = np.unique(keys[later], axis=0, return_index=True, return_inverse=True)
-    least, most = np.full(len(alike), unknown), np.zeros(len(alike), dtype=int)
-    np.minimum.at(least, group.reshape(-1), right[later])
-    np.maximum.at(most, group.reshape(-1), right[later])
-    row = np.concatenate([np.arange(len(rows)), later[alike]])
-    state_before = np.concatenate([number[before], np.full(len(alike), unknown)])
-    target = np.concatenate([right, np.where(least == most, least, unknown)])
-    # The own label is not known, or the right one.
-    twice = np.concatenate([np.arange(len(row)), np.flatnonzero(target != unknown)])
-    state = np.where(np.arange(len(twice)) < len(row), unknown, target[twice])
-    row, state_before, target = row[twice], state_before[twice], target[twice]
-    read, begins = keys[row], before[row] == EQUALS
-    tokens = np.column_stack([np.full(len(row), GREATER), np.where(begins, EQUALS, GREATER), np.maximum(read, 0)])
-    states = np.column_stack([state, state_before, np.full(read.shape, NO_STATE)])
-    slots = np.array([0, 1, *(relation for relation, _, _ in task.transducer.label_slots)])
-    absent = np.column_stack([np.zeros((len(row), 2), dtype=bool), read == ABSENT])
-    relations = np.where(absent, NOT_RELATED, slots)
-    parts = (torch.from_numpy(part).long() for part in (tokens[:, 0], state, tokens, states, relations))
-    listed = NeighbourhoodBatch(before[row], read, slots, target, task=task, graph=graph, paths=found.paths[rows][row])
-    return CoveringCases(len(row), Cases(*parts), torch.from_numpy(target).long(), listed, _IDEAL, _ARGUMENT)
+    before, read, right = found.tokens[rows], found.keys[rows], number[found.right[rows]]
+    # The label before is read at `>`; `=` has none.
+    keys = np.column_stack([np.full(len(rows), GREATER), np.where(before == EQUALS, EQUALS, GREATER), read])
+    labels = np.column_stack([right, number[before], np.full(read.shape, NO_STATE)])
+    relations = [0, 1, *(relation for relation, _, _ in task.transducer.label_slots)]
+    decided = agree(number_rows(keys), right)
+    about = {"argument": f"{SEARCHED} {KNOWN_OR_NOT}", "ideal": _IDEAL, "task": task}
+    return hide_labels(keys, labels, relations, decided, len(task.labels) - 1, graph=graph, paths=found.paths[rows], **about)
 
 
 @lru_cache(maxsize=64)

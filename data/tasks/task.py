@@ -16,7 +16,7 @@ from longhand.data.digits import uniform_digits
 from longhand.data.families.family import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
-from longhand.data.tasks.covering import CoveringNeighbourhoods, CoveringProblems, CoveringStates
+from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods
 from longhand.data.tasks.lengths import Lengths, rows_of_groups
 from longhand.data.tasks.reader import AnswerReader
 from longhand.modeling.inputs import PromptFormat, PromptFormats
@@ -178,12 +178,11 @@ class Task(Lengths, ABC):
         """Columns of a dataset that only this task has, from operands (count, operands, width)."""
         return {}
 
-    def covering(self, window: Window, layers: int) -> CoveringProblems | CoveringNeighbourhoods | CoveringStates:
-        """All neighbourhoods, and with them every right next token, that the format allows; cheap, nothing is made yet.
+    def covering(self, window: Window, layers: int) -> CoveringNeighbourhoods | CoveringCases:
+        """All neighbourhoods, and with them every right next token, that the format allows; of an encoder, all cases.
 
         A neighbourhood is what a response token sees after a correct prefix: directly within the window (see `pair_maps`),
-        and through every layer what the tokens in the window see. A task gives the neighbourhoods themselves, or problems
-        that hold them; for an encoder, problems with states of their labels.
+        and through every layer what the tokens in the window see.
 
         Raises:
             ValueError: the neighbourhoods are not known, or no model with this window can be right.
