@@ -180,7 +180,7 @@ def test_an_adder_that_only_some_orders_get_right_is_not_certified(main_job, mon
         monkeypatch.setattr(mlp.down_proj, "forward", in_order(order))
         found = certify(model, Addition())
         assert (found.wrong == 0) == right and not found.certified
-        assert not right or (found.margin > 1 and found.ratio == 0)
+        assert not right or (found.margin > 0.5 and found.ratio == 0)
 
 
 def test_the_statement_of_certificates_is_the_corollary_word_for_word():

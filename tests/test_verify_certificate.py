@@ -550,7 +550,7 @@ def test_the_verifier_knows_the_code_that_is_written_beside_checkpoints(copy):
     """If this fails, a file in modeling/ has changed: run .ci/code."""
     assert {"coupled_gpt", "pairwise_bert"} == {*verify_certificate.CODE}
     read_checkpoint(copy)
-    (copy / "norms.py").write_text((copy / "norms.py").read_text() + "# changed")
+    (copy / "relations.py").write_text((copy / "relations.py").read_text() + "# changed")
     forge(copy)
     with pytest.raises(Refused, match="Python files"):
         read_checkpoint(copy)
