@@ -178,7 +178,7 @@ REFUSED = {
     "no window": ({"windowed": False}, {}, "the model has no window"),
     "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
     "too many problems": ({"relation_range": [-2, 2]}, {}, "columns has"),
-    "too many in three layers": ({"num_hidden_layers": 3}, {}, "for one layer, not for 3"),
+    "too many in three layers": ({"num_hidden_layers": 3}, {}, "not for 3 layer"),
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "one neighbourhood needs two different next tokens"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
     "carry unseen, unpadded": (

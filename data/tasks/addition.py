@@ -103,8 +103,7 @@ class Addition(LongestOperandLengths, DecoderTask):
         and what is written so far.
         """
         low, high = window
-        if layers != 1:
-            raise ValueError(f"the neighbourhoods of {self.name} are searched for one layer, not for {layers}")
+        self.check_window(window, layers, tuple(window))
         if self.order == "plain":
             raise ValueError("with the order 'plain' the next digit needs a carry from below, which no window can hold")
         sees = [(column, word) for column in range(low, high + 1) for word in ((0, 1, 2) if column <= 0 else (0, 1))]
@@ -257,11 +256,7 @@ class MultiOperandAddition(LongestOperandLengths, DecoderTask):
 
     def covering(self, window, layers):
         """Every neighbourhood, by search. A token sees the digits of a column in any order, so one order is enough."""
-        if tuple(window) != (0, 1) or layers != 1:
-            raise ValueError(
-                f"the neighbourhoods of {self.name} are searched for relation_range [0, 1] and one layer, "
-                f"not for {list(window)} and {layers}"
-            )
+        self.check_window(window, layers, (0, 1))
         every = range(self.operands)
         sees = [(column, word) for column in (0, 1) for word in every] + [(0, self.operands)]
         return search_covering(

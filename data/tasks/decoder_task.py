@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,11 +83,10 @@ class DecoderTask(Task):
     def rewrite(self, generator, digits, lengths):
         return self.format(digits, lengths)
 
-    def check_window(self, window: Window, layers: int) -> None:
-        """Raise ValueError unless there is one layer with the window of the coupling rule."""
-        relations = self.rule.relations
-        if tuple(window) != relations or layers != 1:
+    def check_window(self, window: Window, layers: int, needed: Any = None) -> None:
+        """Raise ValueError unless there is one layer with the needed window, by default that of the coupling rule."""
+        if tuple(window) != (needed or self.rule.relations) or layers != 1:
             raise ValueError(
-                f"the neighbourhoods of {self.name} have been worked out for one layer and the window of the coupling rule "
-                f"{self.coupling!r} only, not for {layers} layer(s) and {list(window)}"
+                f"the neighbourhoods of {self.name} are known for one layer and the window "
+                f"{list(needed or self.rule.relations or [])} only, not for {layers} layer(s) and {list(window)}"
             )
