@@ -1,5 +1,8 @@
 """What the models of both families share: loading, attention, and a warning where a certificate does not hold."""
 
+import os
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -15,14 +18,28 @@ logger = logging.get_logger(__name__)
 
 
 def reduced_precision(model: nn.Module) -> str | None:
-    """Return what makes a forward pass of this model less precise than float32; None if nothing does."""
+    """Return the setting by which a forward pass of this model would be less precise than float32; None if there is none.
+
+    Settings count on any device, also those that act on another one: `torch.backends` and the two environment variables by
+    which cuBLAS and oneDNN multiply float32 matrices in a shorter format.
+    """
     for name, weights in model.named_parameters():
         if weights.dtype not in (torch.float32, torch.float64):
             return f"{name} is {str(weights.dtype).removeprefix('torch.')}"
     device = next(model.parameters()).device.type
     if torch.is_autocast_enabled(device):
         return f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')} is on"
-    return None
+    # TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and torch.set_float32_matmul_precision show in these settings.
+    backends: Any = torch.backends
+    settings = {
+        "torch.backends.fp32_precision": backends.fp32_precision,
+        "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
+        "DNNL_DEFAULT_FPMATH_MODE": os.environ.get("DNNL_DEFAULT_FPMATH_MODE", "").lower(),
+        "ONEDNN_DEFAULT_FPMATH_MODE": os.environ.get("ONEDNN_DEFAULT_FPMATH_MODE", "").lower(),
+    }
+    exact = ("", "none", "ieee", "strict")
+    return next((f"{name} is {value}" for name, value in settings.items() if value not in exact), None)
 
 
 def _warn_of_reduced_precision(model: "LonghandPreTrainedModel", _: tuple) -> None:

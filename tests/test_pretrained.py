@@ -1,11 +1,39 @@
 """What loading says or refuses: reduced precision under a certificate, and tied weights that differ."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import longhand
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertForTokenClassification
+
+# A setting cannot be taken back, so a process of its own makes each.
+SETTINGS = """
+import os, torch
+from longhand.modeling.pretrained import reduced_precision
+for statement in (
+    "pass",
+    "torch.set_float32_matmul_precision('high')",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
+    "torch.autocast('cpu').__enter__()",
+    "os.environ['DNNL_DEFAULT_FPMATH_MODE'] = 'BF16'",
+):
+    if not os.fork():
+        exec(statement)
+        print(reduced_precision(torch.nn.Linear(1, 1)), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_every_setting_of_torch_below_float32_is_seen():
+    exact, *reduced = subprocess.check_output([sys.executable, "-c", SETTINGS], text=True).splitlines()
+    assert exact == "None" and len(reduced) == 6 and "None" not in reduced
 
 
 @pytest.mark.parametrize(

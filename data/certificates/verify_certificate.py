@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "5949c9f009f8e5598752521324c46345f82307debc6a28d934a3b2f1655b3455",
-    "pairwise_bert": "12b14a40841441450838d816064302a328f11b52da4238438ce4c2a094e2b03f",
+    "coupled_gpt": "ce983baa62487f857f19409df67fc0722c9f130a45aad4f747484fbf62421cd7",
+    "pairwise_bert": "c6ac442d9e160d8cc43183f037b9595d63ab964157af211e2206eb46a0e9beda",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold
