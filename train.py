@@ -168,10 +168,10 @@ def evaluate(run: Run, began: float) -> None:
 
 def what_next(run: Run) -> list[str]:
     """Return commands of eval.py to try next."""
-    task, lengths = run.task, run.data.test_lengths
+    task = run.task
     options = [f'--ask "{part.example_question}"' for part in task.parts]
     options += ["--certify"] * run.training.until_certified
-    options.append(f"--lengths {lengths[0]},{lengths[-1]}")
+    options.append(f"--lengths {run.data.test_lengths[-1]}")
     # A checkpoint that holds its task as a table needs no plugin.
     plugins = "".join(f" --plugin {run.folder / plugin.name}" for plugin in run.plugins if task.transducer is None)
     return [f"  python eval.py {run.folder} {option}{plugins}" for option in options]
