@@ -187,44 +187,27 @@ def test_operands_without_padding_keep_the_ids_of_their_significance(rule, first
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("rest", ["000000", "2070$.", "+=$9=1", "??????"])
-def test_ids_do_not_depend_on_anything_after_the_equals_sign(rule, rest):
-    (query,) = queries(rule, 3)
-    assert torch.equal(ids_of(rule, query + rest), ids_of(rule, query, len(query) + 6))
+def test_ids_of_a_row_depend_on_its_own_query_alone(rule):
+    texts = queries(rule, 2, 3, 1, 3)
+    alone = torch.stack([ids_of(rule, text, 13) for text in texts])
+    for rows in (slice(None), slice(2)):
+        assert torch.equal(
+            TABLE[rule].plan(encode(*texts[rows]), 13).position_ids.expand(len(alone[rows]), -1, -1), alone[rows]
+        )
+    query = texts[1].lstrip(".")
+    for rest in ("000000", "2070$.", "+=$9=1", "??????"):
+        assert torch.equal(ids_of(rule, query + rest), ids_of(rule, query, len(query) + 6))
+    for padding in (1, 3):
+        expected = torch.nn.functional.pad(ids_of(rule, query, 13), (padding, 0))
+        assert torch.equal(ids_of(rule, "." * padding + query, padding + 13), expected)
+    # Rows of one layout share one row of ids.
+    other = query.replace("M", "_") if rule in MINESWEEPER_RULES else re.sub("[1-9]", "1", query)
+    assert torch.equal(TABLE[rule].plan(encode(query, other), 11).position_ids, ids_of(rule, query, 11).unsqueeze(0))
 
 
 @pytest.mark.parametrize("rule", ADDITION_RULES)
 def test_response_length_counts_a_carry_and_the_end_token(rule):
     assert TABLE[rule].plan(encode("$7+653=", "$49+12="), 7).response_length == 5
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("padding", [1, 3])
-def test_left_padding_moves_ids_by_columns_only(rule, padding):
-    (query,) = queries(rule, 3)
-    padded = ids_of(rule, "." * padding + query, padding + 13)
-    expected = torch.nn.functional.pad(ids_of(rule, query, 13), (padding, 0))
-    assert torch.equal(padded, expected)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_rows_of_different_layouts_are_planned_as_each_alone(rule):
-    texts = queries(rule, 2, 3, 1, 3)
-    batch = TABLE[rule].plan(encode(*texts), 13).position_ids
-    assert torch.equal(batch, torch.stack([ids_of(rule, text, 13) for text in texts]))
-    batch = TABLE[rule].plan(encode(*texts[:2]), 13).position_ids
-    assert torch.equal(batch.expand(2, -1, -1), torch.stack([ids_of(rule, text, 13) for text in texts[:2]]))
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_rows_of_one_layout_share_one_row_of_ids(rule):
-    (text,) = queries(rule, 3)
-    texts = [
-        text,
-        re.sub("[1-9]" if rule not in MINESWEEPER_RULES else "M", "1" if rule not in MINESWEEPER_RULES else "_", text),
-    ]
-    batch = TABLE[rule].plan(encode(*texts), 11).position_ids
-    assert torch.equal(batch, ids_of(rule, texts[0], 11).unsqueeze(0))
 
 
 def test_shifted_ids_wrap_on_the_ring_and_zero_stays():

@@ -33,89 +33,34 @@ def test_docstring_drawing_is_what_the_function_computes():
     assert computed[0].tolist() == expected
 
 
-@pytest.mark.parametrize("windowed", [True, False])
-@pytest.mark.parametrize("relation_range", RANGES)
-def test_relations_depend_on_differences_only(relation_range, windowed):
-    position_ids = every_pair_of_ids(6)
-    moved = torch.where(position_ids > 0, position_ids + torch.tensor([[5], [17]]), 0)
-    expected = coupled_pair_map(position_ids, position_ids, relation_range, windowed)
-    assert torch.equal(coupled_pair_map(moved, moved, relation_range, windowed), expected)
-
-
-@pytest.mark.parametrize(("low", "high"), RANGES)
-def test_clipped_differences_are_counted_from_the_lowest(low, high):
-    query, key = torch.arange(1, 9), torch.arange(1, 9)
-    expected = (query[:, None] - key).clamp(low, high) - low
-    assert torch.equal(coupled_pair_map(query[None], key[None], (low, high), False)[0], expected.int())
-
-
-@pytest.mark.parametrize(("low", "high"), RANGES)
-def test_window_hides_exactly_the_differences_outside_the_range(low, high):
-    values = torch.arange(1, 9)
-    difference = values[:, None] - values
-    clipped = coupled_pair_map(values[None], values[None], (low, high), False)[0]
-    windowed = coupled_pair_map(values[None], values[None], (low, high), True)[0]
-    outside = (difference < low) | (difference > high)
-    assert torch.equal(windowed, clipped.masked_fill(outside, NOT_RELATED))
-
-
-@pytest.mark.parametrize("relation_range", RANGES)
-def test_missing_ids_are_three_relations_of_their_own(relation_range):
-    relations = coupled_pair_map(torch.tensor([[5, 0]]), torch.tensor([[5, 0, 4, 6]]), relation_range, False)[0]
-    only_key, only_query, neither = relations[0, 1].item(), relations[1, 0].item(), relations[1, 1].item()
-    assert len({only_key, only_query, neither}) == 3
-    differences = coupled_pair_map(torch.arange(1, 9)[None], torch.arange(1, 9)[None], relation_range, False)
-    assert not {only_key, only_query, neither} & set(differences.flatten().tolist())
-
-
-@pytest.mark.parametrize("windowed", [True, False])
-def test_missing_ids_differ_at_each_of_two_levels(windowed):
-    keys = ids([0, 3, 0, 3], [2, 2, 0, 0])
-    with_both = coupled_pair_map(ids([3], [2]), keys, (0, 1), windowed)[0, 0].tolist()
-    with_second = coupled_pair_map(ids([0], [2]), keys, (0, 1), False)[0, 0].tolist()
-    assert len(set(with_both)) == 4
-    assert len(set(with_both + with_second)) == 8
-
-
-@pytest.mark.parametrize(
-    ("query", "key", "visible"),
-    [
-        (([3], [5]), ([3], [5]), True),
-        (([3], [5]), ([3], [3]), False),
-        (([3], [5]), ([0], [5]), True),
-        (([3], [5]), ([0], [3]), False),
-        (([3], [0]), ([0], [5]), False),
-        (([0], [0]), ([3], [5]), False),
-        (([3], [5]), ([0], [0]), True),
-        (([0], [0]), ([0], [0]), True),
-    ],
-)
-def test_window_of_two_levels_needs_a_shared_level_and_none_outside(query, key, visible):
-    value = coupled_pair_map(ids(*query), ids(*key), (0, 1), True).item()
-    assert (value != NOT_RELATED) == visible
+def literal_relation(query: tuple[int, ...], key: tuple[int, ...], low: int, high: int, windowed: bool) -> int:
+    """One pair's relation: at each level a clipped difference, or one of three values for missing ids."""
+    combined, outside, width = 0, False, high - low + 1
+    for own, other in zip(query, key, strict=True):
+        if own and other:
+            relation = min(max(own - other, low), high) - low
+            outside = outside or not low <= own - other <= high
+        else:
+            relation = width + (2 if own == other else own == 0)
+        combined = combined * (width + 3) + relation
+    is_shared = any(own and other for own, other in zip(query, key, strict=True))
+    hidden = windowed and any(key) and (outside or not is_shared)
+    return NOT_RELATED if hidden else combined
 
 
 @pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("windowed", [True, False])
 @pytest.mark.parametrize("relation_range", RANGES)
-def test_relations_without_a_window_are_all_values_below_their_number(relation_range, levels):
+def test_relations_are_those_of_literal_loops_over_pairs(relation_range, windowed, levels):
     position_ids = every_pair_of_ids(6)[:, :levels]
-    values = coupled_pair_map(position_ids, position_ids, relation_range, False).unique().tolist()
-    assert values == list(range(num_coupled_relations(relation_range, levels)))
-
-
-@pytest.mark.parametrize("relation_range", RANGES)
-def test_window_only_replaces_values_by_not_related(relation_range):
-    position_ids = every_pair_of_ids(4)
-    free = coupled_pair_map(position_ids, position_ids, relation_range, False)
-    windowed = coupled_pair_map(position_ids, position_ids, relation_range, True)
-    assert torch.equal(windowed, torch.where(windowed == NOT_RELATED, NOT_RELATED, free))
-
-
-def test_ids_without_a_level_axis_are_one_level():
-    query, key = torch.tensor([[0, 2, 5], [4, 0, 1]]), torch.tensor([[0, 1, 2, 3], [5, 4, 3, 0]])
-    flat = coupled_pair_map(query, key, (-1, 1), True)
-    assert flat.dtype == torch.int32
-    assert torch.equal(flat, coupled_pair_map(query[:, None], key[:, None], (-1, 1), True))
+    found = coupled_pair_map(position_ids, position_ids, relation_range, windowed)
+    tokens = list(zip(*position_ids[0].tolist(), strict=True))
+    expected = [[literal_relation(query, key, *relation_range, windowed) for key in tokens] for query in tokens]
+    assert found.dtype == torch.int32 and found[0].tolist() == expected
+    if not windowed:
+        assert found.unique().tolist() == list(range(num_coupled_relations(relation_range, levels)))
+    if levels == 1:
+        assert torch.equal(coupled_pair_map(position_ids[:, 0], position_ids[:, 0], relation_range, windowed), found)
 
 
 NEIGHBOUR_RANGES = [(0, 1), (-1, 1), (0, 0), (1, 2), (-2, -1)]

@@ -151,13 +151,6 @@ def test_t5_buckets_are_those_of_t5(buckets, farthest):
     assert relations.dtype == torch.int32 and torch.equal(relations.long(), expected)
 
 
-def test_t5_bucket_borders_are_the_slow_formula():
-    relations = encoding_of("t5").pair_map(torch.arange(400).view(1, 1, -1), ids(0))[0, :, 0].tolist()
-    for distance, bucket in enumerate(relations):
-        farther = 16 + int(math.log(max(distance, 1) / 16) / math.log(128 / 16) * 16)
-        assert bucket == (distance if distance < 16 else min(31, farther))
-
-
 def test_t5_bias_is_one_number_per_bucket_and_head_for_all_layers():
     module = encoding_of("t5")
     relations = module.pair_map(ids(40, 100), ids(0, 30))
