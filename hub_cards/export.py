@@ -1,7 +1,7 @@
 """Export a checkpoint to ONNX, and check in onnxruntime that it answers as the model does.
 
-Position ids (decoders) and pair maps (encoders) are inputs of the graph, because the model derives them from the values of
-tokens, which a traced graph cannot do. A decoder's graph takes and returns its cache. All pairs are scored, under a window
+Only decoders are exported. Position ids are an input of the graph, because the model derives them from the values of tokens,
+which a traced graph cannot do. The graph takes and returns its cache. All pairs are scored, under a window
 too, so time and memory grow with the square of the number of tokens.
 
 examples:
@@ -12,7 +12,6 @@ examples:
 import argparse
 import logging
 import warnings
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,33 +22,26 @@ from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
 from longhand.data import EvaluationBatches
-from longhand.data.families.encoder import ENCODER
+from longhand.data.families import DECODER
 from longhand.data.plugins import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import locate
 from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.files import write_atomically
-from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
-from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, virtual_indices
+from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.modeling_coupled_gpt import ForwardInputs
 from longhand.modeling.vocabulary import PAD
 
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-3
 """Largest difference of a logit between the graph and the model. The forms add in another order."""
 
 _ANY = torch.export.Dim.DYNAMIC
-_DECODER_SIZES = {
+_SIZES = {
     "input_ids": {0: _ANY, 1: _ANY},
     "position_ids": {0: _ANY, 2: _ANY},
     "attention_mask": {0: _ANY, 1: _ANY},
     "past": {0: _ANY, 3: _ANY},
-}
-_ENCODER_SIZES = {
-    "input_ids": {0: _ANY, 1: _ANY},
-    "pair_maps": {0: _ANY, 2: _ANY, 3: _ANY},
-    "attention_mask": {0: _ANY, 1: _ANY},
 }
 
 
@@ -117,52 +109,6 @@ class ExportableCoupledGPT(nn.Module):
         return torch.zeros(shape, dtype=self.model.dtype)
 
 
-class ExportablePairwiseBert(nn.Module):
-    """A PairwiseBert with given pair maps.
-
-    Raises:
-        ValueError: the model applies its layers until its state or its labels settle, which no traced graph can do.
-    """
-
-    def __init__(self, model: PairwiseBertForTokenClassification):
-        super().__init__()
-        if model.config.settle_tolerance is not None:
-            raise ValueError(
-                "the model applies its layers until its state settles, and a graph has a fixed number of steps: set "
-                "settle_tolerance to None in its configuration for num_loops loops"
-            )
-        if model.config.label_states:
-            raise ValueError("the model applies its layer until its labels settle, and a graph has a fixed number of steps")
-        self.model = model
-        self.rules = [name for name in dict.fromkeys(model.config.head_maps) if name != NO_MAP]
-        model.set_attn_implementation("eager")
-
-    def forward(self, input_ids: Tensor, pair_maps: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return logits (batch, tokens, labels).
-
-        Args:
-            input_ids: (batch, tokens).
-            pair_maps: (batch, rules, tokens, tokens), the map of each rule in the order of the configuration.
-            attention_mask: (batch, tokens), 0 for padding.
-        """
-        model = self.model.model
-        maps = dict(zip(self.rules, pair_maps.unbind(1), strict=True))
-        embeddings = model.embed_tokens(input_ids)
-        attention = model._attention_arguments(*model._with_sink(maps, attention_mask == 0), embeddings.dtype)
-        embeddings = model.embedding_norm(model._add_positions(embeddings, input_ids))
-        return self.model.classifier(model._loop(embeddings, None, **attention).last_hidden_state)
-
-    def example(self, input_ids: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments of `forward` for inputs (batch, tokens) without padding."""
-        config, indices = self.model.config, virtual_indices(input_ids)
-        limits: Any = (config.relation_range, config.windowed, config.max_multiplier_length)
-        maps = [derive_pair_map(name, input_ids, indices, *limits).long() for name in self.rules]
-        batch, tokens = input_ids.shape
-        spread = [one.expand(batch, -1, -1) for one in maps]
-        stacked = torch.stack(spread, 1) if spread else input_ids.new_zeros(batch, 0, tokens, tokens)
-        return input_ids, stacked, torch.ones_like(input_ids)
-
-
 def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
     """Write a checkpoint's model as an ONNX file, once its logits are found equal to the model's.
 
@@ -170,17 +116,12 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
         The largest difference of a logit on problems of two sizes.
 
     Raises:
-        ValueError: a package is missing, the model cannot be a graph, or the graph's logits differ.
+        ValueError: the model is an encoder, or the graph's logits differ.
         OSError: the file cannot be written; what stood there is kept.
     """
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ValueError(f"the export needs {', '.join(missing)}: pip install 'longhand[export]'")
-    model: Any = checkpoint.model
-    sizes, outputs = _DECODER_SIZES, ["logits", "present"]
-    kind: Any = ExportableCoupledGPT
-    if checkpoint.task.family is ENCODER:
-        sizes, outputs, kind = _ENCODER_SIZES, ["logits"], ExportablePairwiseBert
-    graph = kind(model).eval()
+    if checkpoint.task.family is not DECODER:
+        raise ValueError(f"{checkpoint.name} is an encoder: only decoders are written as ONNX")
+    graph = ExportableCoupledGPT(checkpoint.model).eval()  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
@@ -188,13 +129,13 @@ def export_checkpoint(checkpoint: Checkpoint, file: Path) -> float:
             graph.example(problems(checkpoint.by_part()[0], 4)),
             dynamo=True,
             verbose=False,
-            input_names=list(sizes),
-            output_names=outputs,
-            dynamic_shapes=tuple(sizes.values()),
+            input_names=list(_SIZES),
+            output_names=["logits", "present"],
+            dynamic_shapes=tuple(_SIZES.values()),
         )
     assert program is not None
     content = program.model_proto.SerializeToString()
-    difference = compare(checkpoint, graph, list(sizes), content)
+    difference = compare(checkpoint, graph, content)
     if not difference <= TOLERANCE:
         raise ValueError(f"the graph's logits differ from the model's by {difference:.2g}, nothing is written")
     write_atomically(file, content)
@@ -212,7 +153,7 @@ def problems(checkpoint: Checkpoint, length: int) -> torch.Tensor:
     return tokens[(tokens != PAD).all(1)]
 
 
-def compare(checkpoint: Checkpoint, graph: Any, names: list[str], content: bytes) -> float:
+def compare(checkpoint: Checkpoint, graph: Any, content: bytes) -> float:
     """Return the largest difference of a logit between an ONNX graph and the model, on problems of two sizes."""
     import onnxruntime
 
@@ -221,7 +162,7 @@ def compare(checkpoint: Checkpoint, graph: Any, names: list[str], content: bytes
     for part, length in product(checkpoint.by_part(), (3, 6)):
         tokens = problems(part, length)
         example = graph.example(tokens)
-        given = {name: value.detach().numpy() for name, value in zip(names, example, strict=True)}
+        given = {name: value.detach().numpy() for name, value in zip(_SIZES, example, strict=True)}
         found = session.run(None, given)[0]
         with torch.inference_mode():
             expected = checkpoint.model(tokens).logits[:, tokens.shape[1] - found.shape[1] :].numpy()

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,35 +43,20 @@ def is_one_line(name: str) -> bool:
 
 
 def write_atomically(file: Path, content: str | bytes) -> None:
-    """Write one file, see `replace_files`."""
-    replace_files(file.parent, {file.name: content})
+    """Write text (UTF-8) or bytes to a new temporary file, and then move it into place.
 
-
-def replace_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write text (UTF-8) or bytes to new temporary files in a folder, all of them, and then move them into place.
-
-    The temporary names are random and must not exist yet, so a link that somebody planted there is not followed.
+    The temporary name is random and must not exist yet, so a link that somebody planted there is not followed.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written; the message names the file. What stood there is kept.
     """
-    end = f".{secrets.token_hex(8)}.partial"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    written: list[Path] = []
-    file = folder
+    temporary = file.parent / f".{file.name}.{secrets.token_hex(8)}.partial"
     try:
-        for name, content in files.items():
-            file = folder / name
-            descriptor = os.open(folder / f".{name}{end}", flags, 0o666)
-            written.append(folder / f".{name}{end}")
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content.encode() if isinstance(content, str) else content)
-        for name in files:
-            file = folder / name
-            os.replace(folder / f".{name}{end}", file)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, file)
     except OSError as error:
         kept = "what stood there is kept" if file.is_file() else "nothing was written"
         raise OSError(error.errno, f"{error.strerror or error}: {file} cannot be written, {kept}") from error
     finally:
-        for temporary in written:
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -356,15 +356,6 @@ class Handler(BaseHTTPRequestHandler):
         commit = self.commit_of(self.repository(kind, name), revision)
         return as_json([entry for entry in _entries(commit) if entry["path"] in paths])
 
-    @route("GET", rf"{OF_KIND}/refs")
-    def refs(self, kind: str, name: str) -> Answer:
-        repository = self.repository(kind, name)
-        listed = {
-            what: [{"name": key, "ref": f"refs/{folder}/{key}", "targetCommit": sha} for key, sha in refs.items()]
-            for what, folder, refs in (("branches", "heads", repository.branches), ("tags", "tags", repository.tags))
-        }
-        return as_json({"converts": [], **listed})
-
     @route("GET", rf"{OF_KIND}/commits/(?P<revision>[^/]+)")
     def commits(self, kind: str, name: str, revision: str) -> Answer:
         repository = self.repository(kind, name)

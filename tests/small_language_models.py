@@ -1,31 +1,15 @@
-"""Small language models of others, random ones of known architectures."""
+"""A small language model of others, with random weights."""
 
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 LINES = ["653+49=702", "12+3=15", "The answer is **702**.", "M__>__M=M2112M"]
-ARCHITECTURES = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1}),
-    "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"num_key_value_heads": 1, "head_dim": 8}),
-}
 
 
-def make_tokenizer(**options) -> PreTrainedTokenizerFast:
+def make_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer, trained on a few lines, without a token for padding."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -33,16 +17,15 @@ def make_tokenizer(**options) -> PreTrainedTokenizerFast:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(LINES * 4, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{"eos_token": "<end>", **options})
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
 
 
-def save_random_model(folder: Path, kind: str = "llama", seed: int = 0, **options) -> Path:
-    """The folder of a model that has learned nothing."""
+def save_random_model(folder: Path, seed: int = 0) -> Path:
+    """The folder of a Llama that has learned nothing."""
     tokenizer = make_tokenizer()
-    config_class, model_class, more = ARCHITECTURES[kind]
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 512}
-    more = {"intermediate_size": 16, "eos_token_id": 0, "bos_token_id": 0, **sizes, **more, **options}
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 512}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": 0, "bos_token_id": 0}
     torch.manual_seed(seed)
-    model_class(config_class(vocab_size=len(tokenizer), initializer_range=0.5, **more)).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.5, **sizes)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -10,8 +10,7 @@ from small_language_models import save_random_model
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.data import TASKS, EvaluationBatches
 from longhand.hub_cards import export
-from longhand.hub_cards.export import ExportableCoupledGPT, ExportablePairwiseBert
-from longhand.hub_cards.training.arguments import parse_run
+from longhand.hub_cards.export import ExportableCoupledGPT
 
 ADDITION = TASKS["addition"]()
 DECODERS = {
@@ -62,25 +61,8 @@ def test_padding_on_the_left_changes_nothing():
     torch.testing.assert_close(logits[:, 3:], model(tokens).logits, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("recipe", ["encoder-addition", "encoder-addition-relative", "encoder-multiplication-3-uniform"])
-def test_an_encoder_with_given_maps_has_the_models_logits(recipe):
-    run = parse_run([recipe])
-    model, task = run.task.family.model_class(run.config).eval(), run.task.for_evaluation
-    collator = task.family.collator(run.config)
-    tokens = EvaluationBatches(task, task.operand_lengths(4), 2, 0, "test", 2, collator=collator)[0]["input_ids"]
-    expected = model(tokens).logits
-    graph = ExportablePairwiseBert(model).eval()
-    example = graph.example(tokens)
-    torch.testing.assert_close(graph(*example), expected, atol=1e-4, rtol=1e-4)
-    padded = [torch.nn.functional.pad(example[0], (0, 2)), torch.nn.functional.pad(example[1], (0, 2, 0, 2), value=-1)]
-    padded.append(torch.nn.functional.pad(example[2], (0, 2)))
-    torch.testing.assert_close(graph(*padded)[:, :-2], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_a_model_that_settles_is_refused():
-    run = parse_run(["encoder-addition-looped"])
-    with pytest.raises(ValueError, match="settle_tolerance"):
-        ExportablePairwiseBert(run.task.family.model_class(run.config))
+def test_an_encoder_is_refused(small_encoder, tmp_path, capsys):
+    assert "only decoders" in refusal(capsys, export.main, small_encoder, tmp_path / "a.onnx")
 
 
 @pytest.mark.thorough
@@ -119,17 +101,10 @@ def test_a_file_that_cannot_be_written_and_a_model_of_others_are_refused_first(t
     assert "llama" in refusal(capsys, export.main, folder, tmp_path / "a.onnx")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if kind.family is ADDITION.family])
 def test_every_task_has_problems_to_compare(name):
     task = TASKS[name]()
     config = task.family.model_class.config_class(**task.family.config_options(task))
     for part in task.parts:
         checkpoint = SimpleNamespace(task=part, model=SimpleNamespace(config=config))
         assert all(len(export.problems(checkpoint, length)) for length in (3, 4, 6))
-
-
-def test_missing_packages_are_named(main_job, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        export.main([str(main_job), str(tmp_path / "a.onnx")])
-    assert "pip install 'longhand[export]'" in capsys.readouterr().err
