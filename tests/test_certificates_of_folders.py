@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from certificate_subjects import change_json, damaged, load, slightly_wrong, swap_digits
 from publishing_subjects import model_files
-from transformers import AutoTokenizer
 
 from longhand import eval as evaluation
 from longhand.data import Addition
@@ -97,14 +96,6 @@ def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_
             evaluation.main([str(adder), *options])
         assert "tokenizer.json" in capsys.readouterr().err
     refuses_certificate(adder, "tokenizer.json")
-
-
-def test_a_token_that_no_number_holds_is_no_other_rule(adder, capsys):
-    tokenizer = AutoTokenizer.from_pretrained(adder)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
-    tokenizer.save_pretrained(adder)
-    evaluation.main([str(adder), "--ask", "653+49"])
-    assert "702" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -292,15 +283,6 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     with pytest.raises(SystemExit):
         evaluation.main([str(adder), "--task", "addition", "--ask", "1+1", "--revision", "main"])
     assert f"--revision main is for a repository on the Hub, but {adder} is a folder" in capsys.readouterr().err
-
-
-def test_a_link_to_another_folders_certificate_is_replaced_and_not_followed(adder, tmp_path):
-    other = tmp_path / "elsewhere.json"
-    (adder / "certificate.json").rename(other)
-    (adder / "certificate.json").symlink_to(other)
-    before = other.read_bytes()
-    evaluation.main([str(adder), "--certify", "--output_dir", str(tmp_path / "out")])
-    assert other.read_bytes() == before and not (adder / "certificate.json").is_symlink()
 
 
 def test_results_never_go_into_a_checkpoints_folder(main_job, tmp_path, monkeypatch, capsys):

@@ -358,7 +358,7 @@ def in_file(name: str, **changes):
 
 
 DAMAGES = [
-    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (*range(5), 11)),
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (0, 3, 11)),
     lambda folder: drop_tensor(folder, 3),
     *(in_file("config.json", **changes) for changes in CONFIGS),
     *(in_file("generation_config.json", **changes) for changes in GENERATIONS),
@@ -376,17 +376,13 @@ def test_a_damaged_checkpoint_is_refused_by_both_even_if_its_certificate_names_t
 
 
 CONFIGS_OF_GRIDS = [
-    *({"num_attention_heads": 3}, {"layer_norm_eps": 1e3}, {"hidden_act": "relu"}, {"share_over_heads": False}),
-    *({"pair_maps": ["coupled"]}, {"label_states": False}, {"sink": False}, {"vocab_size": 48}),
+    *({"num_attention_heads": 3}, {"layer_norm_eps": 1e3}, {"pair_maps": ["coupled"]}, {"sink": False}),
     {"id2label": dict(enumerate("0123456798_?"))},
     {"prompt_format": asdict(SUMS.prompt_format)},
 ]
 DAMAGES_OF_GRIDS = [
-    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (*range(3), 9)),
-    lambda folder: drop_tensor(folder, 3),
+    *((lambda folder, seed=seed: in_tensor(folder, seed)) for seed in (0, 9)),
     *(in_file("config.json", **changes) for changes in CONFIGS_OF_GRIDS),
-    swap_digits,
-    in_file("tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"}),
 ]
 
 

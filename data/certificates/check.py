@@ -51,14 +51,12 @@ class Failure:
 
     Attributes:
         problem: the neighbourhood as text.
-        prefix: None; certificates have the field.
         right: the right token.
         instead: the token with the largest logit of all others.
         margin: the right token's lead over it, not above 0; None if it is not a finite number.
     """
 
     problem: str
-    prefix: None
     right: str
     instead: str
     margin: float | None
@@ -122,7 +120,7 @@ class Check:
             # A vocabulary may have more tokens than are known here.
             other = names[instead] if instead < len(names) else TOKENS[UNKNOWN]
             finite = margin if math.isfinite(margin) else None
-            self.failures.append(Failure(seen, None, names[int(right[row])], other, finite))
+            self.failures.append(Failure(seen, names[int(right[row])], other, finite))
         return leads
 
 

@@ -191,8 +191,6 @@ def certificate_row(values: dict[str, Any], name: str) -> Row:
 def format_certificate(name: str, certificate: Certificate, show_proof: bool) -> str:
     """Return a certificate, or what stands against it, as text for a person."""
     checked = f"{certificate.predictions:,} predictions"
-    if certificate.problems is not None:
-        checked += f" in {certificate.problems:,} short problems"
     if certificate.neighbourhoods is not None:
         checked += f" ({certificate.neighbourhoods:,} different neighbourhoods)"
     facts = {"checked": checked, "wrong": f"{certificate.wrong:,}"}
@@ -214,7 +212,6 @@ def format_certificate(name: str, certificate: Certificate, show_proof: bool) ->
 
 
 def _verdict(failure: Failure) -> str:
-    after = "" if failure.prefix is None else f" after {failure.prefix!r}" if failure.prefix else " at the start"
     if not failure.margin:
-        return f"has no lead of {failure.right!r} over {failure.instead!r}{after}"
-    return f"writes {failure.instead!r} instead of {failure.right!r}{after}"
+        return f"has no lead of {failure.right!r} over {failure.instead!r}"
+    return f"writes {failure.instead!r} instead of {failure.right!r}"
