@@ -98,7 +98,7 @@ def load_checkpoint(
         name=checkpoint_name(source),
         folder=folder,
         kind="hub" if not Path(source).is_dir() else "zoo" if is_in_zoo(folder) else "folder",
-        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),  # type: ignore[arg-type]
+        model=model.eval().to("cuda" if torch.cuda.is_available() else "cpu"),
         tokenizer=_load_tokenizer(source, folder, trained),
         task=parts[task or chosen].for_evaluation,
         own_task=trained if "task" in described else None,
@@ -136,8 +136,9 @@ def _fetch(source: str, revision: str | None) -> Path:
     if not (config := folder / "config.json").is_file():
         raise ValueError(f"{source} is not a checkpoint: it holds no config.json")
     if not (folder / RECIPE_FILE).is_file():
-        model_type, families = read_object(config).get("model_type"), (DECODER, ENCODER)
-        if isinstance(model_type, str) and model_type not in [one.model_class.config_class.model_type for one in families]:
+        classes: list[Any] = [DECODER.model_class, ENCODER.model_class]
+        model_type = read_object(config).get("model_type")
+        if isinstance(model_type, str) and model_type not in [one.config_class.model_type for one in classes]:
             raise OtherModel(source, model_type)
     if not is_folder:
         _snapshot(source, revision, [WEIGHTS])

@@ -143,7 +143,7 @@ def render_dataset_card(dataset: GeneratedDataset, repo_id: str, sizes: Mapping[
     """
     configurations, counts = dataset.configurations, dataset.num_samples
     features = {name: dataset.features(name) for name in configurations}
-    tasks = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
+    tasks: dict[str, Any] = {name: _task_of(dataset.task, arguments) for name, arguments in configurations.items()}
     default, arguments = next(iter(configurations.items()))
     first = tasks[default]
     family, decodes = family_card(first), first.family is DECODER
