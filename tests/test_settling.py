@@ -21,7 +21,6 @@ from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicatio
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.files import hash_files
-from longhand.hub_cards.export import ExportablePairwiseBert
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 from longhand.modeling import settling as settling_module
@@ -278,8 +277,6 @@ def test_inputs_that_cannot_settle_are_refused(monkeypatch):
         model(input_ids[:, :2])
     with pytest.raises(ValueError, match="max_multiplier_length = 1 digits, got 2"):
         build(PRODUCTS)(build_encoder_tokenizer()("12*34", return_tensors="pt").input_ids)
-    with pytest.raises(ValueError, match="labels settle"):
-        ExportablePairwiseBert(model)
     monkeypatch.setattr(settling_module, "MOST_TOKENS", input_ids.numel() - 1)
     with pytest.raises(ValueError, match="a batch may have"):
         model(input_ids)

@@ -120,7 +120,8 @@ def check_loadable(folder: Path) -> None:
     auto_map = read_object(folder / "config.json").get("auto_map") or {}
     names = [name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name]
     modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
-    if missing := [name for name in ("tokenizer.json", *modules) if not (folder / name).is_file()]:
+    held = {file.name for file in folder.iterdir() if file.is_file()}
+    if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
         raise ValueError(
             f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
             "into it again"
