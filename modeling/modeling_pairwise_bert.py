@@ -341,7 +341,7 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         if self.config.transducer is not None:
             return {names[0]: answer_relations(self.find_answers(input_ids), input_ids.shape)}
         indices, config = virtual_indices(input_ids), self.config
-        limits = (config.relation_range, config.windowed, config.max_multiplier_length)
+        limits: Any = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
     def _attention_arguments(self, pair_maps, hidden, dtype) -> dict[str, Any]:

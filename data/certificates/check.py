@@ -243,7 +243,8 @@ def _network_of(covered: Covering) -> Any:
 def _check_part(model: CoupledGPTForCausalLM, task: Task, thorough: bool, progress: bool, enough: float) -> Check:
     """`check_neighbourhoods` of one part."""
     covered, check, shown = covering(model, task), Check(), None if progress else True
-    training, parts = model.training, []
+    training = model.training
+    parts: list[tuple[float, Listed]] = []
     model.eval()
     try:
         with torch.inference_mode():

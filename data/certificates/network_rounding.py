@@ -38,7 +38,8 @@ class NetworkRounding:
 
     def __init__(self, model: PreTrainedModel):
         self.check_bounded(model)
-        self.config, self.unit = model.config, UNIT[model.dtype]
+        self.config: Any = model.config
+        self.unit = UNIT[model.dtype]
         self.weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
         self.matrices = {name: Weight(weight) for name, weight in self.weights.items() if weight.ndim == 2}
         self.proved = all(bool((weight.abs() <= LARGEST).all()) for weight in self.weights.values())

@@ -62,7 +62,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "ce983baa62487f857f19409df67fc0722c9f130a45aad4f747484fbf62421cd7",
-    "pairwise_bert": "c6ac442d9e160d8cc43183f037b9595d63ab964157af211e2206eb46a0e9beda",
+    "pairwise_bert": "839071b105ef2eaf6054eda3c58be102cb2193f776af3982888a24a8c3c9c6d2",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

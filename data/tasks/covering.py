@@ -79,7 +79,7 @@ class NeighbourhoodBatch(NamedTuple):
         paths = None if self.paths is None else self.paths[rows]
         return self._replace(tokens=self.tokens[rows], keys=self.keys[rows], right=self.right[rows], paths=paths)
 
-    def practised(self, leads: np.ndarray) -> "list[NeighbourhoodBatch | Problems]":
+    def practised(self, leads: np.ndarray) -> "Sequence[NeighbourhoodBatch | Problems]":
         """What training practises to learn those that are `WEAK`: short problems in which they occur, or themselves without
         a task."""
         weak = self.take(np.flatnonzero(~(leads >= WEAK)))
@@ -157,7 +157,7 @@ class CoveringCases:
         cases = Cases(*(part[rows] for part in self.cases))
         return replace(self, cases=cases, right=self.right[rows], paths=None if self.paths is None else self.paths[rows])
 
-    def practised(self, leads: np.ndarray) -> "list[CoveringCases | Problems]":
+    def practised(self, leads: np.ndarray) -> "Sequence[CoveringCases | Problems]":
         """What training practises: short problems in which `WEAK` cases occur; or all cases, and those that are `CLOSE`
         again, as many."""
         if self.graph is not None and self.paths is not None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from longhand.data.families.decoder import DECODER
+from longhand.data.families.family import Family
 from longhand.data.formatting import Examples
 from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task
@@ -25,7 +26,7 @@ class DecoderTask(Task):
         sign: stands between the numbers of a question; a task of other operands has its own `prompt`.
     """
 
-    family = DECODER
+    family: ClassVar[Family] = DECODER
     vocab_size: ClassVar[int] = len(TOKENS)
     sign: ClassVar[str]
 

@@ -60,7 +60,7 @@ def paper_settings(experiment: str, seeds: int) -> Settings:
 
 def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[int, int]]:
     """Return the sizes that differ, ours and the paper's, without those of which the paper says nothing."""
-    sizes = {name: (ours.get(size), paper.get(size)) for name, size in SIZES.items() if name not in silent}
+    sizes: dict[str, Any] = {name: (ours.get(size), paper.get(size)) for name, size in SIZES.items() if name not in silent}
     return {name: (own, other) for name, (own, other) in sizes.items() if own != other and None not in (own, other)}
 
 

@@ -44,7 +44,8 @@ def fill_cells(row: Row, columns: Mapping[str, str]) -> TableLine:
 def filled_table(name: str, rows: list[Row]) -> str:
     """Return the table of that name in `TABLES`."""
     table = TABLES[name]
-    across, lines = table.get("across"), {}
+    across = table.get("across")
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
     shown = [row for row in rows if row.get("what") == table.get("what", row.get("what"))]
     values = dict.fromkeys((f"{value:,}" for value in sorted({row[across] for row in shown})) if across else (), "")
     for row in shown:
