@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any
@@ -210,19 +209,6 @@ class TaskDatasetConfig(datasets.BuilderConfig):
         made_of += [self.made] if self.rows else []
         made_of += plugin_hashes(TASKS[self.task])
         return f"{self.name}-{hashlib.sha256(json.dumps(made_of, sort_keys=True, default=int).encode()).hexdigest()[:16]}"
-
-
-def shortest_length(task: Task, split: str, min_length: int, max_length: int) -> int:
-    """The least `min_length`, from a given one on, that a split can have. Of few short problems it may hold none.
-
-    Raises:
-        ValueError: the split holds no such problem of at most `max_length`.
-    """
-    for length, lengths in task.shortest_lengths(min_length, max_length):
-        with suppress(ValueError):
-            task.draw(make_generator("shortest", length), lengths, split)
-            return length
-    raise ValueError(f"max_length {max_length} is too short: the {split} split holds no such problem of {task.name!r}")
 
 
 def _longest_rows(task: Task, max_length: int) -> tuple[pa.Table, int]:

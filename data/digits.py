@@ -12,19 +12,6 @@ def number_lengths(digits: np.ndarray) -> np.ndarray:
     return np.where(digits > 0, place, 1).max(axis=-1)
 
 
-def count_up(first: int, stop: int, width: int, numbers: int = 1) -> np.ndarray:
-    """The digits of the integers from `first` to `stop` - 1, ones first, divided among several numbers.
-
-    Args:
-        width: digits of each number.
-
-    Returns:
-        (stop - first, numbers, width) uint8.
-    """
-    place = 10 ** np.arange(numbers * width)
-    return (np.arange(first, stop)[:, None] // place % 10).astype(np.uint8).reshape(-1, numbers, width)
-
-
 def uniform_digits(generator: np.random.Generator, lengths: np.ndarray, base: int = 10) -> np.ndarray:
     """Random numbers of given lengths, uniform among the numbers of each length (0 to base - 1 for one digit).
 

@@ -17,7 +17,7 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"repository name {repo_id!r} must be of the form USER/NAME")
 
 
-def find_file(source: str, name: str, revision: str | None = None) -> Path | None:
+def find_file(source: str, name: str) -> Path | None:
     """Return a file of a folder, or of a repository after its download; None if it is not there.
 
     Returns None also if the repository is missing or the Hub is down; the loader reports those.
@@ -25,6 +25,6 @@ def find_file(source: str, name: str, revision: str | None = None) -> Path | Non
     if (folder := Path(source)).is_dir():
         return folder / name if (folder / name).is_file() else None
     try:
-        return Path(hf_hub_download(source, name, revision=revision))
+        return Path(hf_hub_download(source, name))
     except (HFValidationError, HTTPError, OSError):
         return None

@@ -50,10 +50,10 @@ class CouplingRule:
         plan: `(input_ids, columns) -> Plan`.
         levels: number of ids per token.
         capacity: returns a phrase for the longest query whose ids fit into 1..n, given n.
-        relations: the relations that a token needs to see to predict the next token, for a window (see `pair_maps`);
+        relations: the relations that a token needs to see to predict the next token, for a window (see `relations.py`);
             empty if the rule names none.
         reads_any_text: whether the rule reads the text of every task.
-        members: names of the rules that this one joins, see `joined_rules`.
+        members: names of the rules that this one joins, see `joined_rule`.
     """
 
     name: str

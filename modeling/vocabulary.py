@@ -49,9 +49,6 @@ STATES: Final[tuple[str, ...]] = (*LABELS, "?")
 
 NOT_KNOWN = STATES.index("?")
 
-CHARACTERS: Final[str] = "".join(token for token in TOKENS if len(token) == 1)
-"""Every legal character of a text, except `/` and hints."""
-
 
 def decode(token_ids, tokens: tuple[str, ...] = ALL_TOKENS) -> str:
     """Return the text of a sequence of token ids, without padding; an unknown character is shown as `<unk>`."""

@@ -14,8 +14,8 @@ from filelock import FileLock
 from huggingface_hub import HfApi, constants
 from loopback_hub import LoopbackHub
 
-# One thread for each test process and for each process that a test starts: there are as many test processes as cores, and
-# threads that wait for a core make small models many times slower. Read when torch is imported.
+# One thread for each test process and for each process that a test starts: there are more test processes than cores,
+# and threads that wait for a core make small models many times slower. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

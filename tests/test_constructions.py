@@ -19,11 +19,11 @@ from longhand.hub_cards.research.constructions.constructions import (
     construct_multiplication,
 )
 from longhand.modeling.coupling import COUPLING_RULES, shift_position_ids
-from longhand.modeling.vocabulary import BOS, CHARACTERS, EQUALS, TOKENS
+from longhand.modeling.vocabulary import BOS, EQUALS, TOKENS
 
 OPERANDS = [2, 3, 4, 7, 10]
 IDS = np.zeros(128, dtype=np.int64)
-IDS[[ord(character) for character in CHARACTERS]] = [TOKENS.index(character) for character in CHARACTERS]
+IDS[[ord(token) for token in TOKENS if len(token) == 1]] = [place for place, token in enumerate(TOKENS) if len(token) == 1]
 
 
 def encode(texts: list[str]) -> torch.LongTensor:

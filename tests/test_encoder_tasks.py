@@ -17,28 +17,6 @@ from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
 
-ADDITIONS = [
-    EncoderAddition(),
-    EncoderAddition(field_width=9),
-    EncoderAddition(field_width=11, varied_field=True),
-    EncoderAddition(field_width=7, text_tokens=4),
-    EncoderAddition(field_width=12, sampling="shifted"),
-    EncoderAddition(sampling="uniform_complexity"),
-    EncoderAddition(sampling="mixed"),
-    EncoderAddition(sampling="no_carries"),
-    EncoderAddition(sampling="nines"),
-]
-MULTIPLICATIONS = [
-    EncoderMultiplication(),
-    EncoderMultiplication(field_width=23),
-    EncoderMultiplication(field_width=20, multiplier_length=3),
-    EncoderMultiplication(field_width=20, multiplier_length=2, spill=True),
-    EncoderMultiplication(multiplier_length=3, spill=True, text_tokens=3),
-    EncoderMultiplication(field_width=12, multiplier_length=3, sampling="shifted"),
-    EncoderMultiplication(field_width=12, spill=True, multiplier_length=3, sampling="shifted"),
-    EncoderMultiplication(multiplier_length=3, sampling="sparse"),
-]
-
 
 def text(tokens) -> str:
     return "".join("" if token == PAD else ENCODER_TOKENS[token] for token in tokens)

@@ -9,8 +9,6 @@ from longhand.hub_cards.evaluation.results import (
     format_medians,
     format_table,
     generalizable_length,
-    group_cost,
-    growth_exponent,
     median_interval,
     read_results,
     wilson_interval,
@@ -122,14 +120,6 @@ def test_generalizable_length_is_the_longest_before_the_median_falls_to_the_thre
     rows = [result(length=length, exact_match=match) for length, match in matches.items()]
     rows += [{**row, "exact_match": 0.0} for row in rows] + [{**row, "exact_match": 1.0} for row in rows]
     assert generalizable_length(rows) == expected
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_growth_exponent_is_the_power_and_zeros_are_left_out(power):
-    rows = [{"form": "x", "what": "y", "digits": n, "seconds": 3 * n**power, "bytes": 0} for n in (1000, 10, 100)]
-    (own,) = group_cost([*rows, {**rows[0], "digits": 5, "seconds": 0}]).values()
-    assert [row["digits"] for row in own] == [5, 10, 100, 1000]
-    assert growth_exponent(own, "seconds") == pytest.approx(power)
 
 
 def test_recipe_with_a_base_is_the_base_with_changes(tmp_path):

@@ -198,7 +198,7 @@ def _own_window(model: CoupledGPTForCausalLM, task: Task) -> tuple[Window, int]:
     """The window by the task's own coupling rule, and the place of its first relation in the window of the model.
 
     They differ if the model's rule joins the task's rule with others: then no other relation holds between two tokens of a
-    problem of the task (see `joined_rules`).
+    problem of the task (see `joined_rule`).
     """
     window, own = task.family.window(model), getattr(task, "coupling", None)
     rule = COUPLING_RULES.get(getattr(model.config, "coupling", ""))

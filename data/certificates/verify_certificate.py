@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "ce983baa62487f857f19409df67fc0722c9f130a45aad4f747484fbf62421cd7",
-    "pairwise_bert": "839071b105ef2eaf6054eda3c58be102cb2193f776af3982888a24a8c3c9c6d2",
+    "coupled_gpt": "ace6d5c9f5800d686a67ceb91249ae253b6de9e7a7df25415ecaaf5237f0007c",
+    "pairwise_bert": "6d82146271bece0565fcde824b8cd00458f53b42e4ea36e123591e2382b461d2",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

@@ -37,7 +37,6 @@ class Division(DecoderTask):
     size_names: ClassVar[tuple[str, str]] = ("digits of the dividend", "digits of the divisor")
     sized_problems: ClassVar[tuple[str, str]] = ("dividends of", "digit")
     every_problem: ClassVar[str] = "a dividend of every length and every divisor of one digit"
-    answer_form: ClassVar[str] = "quotient and remainder alone, such as '3 remainder 1'"
 
     reader = AnswerReader(leading_zeros=False, remainder=">")
 

@@ -163,9 +163,8 @@ class FieldTask(EncoderTask):
         return np.zeros(len(lengths), dtype=np.int64)
 
     def shortest_lengths(self, min_length, max_length):
-        # Shorter numbers are drawn by chance: only the problems as a whole may be missing from a split.
-        generator = make_generator("shortest", max_length)
-        yield min_length, self.sample_lengths(generator, 1, min_length, max_length)
+        # Shorter numbers are drawn by chance.
+        return self.sample_lengths(make_generator("shortest"), 1, min_length, max_length)
 
     def longest_lengths(self, max_length):
         return self.sample_lengths(make_generator("longest"), 1, 1, max_length)

@@ -4,7 +4,6 @@
 that a problem does not have come last and have the length 0.
 """
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -82,12 +81,11 @@ class Lengths:
         """Operand lengths (count, operands) drawn from the group of `lengths` (operands,)."""
         return np.tile(lengths, (count, 1))
 
-    def shortest_lengths(self, min_length: int, max_length: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Each legal `min_length`, with lengths (count, operands) of the smallest problems that are then drawn."""
-        for length in range(min_length, max_length + 1):
-            generator = make_generator("lengths", length)
-            drawn = np.unique(self.sample_lengths(generator, 4096, length, min(max_length, length + 4)), axis=0)
-            yield length, drawn[np.argsort(drawn.sum(axis=1), kind="stable")[:32]]
+    def shortest_lengths(self, min_length: int, max_length: int) -> np.ndarray:
+        """Lengths (1, operands) of the smallest problem that is drawn."""
+        generator = make_generator("lengths", min_length)
+        drawn = np.unique(self.sample_lengths(generator, 4096, min_length, min(max_length, min_length + 4)), axis=0)
+        return drawn[drawn.sum(axis=1).argmin()][None]
 
     def longest_lengths(self, max_length: int) -> np.ndarray:
         """Lengths (1, operands) of the largest problem that is drawn."""

@@ -43,7 +43,6 @@ class Task(Lengths, ABC):
             are partitioned.
         most_digits: longest operands of a problem that is drawn. The tokens of one such problem, and what is computed on the
             way, fit into the memory of an ordinary computer.
-        answer_form: what a language model is asked to answer with.
         most_answered: most tokens of a question and its response; each takes 100 bytes and more while it is answered.
 
     A field of whole numbers says in its metadata, as `range`, the least and the largest that are legal.
@@ -54,7 +53,6 @@ class Task(Lengths, ABC):
     every_problem: ClassVar[str] = "operands of every length"
     partitioned_digits: ClassVar[int | None] = PARTITIONED_DIGITS
     most_digits: ClassVar[int] = 1_000_000
-    answer_form: ClassVar[str] = "the result alone"
     most_answered: ClassVar[int] = 2**27
 
     def __post_init__(self):

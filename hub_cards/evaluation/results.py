@@ -185,11 +185,11 @@ def format_attention(rows: list[Row]) -> str:
     return align(columns | {kind.replace("_", " "): [f"{row[kind]:.3f}" for row in rows] for kind in ATTENTION_KINDS})
 
 
-def generalizable_length(rows: list[Row], threshold: float = 0.95) -> int:
-    """The longest tested length up to which the median exact match of all runs stays above the threshold; 0 if none."""
+def generalizable_length(rows: list[Row]) -> int:
+    """The longest tested length up to which the median exact match of all runs stays above 0.95; 0 if none."""
     reached = 0
     for length, own in sorted(group_by(rows, itemgetter("length")).items()):
-        if median(row["exact_match"] for row in own) <= threshold:
+        if median(row["exact_match"] for row in own) <= 0.95:
             break
         reached = length
     return reached
@@ -226,17 +226,6 @@ def has_classes(rows: list[Row]) -> bool:
 def by_class(rows: list[Row]) -> list[Row]:
     """Rows with the class in the place of the length."""
     return [{**row, "length": row["length_b"]} for row in rows]
-
-
-def group_cost(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Rows of a cost benchmark by form of attention and kind of work, shortest first."""
-    return group_by(sorted(rows, key=itemgetter("digits")), itemgetter("form", "what"))
-
-
-def growth_exponent(rows: list[Row], quantity: str) -> float:
-    """Slope of a quantity against digits on logarithmic axes: 1 is linear, 2 quadratic. Zeros are left out."""
-    digits, values = zip(*((row["digits"], row[quantity]) for row in rows if row[quantity] > 0), strict=True)
-    return float(np.polyfit(np.log(digits), np.log(values), 1)[0])
 
 
 def describe_length(row: Row) -> str:

@@ -66,17 +66,16 @@ def shown_by_default() -> list[str]:
     return [name for name in list_zoo() if name not in LEFT_OUT]
 
 
-def build_page(sources: Sequence[str], names: Sequence[str] = ()) -> str:
+def build_page(sources: Sequence[str]) -> str:
     """The page as HTML, with the checkpoints of some folders or Hub ids.
 
     Args:
         sources: of checkpoints; the first one is shown at the beginning.
-        names: of the checkpoints; by default the last parts of `sources`.
 
     Raises:
         ValueError: two checkpoints have one name, one has no config.json or no weights, or the file would be too large.
     """
-    names = names or [checkpoint_name(source) for source in sources]
+    names = [checkpoint_name(source) for source in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two checkpoints have one name, so they could not be told apart: {', '.join(sources)}")
     models, weights = [], []

@@ -1,1 +1,1 @@
-"""Publishing: cards, and pushes of models, datasets and the metric to the Hub."""
+"""Publishing: cards, and pushes of models, datasets, the metric and the page to the Hub."""

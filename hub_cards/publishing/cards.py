@@ -112,7 +112,6 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         recipe_file=read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else "",
         format=format_fields(task),
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
-        dataset=dataset,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
     )
 

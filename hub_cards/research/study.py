@@ -173,8 +173,8 @@ class Study:
 def _trained_sizes(run: Run, task: Task) -> tuple[int, int]:
     """`Study.trained_sizes` of one part of a run's task."""
     tested, longest = task.for_evaluation, run.data.max_length
-    _, drawn = next(iter(task.shortest_lengths(run.data.min_length, longest)))
-    shortest = max(run.data.min_length, task.size(tuple(drawn[0].tolist()))[0])
+    drawn = task.shortest_lengths(run.data.min_length, longest)[0]
+    shortest = max(run.data.min_length, task.size(tuple(drawn.tolist()))[0])
     most = task.size(tuple(task.longest_lengths(longest)[0].tolist()))[1]
     # A test of n digits may have n operands too, and training fewer.
     second = tested.size(tested.operand_lengths(longest))[1]

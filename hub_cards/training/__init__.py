@@ -1,1 +1,1 @@
-"""Training: arguments, recipes, the Trainer and the folder of a run."""
+"""Training: arguments, the Trainer and the folder of a run."""
