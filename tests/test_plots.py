@@ -29,7 +29,7 @@ def texts(figure):
 
 def test_lines_through_the_same_points_are_one_line_with_both_labels():
     merged = merge_equal([Line("a", [1, 2], [0, 0]), Line("b", [1, 2], [0, 1]), Line("c", [1, 2], [0, 0])])
-    assert [line.label for line in merged] == ["a, c", "b"]
+    assert [line.label for line in merged] == ["a,\nc", "b"]
 
 
 def test_every_model_is_named(tmp_path):

@@ -111,7 +111,7 @@ def merge_equal(lines: Iterable[Line]) -> list[Line]:
     groups: dict[tuple, list[Line]] = {}
     for line in lines:
         groups.setdefault((tuple(line.x), tuple(line.y)), []).append(line)
-    return [own[0]._replace(label=", ".join(line.label for line in own)) for own in groups.values()]
+    return [own[0]._replace(label=",\n".join(line.label for line in own)) for own in groups.values()]
 
 
 def mark_whole_numbers(axes: Axes, most: int) -> None:

@@ -35,10 +35,11 @@ MODEL_FILES = (
 """The published files of a checkpoint's folder. Training states, pickles and all other files stay."""
 
 METRIC_FOLDER = Path(__file__).parents[1] / "metrics" / "exact_match_by_length"
-METRIC_FILES = (CARD_FILE, "requirements.txt", "*.py")
 PAGE_FILE = "index.html"
-SPACE_FILES = ("index.html", "style.css")
+SPACE_FILES = (PAGE_FILE, "style.css")
 """Files that the Hub puts into a new static Space."""
+
+METRIC_FILES = (CARD_FILE, "requirements.txt", "*.py", *SPACE_FILES)
 
 TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{20,}")
 TEXT_SUFFIXES = (".json", ".jsonl", ".md", ".py", ".yaml")
@@ -216,7 +217,7 @@ def metric_publication(repo_id: str) -> Publication:
     card = files[CARD_FILE].read_text(encoding="utf-8").replace(f"hub_cards/metrics/{METRIC_FOLDER.name}", repo_id)
     files[given] = files.pop(own)
     files[CARD_FILE] = card.encode()
-    return Publication(repo_id, "metric", METRIC_FOLDER.name, (*METRIC_FILES, *SPACE_FILES), lambda *_: files)
+    return Publication(repo_id, "metric", METRIC_FOLDER.name, METRIC_FILES, lambda *_: files)
 
 
 def page_publication(repo_id: str, models: Sequence[str] = ()) -> Publication:
