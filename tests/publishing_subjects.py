@@ -65,15 +65,13 @@ def refusal(capsys, main, *arguments, status=2) -> str:
     return message
 
 
-def fill_disk(monkeypatch, folder: Path, files: int = 0) -> None:
-    """Leave room for this many new files of a folder."""
-    left, open_file = [None] * files, os.open
+def fill_disk(monkeypatch, folder: Path) -> None:
+    """Leave no room for new files of a folder."""
+    open_file = os.open
 
     def fill(path, *options, **named):
         if str(path).endswith(".partial") and Path(path).is_relative_to(folder):
-            if not left:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            left.pop()
+            raise OSError(errno.ENOSPC, "No space left on device")
         return open_file(path, *options, **named)
 
     monkeypatch.setattr("longhand.hub_cards.files.os.open", fill)

@@ -354,7 +354,6 @@ class Run:
 
     Attributes:
         folder: where it writes.
-        positions: arguments of the family, such as `PositionArguments`; None if it has none.
         training_collator: makes the inputs for training.
         publishing: where the finished run goes on the Hub; None if nowhere.
         recipe: what recipe.yaml says of it: all that decides its weights and results.
@@ -365,7 +364,6 @@ class Run:
     task: Task
     config: PreTrainedConfig
     data: DataArguments
-    positions: Any
     training_collator: Callable[..., dict[str, Any]]
     training: RunArguments
     publishing: Publishing | None
@@ -405,7 +403,7 @@ def parse_run(arguments: list[str]) -> Run:
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     publishing = make(Publishing, values)
     place = publishing if publishing.push_to_hub else None
-    return Run(given.name, folder, task, config, data, positions, collator, training, place, recipe, given.plugins)
+    return Run(given.name, folder, task, config, data, collator, training, place, recipe, given.plugins)
 
 
 def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
