@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, overload
 
 import datasets
 import numpy as np
@@ -197,6 +197,9 @@ class TaskDatasetConfig(datasets.BuilderConfig):
             if split not in SPLITS:
                 raise ValueError(f"split {split!r} is unknown: choose one of {', '.join(SPLITS)}")
             check_integer("num_samples", count, 1)
+        for split, (first, end) in (self.rows or {}).items():
+            if not 0 <= first < end <= (held := self.num_samples.get(split, 0)):
+                raise ValueError(f"rows must lie in 0 to {held:,} of {split}, got {first:,} to {end:,}")
 
     @property
     def made(self) -> dict[str, tuple[int, int]]:
@@ -292,6 +295,14 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return as_messages(table) if self.config.messages else table
 
 
+@overload
+def load_task_dataset(
+    task: str, *, split: str = ..., max_length: int, num_samples: int, streaming: Literal[False] = ..., **options: Any
+) -> datasets.Dataset: ...
+@overload
+def load_task_dataset(
+    task: str, *, split: str | None = ..., max_length: int, num_samples: int | Mapping[str, int], **options: Any
+) -> Any: ...
 def load_task_dataset(
     task: str,
     *,

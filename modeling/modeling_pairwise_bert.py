@@ -259,8 +259,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         states: Tensor | None = None,
         **kwargs: Any,
     ) -> PairwiseBertModelOutput:
-        if kwargs.get("position_ids") is not None:
-            raise ValueError("position_ids are derived from input_ids: pad examples, and do not pack or flatten them")
         input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
@@ -443,6 +441,8 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             ValueError: an input is not of that format, is longer than the table of absolute embeddings, is not two numbers
                 with an operator (rules other than `relative`), or has a multiplier that is too long.
         """
+        if unread := {"pair_map", "position_ids", "inputs_embeds"} & {name for name in kwargs if kwargs[name] is not None}:
+            raise ValueError(f"{min(unread)} is derived from input_ids: pad examples, and do not pack or flatten them")
         if self.config.label_states and states is None:
             if not self.training or labels is None:
                 return self._settle(input_ids, attention_mask, labels, **kwargs)

@@ -192,6 +192,7 @@ REFUSED = {
         {},
         "hidden_act 'tanh' has no bound of its rounding: choose one of",
     ),
+    "final norm without a bound": ({"final_norm": "layer"}, {}, "final_norm 'layer' has no bound of its rounding"),
     "norm without a bound": ({"norm": "layer"}, {}, "norm 'layer' has no bound of its rounding: choose one of rms"),
     "rule of another format": ({}, {"order": "plain"}, "coupling rule 'addition', not 'addition_plain'"),
 }

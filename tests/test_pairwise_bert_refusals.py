@@ -60,3 +60,9 @@ def test_inputs_are_checked_without_a_forward_pass(name, text):
     model.check_inputs(tokens_of("1+5"))
     with pytest.raises(ValueError):
         model.check_inputs(tokens_of(text))
+
+
+@pytest.mark.parametrize("name", ["pair_map", "position_ids", "inputs_embeds"])
+def test_inputs_that_the_model_derives_are_refused(name):
+    with pytest.raises(ValueError, match=name):
+        build("coupled")(tokens_of("125+125"), **{name: torch.zeros(1, 7)})

@@ -121,3 +121,24 @@ def test_only_the_package_s_own_verifier_is_published(folder):
     for with_code in (False, True):
         files = model_publication(folder, "user/adder", with_code=with_code).make_files(folder, None)
         assert files[VERIFIER.name].read_bytes() == VERIFIER.read_bytes()
+
+
+def test_links_out_of_the_folder_and_private_arguments_are_not_pushed(folder, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (folder / "picture.png").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"picture\.png"):
+        model_files(folder, "user/adder")
+    (folder / "picture.png").unlink()
+    for private in ("run_name", "tracker_token"):
+        text = (folder / "recipe.yaml").read_text()
+        (folder / "recipe.yaml").write_text(f"{private}: secret\n{text}")
+        with pytest.raises(ValueError, match=private):
+            model_files(folder, "user/adder")
+        (folder / "recipe.yaml").write_text(text)
+
+
+def test_texts_of_a_recipe_are_one_line_of_a_card(folder):
+    text = re.sub("description: .*", "", (folder / "recipe.yaml").read_text())
+    (folder / "recipe.yaml").write_text(f'description: "Nice\\n\\n# Heading\\n```\\n<script>"\n{text}')
+    card, _, shown = model_files(folder, "user/adder")["README.md"].decode().partition("<details>")
+    assert "# Heading" in card and "\n# Heading" not in card and "<script>" not in card and "````yaml" in shown

@@ -25,6 +25,7 @@ class DecoderRounding(NetworkRounding):
     bounded: ClassVar = {
         "position_encoding": ("pairwise",),
         "norm": ("rms",),
+        "final_norm": (None, "rms"),
         "norm_placement": ("sandwich", "pre"),
         "mlp": ("geglu",),
         "qk_norm": (False,),

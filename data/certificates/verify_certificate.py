@@ -62,7 +62,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "ace6d5c9f5800d686a67ceb91249ae253b6de9e7a7df25415ecaaf5237f0007c",
-    "pairwise_bert": "6d82146271bece0565fcde824b8cd00458f53b42e4ea36e123591e2382b461d2",
+    "pairwise_bert": "b7e68b83691047065526aa272dfd8120dd9bb2220ed6896e610441486aa94e66",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

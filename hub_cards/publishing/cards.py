@@ -3,7 +3,10 @@
 Every number is read from the files of the checkpoint's folder.
 """
 
+import html
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,14 @@ TRAINED_ON = (
 """Arguments of a recipe that the card lists, and their meaning."""
 
 
+def plain(value: Any) -> Any:
+    """Text of a recipe or of results as one line without Markdown and HTML; any other value unchanged."""
+    if not isinstance(value, str):
+        return value
+    escaped = html.escape(" ".join(value.split()), quote=False).replace("`", "'")
+    return re.sub(r"([\\*\[\]|])", r"\\\1", escaped)
+
+
 def format_fields(task: Task) -> str:
     """The fields of the task's format with their values, such as "order plain"."""
     return ", ".join(f"{name} {value}" for name, value in task.describe().items() if name != "task")
@@ -89,11 +100,13 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
     title = repo_id.partition("/")[2] if repo_id else checkpoint.name
-    description = checkpoint.recipe.get("description") or f"A model of the task {task.name}"
+    recipe_file = read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else ""
+    checkpoint = replace(checkpoint, recipe={name: plain(value) for name, value in checkpoint.recipe.items()})
+    description = str(checkpoint.recipe.get("description") or f"A model of the task {task.name}")
     return render(
         "model_card.md",
         _metadata(checkpoint, title, dataset),
-        title=title,
+        title=plain(title),
         source=source,
         # With a capital at its beginning, without a full stop.
         description=description[:1].upper() + description[1:].rstrip("."),
@@ -109,7 +122,9 @@ def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str 
         plot=PLOT_FILE,
         best_folder=BEST_FOLDER,
         trained_on=TRAINED_ON,
-        recipe_file=read_text(folder / RECIPE_FILE).strip() if checkpoint.recipe else "",
+        recipe_file=recipe_file,
+        # Longer than every run of backticks in the recipe, which so cannot close it.
+        fence="`" * max(3, 1 + max(map(len, re.findall("`+", recipe_file)), default=0)),
         format=format_fields(task),
         verifier=VERIFIER.name if (folder / VERIFIER.name).is_file() else None,
         versions=f"longhand {__version__}, transformers {transformers.__version__} and torch {torch.__version__}",
@@ -183,7 +198,7 @@ def _size_tables(rows: list[Row], task: Task) -> Iterator[tuple[str, dict[str, l
 
 def _listed(rows: list[Row], name: str) -> str:
     """All values of a field."""
-    return ", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows))
+    return plain(", ".join(dict.fromkeys(str(row.get(name, f"{name} not recorded")) for row in rows)))
 
 
 def _size_name(rows: list[Row], task: Task) -> str:

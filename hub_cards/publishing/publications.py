@@ -26,6 +26,7 @@ from longhand.hub_cards.publishing.cards import CARD_FILE, render_card
 from longhand.hub_cards.publishing.commits import Files, Push, Repository, check_push, commit_files
 from longhand.hub_cards.publishing.examples import ENVIRONMENT
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.training.arguments import PRIVATE_ARGUMENTS
 
 BEST_FILES = (*ANSWER_FILES, RECIPE_FILE)
 MODEL_FILES = (
@@ -162,15 +163,19 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
         with_code: publish Python files too that this package did not write for this model.
 
     Raises:
-        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`), Python files are not
-            as this package writes them, a file holds a token or a path of this machine, or a name is not legal. Making the
-            files raises it too if the folder has changed since.
+        ValueError: the folder is no checkpoint or holds files of another one (see `read_checkpoint`), a file is a link that
+            leaves the folder, Python files are not as this package writes them, a file holds a private argument, a token or
+            a path of this machine, or a name is not legal.
     """
     if dataset is not None:
         check_repo_id(dataset)
     checkpoint = read_checkpoint(folder)
     found = {file for pattern in MODEL_FILES for file in folder.glob(pattern) if file.is_file()}
     files: dict[str, Any] = {file.relative_to(folder).as_posix(): file for file in sorted(found)}
+    if links := [path for path, file in files.items() if not file.resolve().is_relative_to(folder.resolve())]:
+        raise ValueError(f"{links[0]} in {folder} is a link that leaves the folder: put a copy there instead")
+    if private := [name for name in checkpoint.recipe if name in PRIVATE_ARGUMENTS or str(name).endswith("_token")]:
+        raise ValueError(f"{RECIPE_FILE} holds {private[0]}, which is private, and would be published: remove it")
     if checkpoint.spare_best:
         files = {path: file for path, file in files.items() if not path.startswith(f"{BEST_FOLDER}/")}
     # The push takes the verifier from this package, so a changed copy in the folder is never published.

@@ -379,7 +379,9 @@ def parse_run(arguments: list[str]) -> Run:
     """
     given = read_arguments(arguments)
     make, values = given.parser.make, given.values
-    folder = Path(values["output_dir"] or Path("outputs", given.name))
+    folder = Path("outputs", given.name) if values["output_dir"] is None else Path(values["output_dir"])
+    if not folder.name.strip():
+        raise ValueError(f"output_dir must be the name of a folder, got {values['output_dir']!r}")
     task, data, model = make(given.task, values), make(DataArguments, values), make(given.model, values)
     family = task.family
     positions = family.training_arguments and make(family.training_arguments, values)
@@ -402,6 +404,8 @@ def parse_run(arguments: list[str]) -> Run:
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     publishing = make(Publishing, values)
+    if not publishing.push_to_hub and (chosen := [name for name, value in vars(publishing).items() if value]):
+        raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
     place = publishing if publishing.push_to_hub else None
     return Run(given.name, folder, task, config, data, collator, training, place, recipe, given.plugins)
 
@@ -416,5 +420,7 @@ def _check_values(task: Task, data: DataArguments, training: RunArguments) -> No
         raise ValueError(f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {workers}")
     if getattr(task, "varied_field", False) and data.num_train_samples is not None:
         raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
+    if training.fp16 and training.device.type == "cpu":
+        raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
     if (started := int(os.environ.get("WORLD_SIZE") or 1)) > training.world_size:
         raise ValueError(f"the launcher started {started} processes, but torch has no GPUs for them: add --use_cpu True")

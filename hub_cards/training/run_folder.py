@@ -47,6 +47,9 @@ def claim_folder(run: Run) -> Path | None:
     if different := differences(before, run.recipe):
         listed = ", ".join(f"{key} was {before.get(key)!r}, now {run.recipe.get(key)!r}" for key in different)
         raise ValueError(f"--resume: {folder} holds a run of another configuration ({listed})")
+    if resume and is_complete(folder):
+        # A kill may have left some of them.
+        remove_checkpoints(folder)
     return last_checkpoint(folder / CHECKPOINTS_FOLDER)
 
 
@@ -91,9 +94,14 @@ def save_final(trainer: BatchTrainer, run: Run) -> None:
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove the training states of a finished run; what else its reporters put beside them stays."""
-    states = folder / CHECKPOINTS_FOLDER
-    for checkpoint in list_checkpoints(states):
+    states, removed = folder / CHECKPOINTS_FOLDER, folder / ".checkpoints.partial"
+    if list_checkpoints(states):
+        # At once: some of them alone would look like a run that was cut off.
+        states.rename(removed)
+    for checkpoint in list_checkpoints(removed):
         shutil.rmtree(checkpoint)
+    if removed.exists():
+        removed.rename(states)
     with suppress(OSError):
         states.rmdir()
 

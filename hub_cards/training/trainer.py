@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from safetensors import SafetensorError
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.console import one_line
 from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.training.arguments import Run
@@ -88,7 +90,11 @@ class BatchTrainer(Trainer):
 
     def _save_checkpoint(self, *args, **kwargs):
         self.check_weights()
-        super()._save_checkpoint(*args, **kwargs)
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        # torch and safetensors raise errors of their own when a file cannot be written.
+        except (RuntimeError, SafetensorError) as error:
+            raise OSError(f"the checkpoint of step {self.state.global_step} cannot be saved: {one_line(error)}") from error
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
