@@ -22,7 +22,7 @@ from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, 
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import describe_zoo, is_in_zoo, locate, who_answers
-from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
     check_attentions,
     check_lengths,
@@ -32,7 +32,6 @@ from longhand.hub_cards.evaluation.measure import (
 from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 from longhand.hub_cards.harness import command_for
-from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import CARD_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE
 

@@ -16,10 +16,9 @@ from transformers.utils import logging
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.console import interruptible, one_line, refusing_in_one_line
+from longhand.hub_cards.commands import holding, interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
-from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
 from longhand.hub_cards.publishing.publications import push_command, push_model

@@ -25,9 +25,8 @@ from longhand.data.tasks.column_task import ColumnTask
 from longhand.data.tasks.reader import write_questions
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.task import Task
-from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.evaluation import reading
-from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.hub import check_repo_id
 
 DATA_FOLDER = "data"

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from longhand.data import TASKS
-from longhand.hub_cards.console import one_line
-from longhand.hub_cards.files import read_text, write_atomically
+from longhand.hub_cards.commands import one_line, read_text, write_atomically
 
 MODELS_FOLDER = Path(__file__).parent / "models"
 RECIPE_FILE = "recipe.yaml"

@@ -74,7 +74,7 @@ def fill_disk(monkeypatch, folder: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         return open_file(path, *options, **named)
 
-    monkeypatch.setattr("longhand.hub_cards.files.os.open", fill)
+    monkeypatch.setattr("longhand.hub_cards.commands.os.open", fill)
 
 
 def change_a_weight(folder: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longhand.hub_cards import console
-from longhand.hub_cards.console import interruptible
+from longhand.hub_cards import commands
+from longhand.hub_cards.commands import interruptible
 
 
 class Thing:
@@ -45,7 +45,7 @@ def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
 def test_a_closed_output_ends_a_command_in_one_line(lines):
     """A single line is written when Python exits, many before."""
     code = f"""
-from console import interruptible, refusing_in_one_line
+from commands import interruptible, refusing_in_one_line
 with interruptible("run it again"), refusing_in_one_line(OSError):
     input()
     for line in range({lines}):
@@ -53,7 +53,7 @@ with interruptible("run it again"), refusing_in_one_line(OSError):
 """
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     # Alone, without the package, which takes seconds to import.
-    place = Path(console.__file__).parent
+    place = Path(commands.__file__).parent
     with subprocess.Popen([sys.executable, "-c", code], cwd=place, **pipes, text=True) as process:
         process.stdout.close()
         process.stdin.write("\n")

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from longhand.hub_cards import files
-from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards import commands
+from longhand.hub_cards.commands import write_atomically
 
 
 @pytest.mark.parametrize(("content", "written"), [("gelöst\n", "gelöst\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -32,7 +32,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
 def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     (precious := tmp_path / "precious").write_text("precious")
     (tmp_path / ".recipe.yaml.guessed.partial").symlink_to(precious)
-    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "guessed")
+    monkeypatch.setattr(commands.secrets, "token_hex", lambda _: "guessed")
     with pytest.raises(FileExistsError):
         write_atomically(tmp_path / "recipe.yaml", "new")
     assert precious.read_text() == "precious"

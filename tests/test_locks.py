@@ -12,7 +12,7 @@ from test_train import SMALL, refusal
 from longhand import eval as evaluation
 from longhand import train
 from longhand.hub_cards import push as push_cli
-from longhand.hub_cards.locks import LOCK_FILE, InUseError, holding
+from longhand.hub_cards.commands import LOCK_FILE, holding
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def stop_line(capsys, main, arguments) -> str:
 def test_a_folder_that_is_held_is_refused_and_free_after_a_kill(tmp_path):
     folder = tmp_path / "new" / "run"
     with held_elsewhere(folder) as process:
-        with pytest.raises(InUseError, match=str(folder)), holding(folder):
+        with pytest.raises(ValueError, match=f"{folder} is in use"), holding(folder):
             pass
         process.kill()
         process.join()

@@ -17,8 +17,8 @@ from longhand.data.splits import SPLITS
 from longhand.data.tasks import search
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
+from longhand.hub_cards.commands import LOCK_FILE
 from longhand.hub_cards.evaluation.results import read_results
-from longhand.hub_cards.locks import LOCK_FILE
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run

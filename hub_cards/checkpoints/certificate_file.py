@@ -15,9 +15,8 @@ from typing import Any
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, VERIFIER_FILE, Checkpoint, changed_code, hash_files
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import Row, hardware
-from longhand.hub_cards.files import read_object, write_atomically
 
 VERIFIER = Path(verify_certificate.__file__)
 """A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""

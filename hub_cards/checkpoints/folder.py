@@ -21,8 +21,8 @@ from longhand.hub_cards.checkpoints.files import (
 )
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.commands import read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
-from longhand.hub_cards.files import read_object, write_atomically
 
 
 @dataclass(frozen=True)

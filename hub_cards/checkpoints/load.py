@@ -31,8 +31,7 @@ from longhand.hub_cards.checkpoints.files import (
     checkpoint_name,
 )
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo, list_zoo
-from longhand.hub_cards.console import one_line
-from longhand.hub_cards.files import read_object
+from longhand.hub_cards.commands import one_line, read_object
 from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling.inputs import TaskConfig
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import (
     Row,
     group_by,
@@ -28,7 +29,6 @@ from longhand.hub_cards.evaluation.results import (
     name_parts,
     wilson_interval,
 )
-from longhand.hub_cards.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

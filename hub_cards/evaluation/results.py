@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from longhand.data.metrics import METRICS
-from longhand.hub_cards.files import read_text, write_atomically
+from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.metrics.exact_match_by_length.counting import wilson_interval
 
 RESULTS_FILE = "results.jsonl"

@@ -12,8 +12,7 @@ import webbrowser
 from pathlib import Path
 
 from longhand.hub_cards.checkpoints.zoo import locate
-from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
-from longhand.hub_cards.files import write_atomically
+from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.page.build import build_page, shown_by_default
 
 

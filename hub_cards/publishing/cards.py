@@ -22,8 +22,8 @@ from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
 from longhand.hub_cards.checkpoints.zoo import is_in_zoo
+from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
-from longhand.hub_cards.files import read_text, write_atomically
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.publishing.commits import TAG, kind_tag
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card, snippet

@@ -16,7 +16,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOpera
 from huggingface_hub.constants import REPOCARD_NAME
 from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
 
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.hub import check_repo_id
 
 TAG = "longhand"

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line
 from longhand.hub_cards.research.study import list_studies, load_study
 
 STUDIES = ("complexity", "constructions", "nope_ceiling", "ring")

@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
-from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study

@@ -21,9 +21,8 @@ from pathlib import Path
 
 from longhand.hub_cards.checkpoints.certificate_file import certificate_row
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import holding, one_line
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results, write_results
-from longhand.hub_cards.locks import holding
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe
 from longhand.hub_cards.research.study import RUNS_FILE, STUDY_RESULTS, Study, StudyRun, load_study
 from longhand.hub_cards.research.study_pages import CERTIFICATES

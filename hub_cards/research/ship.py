@@ -26,11 +26,16 @@ from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE,
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
-from longhand.hub_cards.console import OneLineParser, interruptible, refusing_in_one_line
+from longhand.hub_cards.commands import (
+    OneLineParser,
+    holding,
+    interruptible,
+    read_object,
+    refusing_in_one_line,
+    write_atomically,
+)
 from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
 from longhand.hub_cards.evaluation.report import report
-from longhand.hub_cards.files import read_object, write_atomically
-from longhand.hub_cards.locks import holding
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import gallery

@@ -26,7 +26,7 @@ from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
 from longhand.data.plugins import PACKAGE, Plugin, load_plugin, record_plugins, require_plugins
 from longhand.data.tasks.registry import find_task
 from longhand.data.tasks.settling_columns import SETTLING
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.recipes import load_recipe
 
 DEFAULT_RECIPE = "addition"

@@ -11,9 +11,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data.plugins import copy_plugins
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE, hash_files
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE
-from longhand.hub_cards.files import read_object, write_atomically
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe
 from longhand.hub_cards.training.arguments import CHECKPOINTS_FOLDER, Run
 from longhand.hub_cards.training.trainer import HASHES_FILE, BatchTrainer

@@ -15,9 +15,8 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.checkpoints.files import hash_files
-from longhand.hub_cards.console import one_line
+from longhand.hub_cards.commands import one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import check_lengths
-from longhand.hub_cards.files import write_atomically
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 

@@ -19,7 +19,7 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.console import refusing_in_one_line
+from longhand.hub_cards.commands import refusing_in_one_line
 from longhand.hub_cards.evaluation.results import last_rows, read_results, write_results
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.recipes import load_recipe, write_recipe
