@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from longhand.data.formatting import Examples
+from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.covering import NeighbourhoodBatch
 from longhand.modeling import CoupledGPTConfig
 from longhand.modeling.coupling import (
@@ -20,10 +20,8 @@ from longhand.modeling.coupling import (
     spread_position_ids,
 )
 from longhand.modeling.relations import NOT_RELATED, Neighbours
+from longhand.modeling.settling import IGNORED
 from longhand.modeling.vocabulary import BOS, PAD
-
-IGNORED = -100
-"""Label of a token that is not supervised."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +129,20 @@ def _labelled_neighbourhoods(batch: NeighbourhoodBatch, levels: int) -> dict[str
         "neighbours": tuple(like_first),
         "logits_to_keep": 2,
     }
+
+
+def collate_labels(examples: LabelledTokens, generator: np.random.Generator | None = None) -> dict[str, torch.Tensor]:
+    """A batch for `PairwiseBertForTokenClassification.forward`, which derives pair maps by itself.
+
+    `input_ids`, `labels` and, if the examples have them, `states` are (count, columns). If rows differ in length, there is
+    an `attention_mask`.
+    """
+    input_ids = torch.from_numpy(examples.tokens).long()
+    batch = {"input_ids": input_ids, "labels": torch.from_numpy(examples.labels).long()}
+    if examples.states is not None:
+        batch["states"] = torch.from_numpy(examples.states).long()
+    present = input_ids != PAD
+    return batch if present.all() else batch | {"attention_mask": present.long()}
 
 
 def collate_rows(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

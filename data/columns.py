@@ -1,16 +1,13 @@
 """Columns of a dataset: problems as Arrow tables, without padding, with their text and how hard they are."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-if TYPE_CHECKING:  # The families import this file, and tasks import the families.
-    from longhand.data.tasks.task import Task
-
 
 def example_columns(
-    part: "Task", digits: np.ndarray, lengths: np.ndarray, generator: np.random.Generator | None = None, whole: Any = None
+    part: Any, digits: np.ndarray, lengths: np.ndarray, generator: np.random.Generator | None = None, whole: Any = None
 ) -> pa.Table:
     """Rows of a dataset, one for each problem of a group.
 
@@ -21,6 +18,7 @@ def example_columns(
     `complexity.cascade_lengths`.
 
     Args:
+        part: the task.
         digits, lengths: as `Task.draw` returns and takes them.
         generator: source of the text around the numbers, for an encoder task that has any.
         whole: the task that this one is a part of. If that task has several parts, all have the same columns: the position

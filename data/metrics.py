@@ -10,7 +10,7 @@ from transformers import EvalPrediction
 
 from longhand.data.collator import IGNORED
 from longhand.modeling import CoupledGPTForCausalLM
-from longhand.modeling.vocabulary import LABELS, PAD, STATES, TOKENS
+from longhand.modeling.vocabulary import PAD
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Metric:
         name: its field in rows of results.
         heading: its column in tables and cards.
         decimals: how many of them tables show.
-        count: its value, from matches (count, columns), see `response_matches`.
+        count: its value, from matches (count, columns), see `count_matches`.
         columns: how many columns it needs. A metric that needs the fourth is optional: rows of other tasks lack it.
     """
 
@@ -49,75 +49,71 @@ def measure(matches: np.ndarray) -> dict[str, float]:
     """Return the value of each metric, by name.
 
     Args:
-        matches: (count, 3 or 4) int64, see `response_matches`.
+        matches: (count, 3 or 4) int64, see `count_matches`.
     """
     return {metric.name: float(metric.count(matches)) for metric in METRICS if metric.columns <= matches.shape[1]}
 
 
-def response_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
-    """Which responses a model gets right if every token is predicted from a correct prefix.
+def right_tokens(logits: torch.Tensor, labels: torch.Tensor, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which tokens a model gets right if every token is predicted from a correct prefix.
+
+    Args:
+        logits: (count, kept, vocabulary or classes), for the last `kept` tokens.
+        labels: (count, tokens), -100 if a token is not supervised.
+        ahead: 1 if the logits at a token are those of the next token (a decoder), 0 if they are the token's own.
+
+    Returns:
+        Whether each token is right, and whether it is supervised, (count, kept - ahead) each.
+    """
+    labels = labels[:, labels.shape[1] - logits.shape[1] + ahead :]
+    supervised = labels != IGNORED
+    return (logits[:, : logits.shape[1] - ahead].argmax(-1) == labels) & supervised, supervised
+
+
+def count_matches(right: torch.Tensor, supervised: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
+    """Which responses a model gets right, from `right_tokens`.
 
     All tokens are right exactly if greedy decoding gives this response.
 
     Args:
-        logits: (count, kept, vocabulary), for the last `kept` tokens.
-        labels: (count, tokens), -100 if a token is not supervised.
         answer_length: supervised tokens at the end that are the answer itself, if a scratchpad comes before it.
 
     Returns:
         (count, 3) int64: exact match (0 or 1), right tokens, supervised tokens. With `answer_length` there is a fourth
         column: whether the answer is right after a right scratchpad.
     """
-    right, supervised = response_tokens(logits, labels)
-    matches = _count(right, supervised)
+    matches = torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
     if answer_length is None:
         return matches
     in_answer = supervised.flip(1).cumsum(1).flip(1) <= answer_length
     return torch.cat([matches, (right | ~supervised | ~in_answer).all(1, keepdim=True)], dim=1)
 
 
-def response_tokens(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which tokens of responses are right, and which are supervised, (count, kept - 1) each; see `response_matches`."""
-    labels = labels[:, labels.shape[1] - logits.shape[1] + 1 :]
-    supervised = labels != IGNORED
-    return (logits[:, :-1].argmax(-1) == labels) & supervised, supervised
+def preprocess_logits(model: Any) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    """Return `preprocess_logits_for_metrics` of a Trainer for a model of either family, for `compute_metrics`.
 
-
-def preprocess_logits(logits: Any, labels: torch.Tensor) -> torch.Tensor:
-    """`preprocess_logits_for_metrics` of a Trainer for models of both families, for `compute_metrics`.
-
-    Args:
-        logits: (count, tokens, vocabulary) of a decoder or (count, tokens, classes) of an encoder; of several outputs, the
-            first.
-        labels: (count, tokens), -100 if a token is not supervised.
-
-    Returns:
-        (count, 3) int64, see `response_matches`.
-
-    Raises:
-        ValueError: there are other numbers of tokens or of classes.
+    The function takes logits (count, tokens, vocabulary or classes), or outputs of which they are the first, and labels
+    (count, tokens). It gives `count_matches`, and raises ValueError if a supervised token has no logits.
     """
-    if isinstance(logits, tuple):
-        logits = logits[0]
-    if logits.ndim != 3 or logits.shape[:2] != labels.shape:
-        raise ValueError(
-            f"logits must be (count, tokens, classes) with labels (count, tokens), got {tuple(logits.shape)} and "
-            f"{tuple(labels.shape)}: give the model no logits_to_keep"
-        )
-    if logits.shape[2] in (len(LABELS), len(STATES)):
-        return label_matches(logits, labels)
-    if logits.shape[2] < len(TOKENS):
-        raise ValueError(
-            f"logits must be of an encoder's {len(LABELS)} classes or of a vocabulary of at least {len(TOKENS)} tokens, got "
-            f"{logits.shape[2]}"
-        )
-    return response_matches(logits, labels)
+    ahead = int(model.can_generate())
+
+    def count(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+        if isinstance(logits, tuple):
+            logits = logits[0]
+        if (labels[:, : labels.shape[1] - logits.shape[1]] != IGNORED).any():
+            raise ValueError(
+                f"logits must be of all supervised tokens, got those of the last {logits.shape[1]} of {labels.shape[1]} "
+                "tokens: give the model no logits_to_keep"
+            )
+        return count_matches(*right_tokens(logits, labels, ahead))
+
+    return count
 
 
 def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """`exact_match` and `token_accuracy` of whole responses, for a Trainer.
 
-        Trainer(..., compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits)
+        Trainer(..., compute_metrics=compute_metrics, preprocess_logits_for_metrics=preprocess_logits(model))
 
     Raises:
         ValueError: the predictions are neither, there are none, they are NaN, or an example has no supervised token.
@@ -129,7 +125,7 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         kind = matches.shape if isinstance(matches, np.ndarray) else type(matches).__name__
         raise ValueError(
             f"predictions must be an array (count, 3), as preprocess_logits gives them, got {kind}: pass "
-            "preprocess_logits_for_metrics=longhand.preprocess_logits"
+            "preprocess_logits_for_metrics=longhand.preprocess_logits(model)"
         )
     if not len(matches):
         raise ValueError("predictions must have at least one row, got none")
@@ -138,26 +134,6 @@ def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
     if (empty := np.flatnonzero(matches[:, 2] == 0)).size:
         raise ValueError(f"labels must have tokens that are supervised (not -100), got none in example {empty[0]}")
     return measure(matches)
-
-
-def label_matches(logits: torch.Tensor, labels: torch.Tensor, answer_length: int | None = None) -> torch.Tensor:
-    """As `response_matches`, for an encoder: a token's class is read at the token itself.
-
-    Args:
-        logits: (count, tokens, classes).
-        labels: (count, tokens), -100 if a token is not supervised.
-    """
-    return _count(*label_tokens(logits, labels))
-
-
-def label_tokens(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which labels are right, and which are supervised, (count, tokens) each; see `label_matches`."""
-    supervised = labels != IGNORED
-    return (logits.argmax(-1) == labels) & supervised, supervised
-
-
-def _count(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
-    return torch.stack([(right == supervised).all(1), right.sum(1), supervised.sum(1)], dim=1)
 
 
 def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tensor:
@@ -174,7 +150,7 @@ def place_accuracy(right: torch.Tensor, supervised: torch.Tensor) -> torch.Tenso
 def generated_matches(
     model: CoupledGPTForCausalLM, batch: dict[str, Any], answer_length: int | None = None, **options: Any
 ) -> torch.Tensor:
-    """As `response_matches`, for responses that the model generates to the queries of a collator's batch.
+    """As `count_matches`, for responses that the model generates to the queries of a collator's batch.
 
     Args:
         options: further options of `generate`.

@@ -2,7 +2,7 @@
 
 import torch
 
-from longhand.data.tokenization import build_encoder_tokenizer
+from longhand.data.families import build_encoder_tokenizer
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
 TEXTS = ["_12+_95", "a1+b_5c"]

@@ -3,7 +3,7 @@
 import torch
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.families import build_tokenizer
 from longhand.modeling.vocabulary import BOS
 
 ENCODINGS = {

@@ -17,13 +17,13 @@ TASKS = ("addition", "encoder_addition")
 """A task of each family."""
 
 
-def small_model(task):
+def small_model(kind, **options):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    if task == "addition":
-        return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=task, **sizes))
+    if kind == "addition":
+        return CoupledGPTForCausalLM(CoupledGPTConfig(coupling=kind, **sizes))
     sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes))
+    return PairwiseBertForTokenClassification(PairwiseBertConfig(**sizes, **options))
 
 
 def some_rows(task, count, **options):
@@ -58,7 +58,7 @@ def make_trainer(
     options = Seq2SeqTrainingArguments if kind is Seq2SeqTrainer else TrainingArguments
     scores = {
         "compute_metrics": longhand.compute_metrics,
-        "preprocess_logits_for_metrics": longhand.preprocess_logits,
+        "preprocess_logits_for_metrics": longhand.preprocess_logits(model),
     }
     return kind(
         model,

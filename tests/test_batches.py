@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from longhand.data import Addition, CouplingCollator, EvaluationBatches, FixedBatches, FreshBatches, make_generator
-from longhand.data.collator import IGNORED
-from longhand.data.families.encoder import collate_labels
+from longhand.data.collator import IGNORED, collate_labels
 from longhand.data.tasks.addition import IndexHintedAddition
 from longhand.data.tasks.composite import Calculator
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid

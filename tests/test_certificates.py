@@ -16,8 +16,8 @@ from longhand.data import TASKS, Addition, Copy, CouplingCollator, Multiplicatio
 from longhand.data.certificates import CannotCertify, Check, certify, check_neighbourhoods, covering, hash_weights
 from longhand.data.certificates.certificate import ROUNDING_FACTOR, _conclude
 from longhand.data.certificates.check import logits_of
-from longhand.data.families.decoder import DECODER
-from longhand.data.metrics import response_matches
+from longhand.data.families import DECODER
+from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks import search
 from longhand.data.tasks.task import Task
 from longhand.hub_cards.evaluation.results import read_results
@@ -38,7 +38,7 @@ def is_right_on_all_problems(model: CoupledGPTForCausalLM, width: int) -> bool:
         batch = collator(Addition().format(digits, np.full((len(digits), 2), width)))
         labels = batch.pop("labels")
         with torch.inference_mode():
-            if not response_matches(model(**batch, use_cache=False).logits, labels)[:, 0].all():
+            if not count_matches(*right_tokens(model(**batch, use_cache=False).logits, labels, 1))[:, 0].all():
                 return False
     return True
 

@@ -9,7 +9,7 @@ from encoding_subjects import ENCODINGS, build, tokenizer
 import longhand
 from longhand.data import TASKS
 from longhand.data.certificates import certify
-from longhand.data.families.family import to_device
+from longhand.data.families import to_device
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.measure import check_lengths, draw_batch, evaluate_lengths
 from longhand.modeling import parallel_greedy

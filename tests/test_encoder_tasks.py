@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from longhand.data import EncoderAddition, EncoderMultiplication, make_generator
-from longhand.data.collator import IGNORED
+from longhand.data.collator import IGNORED, collate_labels
 from longhand.data.families import ENCODER
-from longhand.data.families.encoder import collate_labels
-from longhand.data.metrics import label_matches, label_tokens
+from longhand.data.metrics import count_matches, right_tokens
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.encoder_addition import CLASS_SAMPLINGS
 from longhand.modeling.vocabulary import ENCODER_TOKENS, LABELS, PAD
@@ -154,8 +153,8 @@ def test_matches_count_supervised_labels_at_the_tokens_themselves():
     labels = torch.tensor([[IGNORED, 3, 10], [IGNORED, 3, 10], [5, IGNORED, IGNORED]])
     predicted = torch.tensor([[7, 3, 10], [7, 3, 9], [5, 0, 0]])
     logits = torch.nn.functional.one_hot(predicted, len(LABELS)).float()
-    assert label_matches(logits, labels).tolist() == [[1, 2, 2], [0, 1, 2], [1, 1, 1]]
-    right, supervised = label_tokens(logits, labels)
+    right, supervised = right_tokens(logits, labels, 0)
+    assert count_matches(right, supervised).tolist() == [[1, 2, 2], [0, 1, 2], [1, 1, 1]]
     assert right.tolist() == [[False, True, True], [False, True, False], [True, False, False]]
     assert torch.equal(supervised, labels != IGNORED)
 

@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import HfApi
 from loopback_hub import LoopbackHub
 
-from longhand.data.metrics import response_matches
+from longhand.data.metrics import count_matches, right_tokens
 from longhand.hub_cards.evaluation.results import wilson_interval
 from longhand.hub_cards.publishing.publications import metric_publication, publish
 
@@ -50,7 +50,7 @@ def test_equals_the_metrics_of_the_package():
     matches, lengths = [], []
     for logits, labels, length in drawn_batches():
         metric.add_batch(**shifted(logits, labels, length))
-        matches.append(response_matches(logits, labels))
+        matches.append(count_matches(*right_tokens(logits, labels, 1)))
         lengths.append(length)
     matches, lengths = torch.cat(matches).numpy(), torch.cat(lengths).numpy()
     results = metric.compute()

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from transformers import (
 )
 
 import longhand
-from longhand.data import build_task, collate_rows
+from longhand.data import build_task, collate_rows, load_task_dataset
 from longhand.modeling.vocabulary import PAD
 
 every_family = pytest.mark.parametrize("task", TASKS)
@@ -49,15 +51,29 @@ def test_scores_are_right_for_several_lengths_with_and_without_the_helpers(task,
 
 
 def test_scores_of_fewer_logits_than_labels_are_refused():
-    for logits in (torch.zeros(2, 3, 22), torch.zeros(2, 5, 15)):
-        with pytest.raises(ValueError, match="logits must be"):
-            longhand.preprocess_logits(logits, torch.zeros(2, 5).long())
+    with pytest.raises(ValueError, match="logits must be"):
+        longhand.preprocess_logits(small_model("addition"))(torch.zeros(2, 3, 22), torch.zeros(2, 5).long())
     with pytest.raises(ValueError, match="got none in example 1"):
         longhand.compute_metrics(EvalPrediction(np.array([[1, 5, 5], [1, 0, 0]]), np.full((2, 9), -100)))
     with pytest.raises(ValueError, match="at least one row"):
         longhand.compute_metrics(EvalPrediction(np.zeros((0, 3)), np.zeros((0, 9))))
     with pytest.raises(ValueError, match="NaN"):
         longhand.compute_metrics(EvalPrediction(np.full((2, 3), np.nan), np.zeros((2, 5), np.int64)))
+
+
+def test_an_encoder_of_a_users_column_task_is_trained_and_scored(tmp_path):
+    file = Path(__file__).parent / "plugins" / "hex_addition.py"
+    rows = load_task_dataset("settling_hex_addition", max_length=3, num_samples=24, plugin=file, cache_dir=str(tmp_path))
+    task = build_task("settling_hex_addition")
+    options = {"pair_maps": ["columns"], "windowed": True, "label_states": True, "sink": True}
+    model = small_model(None, **options | task.family.config_options(task))
+    trainer = make_trainer(model, tmp_path, rows, rows, max_steps=3)
+    trainer.train()
+    scores = trainer.evaluate()
+    with torch.inference_mode():
+        batch = [longhand.collate_rows([row]) for row in rows]
+        right = torch.cat([(model(**row).logits.argmax(-1) == row["labels"])[row["labels"] >= 0] for row in batch])
+    assert scores["eval_token_accuracy"] == pytest.approx(right.double().mean().item())
 
 
 @every_family

@@ -10,7 +10,7 @@ from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand import eval as evaluation
 from longhand.data import TASKS
 from longhand.data.collator import IGNORED
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.families import build_tokenizer
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.modeling import parallel_decoding

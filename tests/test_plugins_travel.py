@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.tokenization import build_tokenizer
+from longhand.data.families import build_tokenizer
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 

@@ -220,7 +220,7 @@ def test_training_on_another_format_is_refused_at_the_first_batch(task):
 @pytest.mark.parametrize("task", [Addition(order="plain"), EncoderAddition(text_tokens=3)], ids=name_of)
 def test_saving_keeps_task_and_format(task, tmp_path):
     model_of(task).save_pretrained(tmp_path)
-    config = task.family.auto_class.from_pretrained(tmp_path).config
+    config = task.family.model_class.from_pretrained(tmp_path).config
     assert config.task == task.describe() and PromptFormat(**config.prompt_format) == task.prompt_format
     assert json.loads((tmp_path / "config.json").read_text())["task"] == task.describe()
 

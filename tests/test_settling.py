@@ -14,12 +14,12 @@ from longhand.data import make_generator
 from longhand.data.certificates import CannotCertify, certify, check_neighbourhoods, covering
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.certificates.verify_certificate import Refused, verify
-from longhand.data.families.encoder import ENCODER, collate_labels
+from longhand.data.collator import collate_labels
+from longhand.data.families import ENCODER, build_encoder_tokenizer
 from longhand.data.tasks.encoder_addition import EncoderAddition
 from longhand.data.tasks.encoder_multiplication import EncoderMultiplication
 from longhand.data.tasks.encoder_multiplication_grid import EncoderMultiplicationGrid
 from longhand.data.tasks.encoder_task import EncoderTask
-from longhand.data.tokenization import build_encoder_tokenizer
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification

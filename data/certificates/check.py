@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from longhand.data.certificates.decoder_rounding import DecoderRounding
 from longhand.data.certificates.encoder_rounding import EncoderRounding
 from longhand.data.collator import neighbourhood_inputs
-from longhand.data.families.family import to_device
+from longhand.data.families import to_device
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods, NeighbourhoodBatch, Problems
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM

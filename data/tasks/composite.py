@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from longhand.data.families.decoder import DECODER
+from longhand.data.families import DECODER
 from longhand.data.splits import problem_keys
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
 from longhand.data.tasks.decoder_task import DecoderTask

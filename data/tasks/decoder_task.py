@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from longhand.data.families.decoder import DECODER
-from longhand.data.families.family import Family
+from longhand.data.families import DECODER, Family
 from longhand.data.formatting import Examples
 from longhand.data.tasks.reader import digits_of, read_numbers
 from longhand.data.tasks.task import Task

@@ -10,7 +10,7 @@ import numpy as np
 
 from longhand.data.collator import IGNORED
 from longhand.data.digits import number_lengths
-from longhand.data.families.encoder import ENCODER
+from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, close_up
 from longhand.data.splits import make_generator, problem_keys
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels

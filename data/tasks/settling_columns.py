@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.collator import IGNORED
-from longhand.data.families.encoder import ENCODER
+from longhand.data.families import ENCODER
 from longhand.data.formatting import LabelledTokens, check_longest
 from longhand.data.tasks.column_task import ColumnTask, every_neighbourhood
 from longhand.data.tasks.covering import SEARCHED, CoveringCases, agree, hide_labels

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from longhand.data.checks import check_integer
 from longhand.data.digits import uniform_digits
-from longhand.data.families.family import Family
+from longhand.data.families import Family
 from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.splits import PARTITIONED_DIGITS, SPLITS, problem_keys, split_of
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods

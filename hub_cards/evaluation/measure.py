@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from longhand.data import EvaluationBatches, Task
 from longhand.data.collator import IGNORED
-from longhand.data.families.family import to_device
+from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
 from longhand.hub_cards.checkpoints.files import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
@@ -129,9 +129,7 @@ def measure_places(checkpoint: Checkpoint, lengths: Iterable[tuple[int, ...]], n
         masks = []
         for batch in _divided(checkpoint.model, task, operands, num_samples, seed):
             with torch.inference_mode():
-                masks.append(
-                    [mask.cpu() for mask in task.family.right_tokens(*task.family.forward(checkpoint.model, batch))]
-                )
+                masks.append([mask.cpu() for mask in task.family.right_tokens(checkpoint.model, batch)])
         accuracy = place_accuracy(*(torch.cat(parts) for parts in zip(*masks, strict=True)))
         shared = describe(checkpoint.name, task, operands, num_samples, seed)
         rows += [{**shared, "place": place, "accuracy": share} for place, share in enumerate(accuracy.tolist(), 1)]

@@ -12,7 +12,15 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
 
-from longhand.data import EvaluationBatches, FixedBatches, FreshBatches, Task, compute_metrics, make_generator
+from longhand.data import (
+    EvaluationBatches,
+    FixedBatches,
+    FreshBatches,
+    Task,
+    compute_metrics,
+    make_generator,
+    preprocess_logits,
+)
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.checkpoints.files import hash_files
 from longhand.hub_cards.commands import one_line, write_atomically
@@ -277,7 +285,7 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
         eval_dataset=validation,
         processing_class=task.family.tokenizer(task),
         compute_metrics=compute_metrics,
-        preprocess_logits_for_metrics=cast(Any, task.family.count_matches),
+        preprocess_logits_for_metrics=preprocess_logits(model),
     )
     beyond = [length for length in data.validation_lengths if length > data.max_length] or data.validation_lengths
     chosen = [max(beyond)] if by_loss else beyond

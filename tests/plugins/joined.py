@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from longhand.data.families.decoder import DECODER
+from longhand.data.families import DECODER
 from longhand.data.tasks.composite import CompositeTask
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.strings import Copy

@@ -1,0 +1,537 @@
+"""The families of models, decoders and encoders: all that a task's models are, apart from how the task writes its text.
+
+A tokenizer has one token per character. For decoders, `$` comes first and padding is on the left, for generation.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from longhand.data.collator import IGNORED, CouplingCollator, collate_labels
+from longhand.data.columns import character_table, list_column, text_column
+from longhand.data.digits import number_lengths
+from longhand.data.formatting import Examples
+from longhand.data.metrics import count_matches, right_tokens
+from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification
+from longhand.modeling.coupling import CouplingRule, any_text_rules, plan_position_ids
+from longhand.modeling.encoder_maps import GRID, virtual_indices
+from longhand.modeling.parallel_decoding import OUTPUTS, parallel_greedy
+from longhand.modeling.position_encodings import POSITION_ENCODINGS
+from longhand.modeling.relations import Window
+from longhand.modeling.transducer import table_of
+from longhand.modeling.vocabulary import ALL_TOKENS, BOS, ENCODER_TOKENS, LABELS, PAD, SEPARATE_EOS, TOKENS, UNKNOWN
+
+HARMLESS_SETTINGS = ("eos_token_id", "transformers_version", "_from_model_config")
+"""Settings of generation_config that may have any value; the end token is checked separately."""
+
+HARMLESS_FLAGS = (
+    *("use_cache", "return_dict_in_generate"),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+)
+"""Settings that may be True or False: they do not change what greedy decoding writes."""
+
+LONG_PROMPT = 100
+"""Tokens of a prompt whose response is long enough to be decoded in parallel."""
+
+GREEDY_SETTINGS = {"do_sample": False, "pad_token_id": PAD, "bos_token_id": BOS}
+"""Settings that must have this value, or none. Transformers hides `pad_token_id` in every prompt that has no mask."""
+
+
+def build_tokenizer(eos_token_id: int = BOS, tokens: tuple[str, ...] = TOKENS) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over tokens that begin with `vocabulary.TOKENS`. `AutoTokenizer` reloads it without custom code.
+
+    `tokenizer("653+049=")` gives the ids of `$653+049=`. A character outside the vocabulary becomes `<unk>`, which coupling
+    rules refuse; call `check_characters` first for an error that names the character. With `skip_special_tokens`, decoding
+    leaves out `$`, `<eos>` and `<pad>`.
+
+    Args:
+        eos_token_id: `vocabulary.BOS` for a shared `$`, or `vocabulary.SEPARATE_EOS`.
+        tokens: the task's `tokens`.
+    """
+    # The template language reads a literal `$` as a placeholder, so the token has another name in the template.
+    begin = processors.TemplateProcessing(
+        single="begin $A", special_tokens=[{"id": "begin", "ids": [BOS], "tokens": [TOKENS[BOS]]}]
+    )
+    return _character_tokenizer(
+        tokens,
+        begin,
+        bos_token=TOKENS[BOS],
+        eos_token=TOKENS[eos_token_id],
+        extra_special_tokens=[TOKENS[SEPARATE_EOS]] if eos_token_id == BOS else [],
+        padding_side="left",
+    )
+
+
+def build_encoder_tokenizer(tokens: tuple[str, ...] = ENCODER_TOKENS) -> PreTrainedTokenizerFast:
+    """A fast tokenizer over the tokens of an encoder's task. No token comes first: `tokenizer("_123+4095")` gives nine ids.
+
+    `_` is the padding of a number's field, an ordinary token; batches are padded with `<pad>` on the right.
+    """
+    return _character_tokenizer(tokens, padding_side="right")
+
+
+def _character_tokenizer(
+    tokens: tuple[str, ...], post_processor: processors.PostProcessor | None = None, **options: Any
+) -> PreTrainedTokenizerFast:
+    """A tokenizer of single characters over these tokens, in the order of their ids."""
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, TOKENS[UNKNOWN]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    if post_processor is not None:
+        tokenizer.post_processor = post_processor
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=TOKENS[PAD],
+        unk_token=TOKENS[UNKNOWN],
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+        **options,
+    )
+
+
+def check_characters(text: str, tokens: tuple[str, ...] = TOKENS) -> None:
+    """Raise ValueError if a character is not in the vocabulary; the message names the first."""
+    characters = "".join(token for token in tokens if len(token) == 1)
+    shown = characters if len(characters) <= 100 else f"{characters[:50]}...{characters[-10:]}"
+    for place, character in enumerate(text):
+        if character not in characters:
+            raise ValueError(f"character {character!r} at place {place} of {text[:60]!r} is not in the vocabulary {shown!r}")
+
+
+class Family(ABC):
+    """Model class, inputs, metrics and answers of one family. `Task.family` names the family that learns a task.
+
+    A task is the first argument of every method whose result depends on the task's format.
+
+    Attributes:
+        name: unique name.
+        model_class: class of the models, with their output matrix.
+        auto_class: Auto class of transformers that loads them.
+        tokens: all tokens that a text can hold, in the order of their ids.
+        ahead: 1 if the logits at a token are those of the next token, 0 if they are the token's own.
+        forward_options: arguments of the forward pass in evaluation, besides the inputs.
+        training_arguments: dataclass of the arguments that only this family's runs take; None if there are none.
+        pipeline: the Hub's name of the models' task.
+    """
+
+    name: ClassVar[str]
+    model_class: ClassVar[type[PreTrainedModel]]
+    auto_class: ClassVar[type]
+    tokens: ClassVar[tuple[str, ...]]
+    ahead: ClassVar[int]
+    forward_options: ClassVar[dict[str, Any]] = {}
+    training_arguments: ClassVar[type | None] = None
+    pipeline: ClassVar[str]
+
+    @abstractmethod
+    def tokenizer(self, task) -> PreTrainedTokenizerFast:
+        """The tokenizer of the task's models."""
+
+    @abstractmethod
+    def config_options(self, task, arguments: Any = None) -> dict[str, Any]:
+        """Options of a model's configuration that follow from the task's format, `format_options` among them.
+
+        Args:
+            arguments: an instance of `training_arguments`.
+
+        Raises:
+            ValueError: an argument does not fit the task.
+        """
+
+    def format_options(self, task) -> dict[str, Any]:
+        """The part of `config_options` that says what a model is for; it changes nothing that the model computes."""
+        prompt_format = task.prompt_format
+        return {"task": task.describe(), "prompt_format": prompt_format and asdict(prompt_format)}
+
+    @abstractmethod
+    def check_config(self, task, config: PreTrainedConfig) -> None:
+        """Raise ValueError if a model of this configuration cannot read the task. The message follows the model's name."""
+
+    @abstractmethod
+    def check_inputs(self, task, model: PreTrainedModel, batch: dict[str, Any]) -> None:
+        """Raise ValueError if a batch of `collator` does not fit into the model's tables."""
+
+    def check_generation(self, task) -> None:  # noqa: B027
+        """Raise ValueError if the task's models cannot write a response token by token."""
+
+    @abstractmethod
+    def check_certifiable(self, task, model: PreTrainedModel) -> None:
+        """Raise ValueError if no certificate is possible for the model, whatever its weights."""
+
+    @abstractmethod
+    def window(self, model: Any) -> Window:
+        """The window of a model that `check_certifiable` accepts, see `modeling/relations.py`."""
+
+    @abstractmethod
+    def columns(
+        self,
+        task,
+        digits: np.ndarray,
+        lengths: np.ndarray,
+        generator: np.random.Generator | None,
+        coupling: str | None = None,
+    ) -> dict[str, pa.Array]:
+        """Columns of a dataset by name, see `data.columns.example_columns`.
+
+        Args:
+            coupling: name of the coupling rule, if not the task's own.
+        """
+
+    @abstractmethod
+    def text_size(self, task, digits: np.ndarray, lengths: np.ndarray) -> tuple[int, int]:
+        """The most tokens and the largest position id of some problems of one group; an encoder has no ids."""
+
+    @abstractmethod
+    def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
+        """The collator that makes inputs for the evaluation of a model of this configuration."""
+
+    def training_collator(self, config: PreTrainedConfig, arguments: Any = None) -> Callable[..., dict[str, Any]]:
+        """The collator that makes inputs for training.
+
+        Args:
+            arguments: an instance of `training_arguments`.
+
+        Raises:
+            ValueError: an argument does not fit the configuration.
+        """
+        return self.collator(config)
+
+    @abstractmethod
+    def answer(self, task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, question: str) -> str:
+        """The model's answer to a question such as `Task.example_question`.
+
+        Raises:
+            ValueError: the question has unknown characters, is not of the task's form, or is too long for the model; or the
+                model cannot generate.
+        """
+
+    def right_tokens(self, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """`metrics.right_tokens` of a batch of `collator`, from one forward pass."""
+        inputs = to_device(batch, model.device)
+        labels = inputs.pop("labels")
+        return right_tokens(model(**inputs, **self.forward_options).logits, labels, self.ahead)
+
+    def forward_matches(
+        self, model: PreTrainedModel, batch: dict[str, Any], answer_length: int | None = None
+    ) -> torch.Tensor:
+        """`count_matches` of a batch of `collator`, from one forward pass."""
+        return count_matches(*self.right_tokens(model, batch), answer_length).cpu()
+
+
+def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """The batch with every tensor on the device."""
+    return {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+@dataclass
+class PositionArguments:
+    """Which position ids a decoder is trained on."""
+
+    _argument_group_name: ClassVar[str] = "position ids"
+
+    position_sampling: Literal["fixed", "random_start", "batch_start", "multiplier", "randomized"] = field(
+        default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
+    )
+    max_multiplier: int | None = field(
+        default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
+    )
+    level_position_ids: list[int] | None = field(
+        default=None,
+        metadata={"help": "largest id of every level, for position_sampling random_start; unset, max_position_ids"},
+    )
+    coupling: str | None = field(
+        default=None,
+        metadata={"help": "coupling rule, if not the task's; `sequential` numbers tokens and `abacus` digits of any task"},
+    )
+
+
+class Decoder(Family):
+    name = "decoder"
+    model_class = CoupledGPTForCausalLM
+    auto_class = AutoModelForCausalLM
+    tokens = ALL_TOKENS
+    ahead = 1
+    forward_options = {"use_cache": False}  # noqa: RUF012
+    training_arguments = PositionArguments
+    pipeline = "text-generation"
+
+    def tokenizer(self, task):
+        return build_tokenizer(task.end_token, task.tokens)
+
+    def config_options(self, task, arguments=None):
+        arguments = arguments or PositionArguments()
+        legal = legal_rules(task)
+        if arguments.coupling not in (None, *legal):
+            raise ValueError(
+                f"coupling {arguments.coupling!r} does not read this format of {task.name!r}: "
+                f"choose one of {', '.join(legal)}"
+            )
+        return {
+            **self.format_options(task),
+            "vocab_size": len(task.tokens),
+            "transducer": table_of(task.transducer),
+            "eos_token_id": task.end_token,
+            "coupling": arguments.coupling or task.coupling,
+            "randomized_positions": arguments.position_sampling == "randomized",
+        }
+
+    def check_config(self, task, config):
+        if config.is_encoder_decoder:
+            raise ValueError(f"is_encoder_decoder must be False for a decoder, got {config.is_encoder_decoder!r}")
+        if config.coupling not in legal_rules(task):
+            raise ValueError(
+                f"was made for the coupling rule {config.coupling!r}, "
+                f"but its recipe's format has {' or '.join(map(repr, task.couplings))}"
+            )
+        if config.transducer != table_of(task.transducer):
+            raise ValueError(f"was made for another step than that of the task {task.name!r}: its transducer is another")
+        if config.vocab_size < len(task.tokens):
+            raise ValueError(
+                f"has a vocabulary of {config.vocab_size} tokens, but the task {task.name!r} needs {len(task.tokens)}"
+            )
+
+    def check_inputs(self, task, model, batch):
+        model.model.position_encoding.check(batch["position_ids"])
+
+    def check_certifiable(self, task, model):
+        config = model.config
+        if not model.model.position_encoding.windowed:
+            raise ValueError(
+                f"the model has no window (position_encoding {config.position_encoding!r}, windowed {config.windowed}), so "
+                "its predictions may depend on the whole input and infinitely many cases remain"
+            )
+        if config.coupling not in task.couplings:
+            legal = " or ".join(map(repr, task.couplings))
+            raise ValueError(f"the model has the coupling rule {config.coupling!r}, not {legal}")
+        self.check_greedy(task, model)
+
+    def window(self, model):
+        return model.model.position_encoding.window
+
+    def check_greedy(self, task, model):
+        """Raise ValueError if the settings in generation_config or config change what greedy decoding writes."""
+        ends = model.config.eos_token_id, model.generation_config.eos_token_id
+        if any(end not in (task.end_token, [task.end_token]) for end in ends):
+            raise ValueError(
+                f"the task ends with token {task.end_token}, but decoding stops at eos_token_id {ends[1]} "
+                f"(generation_config; {ends[0]} in config)"
+            )
+        settings = model.generation_config.to_diff_dict()
+        harmless = {*HARMLESS_SETTINGS, *(name for name in HARMLESS_FLAGS if isinstance(settings.get(name), bool))}
+        harmless |= {name for name, value in GREEDY_SETTINGS.items() if settings.get(name) == value}
+        harmless |= {name for name, value in settings.items() if value is None}
+        if changed := [f"{name}={value!r}" for name, value in settings.items() if name not in harmless]:
+            raise ValueError(f"generation_config changes how tokens are chosen ({', '.join(changed)})")
+
+    def columns(self, task, digits, lengths, generator, coupling=None):
+        """Its own columns are `query_length`, the number of tokens of the query, and the position ids.
+
+        Position ids follow from the task's coupling rule, or from the one that is named. They are one column
+        `coupled_position_ids`, or `coupled_position_ids_0`, `coupled_position_ids_1`, ... for a rule of several levels. A
+        model derives them by itself.
+        """
+        examples = task.format(digits, lengths)
+        tokens, query_lengths = examples.tokens, examples.query_lengths
+        # If all rows have one layout, one row of a mask stands for all.
+        masked = slice(1) if examples.same_layout else slice(None)
+        column, query_ends = np.arange(tokens.shape[1], dtype=np.int32), query_lengths[masked, None].astype(np.int32)
+        present = tokens[masked] != PAD
+        ends = present.sum(axis=1, keepdims=True, dtype=np.int32)
+        kind = np.min_scalar_type(-max(len(task.tokens), -IGNORED))
+        columns = {
+            "input_ids": list_column(tokens.astype(np.min_scalar_type(len(task.tokens) - 1), copy=False), present),
+            "labels": list_column(np.where(column < query_ends, IGNORED, tokens.astype(kind)), present),
+            "query_length": pa.array(query_lengths.astype(np.int32)),
+        }
+        position_ids = planned_position_ids(coupling or task.rule, examples, lengths).astype(np.int32)
+        levels = position_ids.shape[1]
+        for level in range(levels):
+            name = f"coupled_position_ids_{level}" if levels > 1 else "coupled_position_ids"
+            columns[name] = list_column(np.broadcast_to(position_ids[:, level], tokens.shape), present)
+        characters = character_table(task.tokens)
+        columns["prompt"] = text_column(list_column(tokens, (column > 0) & (column < query_ends)), characters)
+        columns["completion"] = text_column(list_column(tokens, (column >= query_ends) & (column < ends - 1)), characters)
+        columns["answer"] = pa.array(map(task.reader.read, columns["completion"].to_pylist()), pa.string())
+        columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
+        return columns
+
+    def text_size(self, task, digits, lengths):
+        tokens = torch.from_numpy(task.format(digits, lengths).tokens.astype(np.int64))
+        return tokens.shape[1], int(plan_position_ids(task.rule, tokens, tokens.shape[1]).max())
+
+    def collator(self, config):
+        return CouplingCollator.for_evaluation(config)
+
+    def training_collator(self, config, arguments=None):
+        sampling, multiplier = arguments.position_sampling, arguments.max_multiplier
+        encoding = config.position_encoding
+        legal = POSITION_ENCODINGS[encoding].position_samplings
+        if sampling not in legal:
+            raise ValueError(
+                f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
+            )
+        if sampling == "multiplier" and (multiplier is None or multiplier < 2):
+            raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {multiplier}")
+        if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
+            raise ValueError(
+                f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
+            )
+        levels = arguments.level_position_ids
+        if levels is not None:
+            if sampling != "random_start" or config.wrap_position_ids:
+                raise ValueError("level_position_ids is for position_sampling 'random_start' without wrap_position_ids")
+            if len(levels) != config.rule.levels or not all(1 <= ids <= config.max_position_ids for ids in levels):
+                legal = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
+                raise ValueError(f"level_position_ids must be {legal}, got {levels}")
+        tables = None if levels is None else tuple(levels)
+        return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
+
+    def answer(self, task, model, tokenizer, question):
+        """Answer by greedy decoding, in parallel if the response is long."""
+        self.check_greedy(task, model)
+        prompt = task.prompt(question)
+        check_characters(prompt, task.tokens)
+        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+        tokens = inputs["input_ids"].shape[1] + model.config.rule.plan(inputs["input_ids"], 1).response_length
+        task.check_answered(tokens)
+        options: dict[str, Any] = {"do_sample": False}
+        if inputs["input_ids"].shape[1] > LONG_PROMPT and model.model.position_encoding.windowed:
+            options |= {"custom_generate": parallel_greedy, **dict.fromkeys(OUTPUTS, False)}
+        with torch.inference_mode():
+            output = model.generate(**inputs, **options)
+        return task.reader.read(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+def legal_rules(task) -> tuple[str, ...]:
+    """The coupling rules that a model of the task may have. The table of a column task is for the task's own alone."""
+    return task.couplings if task.transducer else tuple(dict.fromkeys((*task.couplings, *any_text_rules())))
+
+
+def planned_position_ids(coupling: str | CouplingRule, examples: Examples, lengths: np.ndarray) -> np.ndarray:
+    """(1 or count, levels, columns), as `CouplingCollator` gives them."""
+    planned = torch.from_numpy(examples.tokens).long()
+    if examples.same_layout:
+        return plan_position_ids(coupling, planned[:1], planned.shape[1]).numpy()
+    # A rule reads the query only, whose layout follows from the lengths of the operands: plan each layout once.
+    layout = np.zeros(len(lengths), dtype=np.int64)
+    # Sorting operand by operand is ten times as fast as sorting whole rows.
+    for operand in lengths.T:
+        _, problems, layout = np.unique(layout * (lengths.max() + 1) + operand, return_index=True, return_inverse=True)
+    ids = plan_position_ids(coupling, planned[problems], planned.shape[1])
+    return ids.expand(len(problems), -1, -1).numpy()[layout]
+
+
+DECODER = Decoder()
+
+
+class Encoder(Family):
+    name = "encoder"
+    model_class = PairwiseBertForTokenClassification
+    auto_class = AutoModelForTokenClassification
+    tokens = ENCODER_TOKENS
+    ahead = 0
+    pipeline = "token-classification"
+
+    def tokenizer(self, task):
+        return build_encoder_tokenizer(task.tokens)
+
+    def config_options(self, task, arguments=None):
+        return {
+            **self.format_options(task),
+            "vocab_size": len(task.tokens),
+            "transducer": table_of(task.transducer),
+        }
+
+    def check_config(self, task, config):
+        settles = getattr(config, "label_states", False)
+        labels = len(task.labels if settles else LABELS)
+        if config.transducer != table_of(task.transducer):
+            raise ValueError(f"was made for another step than that of the task {task.name!r}: its transducer is another")
+        if (config.vocab_size, config.num_labels) != (len(task.tokens), labels):
+            raise ValueError(
+                f"has {config.vocab_size} tokens and {config.num_labels} classes, "
+                f"but the task {task.name!r} has {len(task.tokens)} and {labels}"
+            )
+        if task.settling_map == GRID and not (settles and config.head_maps[0] == task.settling_map):
+            raise ValueError(
+                f"must have label_states True and pair_maps {task.settling_map!r} for the task {task.name!r}, "
+                f"got {settles} and {', '.join(config.pair_maps)!r}"
+            )
+        if settles:
+            task.check_settling()
+
+    def check_inputs(self, task, model, batch):
+        model.model.check_inputs(batch["input_ids"])
+        # Other examples may have more text than this batch.
+        model.model.check_tokens(int(virtual_indices(batch["input_ids"]).max()) + task.most_text)
+
+    def check_generation(self, task):
+        raise ValueError(f"a model of the task {task.name!r} is an encoder and generates nothing: leave out --decode")
+
+    def check_certifiable(self, task, model):
+        if not getattr(model.config, "label_states", False):
+            raise ValueError(
+                "an encoder does not write token by token, so the proof's induction does not apply, and its depth limits "
+                "the cascades of carries; one with label_states has an induction over passes"
+            )
+        if (names := model.config.id2label) != dict(enumerate(task.labels)):
+            raise ValueError(f"the labels of {task.name!r} are {task.labels!r}, but id2label names {names}")
+        if (rule := model.config.head_maps[0]) != task.settling_map:
+            raise ValueError(f"the cases of {task.name!r} are those of pair_maps {task.settling_map!r}, not {rule!r}")
+
+    def window(self, model):
+        return model.config.relation_range
+
+    def columns(self, task, digits, lengths, generator, coupling=None):
+        """Labels are the class of each token; the completion is the text of those that give the answer."""
+        examples = task.write(digits, *task.layout(lengths), generator=generator)
+        tokens, labels = examples.tokens, examples.labels
+        present = tokens != PAD
+        written = number_lengths(digits).astype(np.int32)
+        characters = character_table(task.tokens)
+        completion = text_column(list_column(*task.answer_labels(tokens, labels)), character_table(task.labels))
+        return {
+            "input_ids": list_column(tokens, present),
+            "labels": list_column(labels, present),
+            "prompt": text_column(list_column(tokens, present), characters),
+            "completion": completion,
+            "answer": pa.array(map(task.reader.read, completion.to_pylist()), pa.string()),
+            "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
+        }
+
+    def text_size(self, task, digits, lengths):
+        return task.write(digits, *task.layout(lengths)).tokens.shape[1], 0
+
+    def collator(self, config):
+        return collate_labels
+
+    def answer(self, task, model, tokenizer, question):
+        """Answer from one forward pass."""
+        prompt = task.prompt(question)
+        task.check_answered(len(prompt))
+        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+        with torch.inference_mode():
+            predicted = model(**inputs).logits[0].argmax(-1).numpy(force=True)
+        tokens = inputs["input_ids"].numpy(force=True)
+        labels, kept = task.answer_labels(tokens, np.where(task.has_label(tokens[0]), predicted, IGNORED)[None])
+        answer = labels[kept].tolist()
+        if len(task.labels) - 1 in answer:
+            raise ValueError("the model has no answer: its labels had not settled after one pass more than there are labels")
+        return task.reader.read("".join(task.labels[label] for label in answer))
+
+
+ENCODER = Encoder()
