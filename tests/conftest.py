@@ -87,7 +87,7 @@ def adder(tmp_path_factory) -> Path:
     """The folder of a model that adds, built and not trained, with results made up. Copy it to change it."""
     from publishing_subjects import measure
 
-    from longhand.hub_cards.research.constructions.study import run as construct
+    from longhand.hub_cards.research.theories.constructions import run as construct
 
     folder = tmp_path_factory.mktemp("built") / "adder"
     construct("addition", 60, folder)

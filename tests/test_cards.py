@@ -17,7 +17,7 @@ from longhand.hub_cards.checkpoints import certificate_file as certificates
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe
-from longhand.hub_cards.research.constructions.study import run as construct
+from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
 from longhand.modeling.coupling import COUPLING_RULES

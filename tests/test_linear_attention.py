@@ -5,14 +5,8 @@ import torch
 
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main
-from longhand.hub_cards.research.ring import study as command
-from longhand.hub_cards.research.ring.linear_attention import (
-    AbsoluteLinearAttention,
-    RelativeLinearAttention,
-    population_losses,
-    ring_target,
-    window_pairs,
-)
+from longhand.hub_cards.research.theories import ring as command
+from longhand.hub_cards.research.theories.ring import LinearAttention, population_losses, ring_target, window_pairs
 
 N, WINDOW, D = 9, 4, 6
 ALPHA, BETAS = 1.5, [0.5, -0.25]
@@ -23,8 +17,8 @@ def unit_vector(seed=0, size=D):
 
 
 def small_model(relative, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return RelativeLinearAttention(N, D, generator) if relative else AbsoluteLinearAttention(N, unit_vector(), generator)
+    vectors = torch.randn(N, D, generator=torch.Generator().manual_seed(seed)) / D**0.5
+    return LinearAttention(vectors, unit_vector(2 * relative), unit_vector(3) if relative else None)
 
 
 def tokens_outside(windows_shown, count, seed=0):
@@ -63,32 +57,29 @@ def test_population_loss_is_the_mean_of_a_large_sample(relative, window):
     shown = torch.ones(N) if window is None else (torch.arange(N) < window).float()
     target = ring_target(N, ALPHA, BETAS)
     x = tokens_outside(shown, count)
-    sampled = (model(x) - (x @ theta) @ target.T).square().mean(0) * shown
-    pairs = None if window is None else window_pairs(N, window)
-    expected = population_losses(model.effective_matrix(), model.value, target, theta, pairs)
+    sampled = ((x @ model.value) @ model.matrix.T - (x @ theta) @ target.T).square().mean(0) * shown
+    pairs = 1.0 if window is None else window_pairs(N, window)
+    expected = population_losses(model.matrix, model.value, target, theta, pairs)
     assert torch.allclose(sampled, expected, rtol=5 * (2 / count) ** 0.5, atol=1e-7)
     assert (expected[shown > 0] > 0.01).all() and (expected[shown == 0] == 0).all()
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_predictions_are_the_literal_sums(relative):
-    model, x = small_model(relative), tokens_outside(torch.ones(N), 3)
-    predicted, p, v = model(x), model.position_vectors, model.value
-    for i in range(N):
-        weights = [p[(i - r) % N] @ model.query if relative else p[i] @ p[r] for r in range(N)]
-        literal = sum(weight * (x[:, r] @ v) for r, weight in enumerate(weights))
-        assert torch.allclose(predicted[:, i], literal, atol=1e-5)
+def test_a_position_reads_another_with_the_weight_that_the_paper_gives(relative):
+    model = small_model(relative)
+    p, u = model.vectors, model.query
+    literal = [[p[(i - r) % N] @ u if relative else p[i] @ p[r] for r in range(N)] for i in range(N)]
+    assert torch.allclose(model.matrix, torch.tensor(literal))
 
 
-@torch.no_grad()
 def test_augmentation_keeps_a_matrix_of_differences_one():
     """Lemma D.1: if A depends on the difference of two positions at the start, it does so at every step."""
-    model, offsets = AbsoluteLinearAttention(N, unit_vector(size=N)), (torch.arange(N)[:, None] - torch.arange(N)) % N
-    model.position_vectors.copy_(torch.randn(N, generator=torch.Generator().manual_seed(3))[offsets] / N**0.5)
-    with torch.enable_grad():
-        pairs = window_pairs(N, WINDOW, augmented=True)
-        command.train_model(model, model.value, ring_target(N, ALPHA, BETAS[:1]), pairs, steps=200)
-    matrix = model.effective_matrix()
+    offsets = (torch.arange(N)[:, None] - torch.arange(N)) % N
+    vectors = torch.randn(N, generator=torch.Generator().manual_seed(3))[offsets] / N**0.5
+    model = LinearAttention(vectors, unit_vector(size=N))
+    pairs = window_pairs(N, WINDOW, augmented=True)
+    command.train_model(model, model.value, ring_target(N, ALPHA, BETAS[:1]), pairs, steps=200)
+    matrix = model.matrix.detach()
     assert torch.allclose(matrix, matrix[:, 0][offsets], atol=1e-5)
     assert (matrix[0, 0] - ALPHA).abs() < 0.5, "it was trained"
 
@@ -117,5 +108,5 @@ def test_the_command_writes_rows_and_a_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "RESULTS", tmp_path / command.RESULTS.name)
     monkeypatch.setattr(command, "STEPS", 2)
     main(["ring"])
-    assert len(read_results(tmp_path / "losses.jsonl")) == 2 * 3 * 3 * 51
-    assert {file.name for file in tmp_path.iterdir()} == {"losses.jsonl", "losses.png"}
+    assert len(read_results(tmp_path / "ring.jsonl")) == 2 * 3 * 3 * 51
+    assert {file.name for file in tmp_path.iterdir()} == {"ring.jsonl", "ring.png"}

@@ -26,7 +26,7 @@ from longhand.data.certificates import hash_weights
 from longhand.data.families import DECODER
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.recipes import list_recipes
-from longhand.hub_cards.research.constructions.study import run as construct
+from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, PairwiseBertConfig
 from longhand.modeling.inputs import PromptFormat, read_format

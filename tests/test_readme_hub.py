@@ -14,7 +14,7 @@ from longhand.data.families import build_tokenizer
 from longhand.hub_cards.push import make_parser, push_model
 from longhand.hub_cards.recipes import write_recipe
 from longhand.hub_cards.research import pages as documents
-from longhand.hub_cards.research.constructions.study import run as construct
+from longhand.hub_cards.research.theories.constructions import run as construct
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 
 SECTION = (documents.HUB_CARDS.parent / "README.md").read_text().partition("## The Hub\n")[2].partition("\n## ")[0]

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from test_locks import held_elsewhere
 
 from longhand.eval import check_options, parse_arguments
+from longhand.hub_cards.evaluation.plots import WIDTH
 from longhand.hub_cards.evaluation.results import read_results, write_results
 from longhand.hub_cards.recipes import load_recipe, write_recipe
 from longhand.hub_cards.research import pages as documents
@@ -25,7 +27,7 @@ def test_every_study_has_a_line_and_a_folder(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [*STUDIES, *list_studies()]
     assert all(re.search(r"[\w)][.?]$", line) and "None" not in line for line in lines)
-    assert sorted(folder.parent.name for folder in (documents.HUB_CARDS / "research").glob("*/study.py")) == list(STUDIES)
+    assert sorted(file.stem for file in (documents.HUB_CARDS / "research" / "theories").glob("[a-z]*.py")) == list(STUDIES)
 
 
 def test_a_name_that_is_none_is_refused_in_one_line(capsys):
@@ -138,7 +140,8 @@ def test_a_class_of_sums_is_no_trained_size(tmp_path):
     assert len(cells(study_block(TINY, tmp_path, "cascades", "runs"))) == 2
     draw_study(TINY, classes, tmp_path / "classes.png", tests)
     draw_study(TINY, [measured("nope-seed0", a, 0.5, length_b=b) for a in (1, 3) for b in (2, 4)], tmp_path / "grid.png")
-    assert (tmp_path / "grid.png").exists() and (tmp_path / "classes.png").exists()
+    for name in ("grid.png", "classes.png"):
+        assert Image.open(tmp_path / name).width == WIDTH * 150, "drawn in the house style"
     draw_study(TINY, tests[1:], tmp_path / "classes.png")
     assert not (tmp_path / "classes.png").exists(), "a picture of nothing that fits"
 

@@ -14,12 +14,17 @@ from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_i
 from longhand.hub_cards.research.study import list_studies, load_study
 
 STUDIES = ("complexity", "constructions", "nope_ceiling", "ring")
-"""Studies with code of their own. The others are data: `longhand.hub_cards.research.study`."""
+"""Studies with code of their own, in `theories`. The others are data: `longhand.hub_cards.research.study`."""
+
+
+def load_code(name: str) -> Any:
+    """Return the module that runs a study."""
+    return import_module(f"{__package__}.theories.{name}" if name in STUDIES else f"{__package__}.run")
 
 
 def describe_studies() -> str:
     """Return a line for each study: its name and the first line of its docstring, or its question."""
-    lines: dict[str, Any] = {name: import_module(f"{__package__}.{name}").__doc__ for name in STUDIES}
+    lines = {name: load_code(name).__doc__.splitlines()[0] for name in STUDIES}
     lines |= {name: load_study(name).question for name in list_studies()}
     return "\n".join(f"{name:<{max(map(len, lines))}}  {line}" for name, line in lines.items())
 
@@ -35,13 +40,13 @@ def main(arguments: list[str] | None = None) -> None:
         names = [*STUDIES, *list_studies()]
         if name not in names:
             raise ValueError(f"study {name!r} is unknown: choose from {', '.join(names)}")
-        study = import_module(f"{__package__}.{name}.study" if name in STUDIES else f"{__package__}.run")
+        code = load_code(name)
         prog, style = f"python -m longhand.hub_cards.research {name}", argparse.RawTextHelpFormatter
-        parser = OneLineParser(prog=prog, description=study.__doc__, formatter_class=style)
-        if hasattr(study, "add_options"):
-            study.add_options(parser)
+        parser = OneLineParser(prog=prog, description=code.__doc__, formatter_class=style)
+        if hasattr(code, "add_options"):
+            code.add_options(parser)
         chosen = vars(parser.parse_args(options))
-        study.run(**(chosen if name in STUDIES else {"name": name, **chosen}))
+        code.run(**(chosen if name in STUDIES else {"name": name, **chosen}))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,25 @@
-"""How cascades of carries and dependency lengths are distributed, exactly (paper 2, App. C.4).
+"""How frequent hard sums and products are: exact probabilities (paper 2, App. C.4, Figs. 13 and 14).
 
-A column of a sum is of one of three kinds, by the sum of its two digits: low (8 or less) never carries; nine carries if the
-column below does; high (10 or more) carries on its own.
+python -m longhand.hub_cards.research complexity
+
+The lengths are those of cascades of carries and of dependencies. A column of a sum is of one of three kinds, by the sum of
+its two digits: low (8 or less) never carries; nine carries if the column below does; high (10 or more) carries on its own.
 """
+
+from pathlib import Path
 
 import numpy as np
 
 from longhand.data.checks import check_integer
 from longhand.data.tasks.complexity import KIND_SHARES
+from longhand.hub_cards.evaluation.results import Row, write_results
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+FIGURES = (("cascade", 50), ("cascade", 5), ("dependency", 20), ("dependency", 5))
+"""The kind of length and the digits of each distribution, in the order of Figs. 13 and 14."""
+
+COMMON = 4
+"""The paper's bound: nearly all sums and products have at most this length."""
 
 
 def cascade_distribution(digits: int) -> np.ndarray:
@@ -99,3 +111,18 @@ def _longest_cascade(every: np.ndarray, nine: np.ndarray, high: np.ndarray, digi
     below[1 : len(lengths) + 1] = without[digits % size].sum(axis=1)
     # Both differences have the same value; the difference of the smaller numbers is more precise.
     return np.maximum(np.where(at_least[:-1] > 0.5, np.diff(below), -np.diff(at_least)), 0)
+
+
+def distribution_row(length: str, digits: int) -> Row:
+    """Probabilities of each length from 0 on: the longest cascade of a sum, or the dependency length of a product.
+
+    Numbers are uniform below 10^digits; products are those with a number uniform in 1..9.
+    """
+    distribution = (cascade_distribution if length == "cascade" else dependency_distribution)(digits)
+    share = float(distribution[: COMMON + 1].sum())
+    return {"length": length, "digits": digits, f"share_up_to_{COMMON}": share, "probabilities": distribution.tolist()}
+
+
+def run() -> None:
+    """Compute and write the distributions."""
+    write_results([distribution_row(*figure) for figure in FIGURES], RESULTS)

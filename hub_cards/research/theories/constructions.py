@@ -1,4 +1,10 @@
-"""The theorems of paper 1 as weights: CoupledGPT models that were never trained and are exact up to a stated length.
+"""Theorems of paper 1 as weights: CoupledGPT models that were never trained and are exact up to a stated length.
+
+The study writes such a model as a checkpoint that eval.py evaluates:
+
+python -m longhand.hub_cards.research constructions addition --max_length 10000 --output_dir outputs/constructed-addition
+
+constructions.jsonl holds what eval.py measures at 10,000 digits.
 
 A construction writes the parameters of an ordinary `CoupledGPTForCausalLM` without norms, so it has no forward code of its
 own. Its residual stream is a list of named rows: one part of the model writes a row, other parts read it.
@@ -22,13 +28,16 @@ Queries are multiplied by M, and keys hold small integers only. So the scores of
 number in floating point too, in any precision that holds M.
 """
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 import torch
 
+from longhand.data import task_from_recipe
 from longhand.data.checks import check_integer
+from longhand.hub_cards.recipes import RECIPE_FILE, write_recipe
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand.modeling.vocabulary import BOS, EQUALS, TIMES
 
@@ -256,11 +265,8 @@ def construct_multi_operand_addition(bits: int, operands: int = 3) -> CoupledGPT
     return blueprint.model("multi_operand_addition", {"POS_1": 0, "POS_2": 1})
 
 
-def construct_multiplication(bits: int, end_token: Literal["mended", "printed"] = "mended") -> CoupledGPTForCausalLM:
+def construct_multiplication(bits: int) -> CoupledGPTForCausalLM:
     """Theorem 6.1 of paper 1: two layers of attention, ten heads, multiply up to 2^P - 3 digits by two. Width 6P + 34.
-
-    With `end_token="printed"` the answer ends one token early if the first operand has one digit. This is the error of the
-    theorem as printed; all other products are right.
 
     For the rule `multiplication`: `$A*B=C`, x_j are the digits of A, y_1 y_0 of B, and d_j of C; j = 0 are the ones. All
     with the same j share the id L - j; `*` and `=` have L + 1. At the response token d_i (or `=`, with i = -1 and d = 0):
@@ -282,9 +288,7 @@ def construct_multiplication(bits: int, end_token: Literal["mended", "printed"] 
     it at least one of the three is 1/2: w_2 at i = N, w_1 at i = N - 1, w_0 wherever i < N - 1. So w_0 + w_1 + w_2 is 3 at
     the end and at most 5/2 before, and IS_EOS = 4 relu(w_0 + w_1 + w_2 - 2.75).
 
-    As printed, the paper's end token is right for N >= 2 and comes one token early for N = 1. A sum with w_3 in it does just
-    that: 2 w_0 + 2 w_1 + w_2 + w_3 > 5.25. It is 5.5 at the end, but also at i = N = 1, where w_2 is 1/2 and w_3 is 1, as A
-    has no x_(-1), and at most 5 elsewhere. (This stands for the printed weights by what they do; it is no copy of them.)
+    As printed, the paper's end token is right for N >= 2 and comes one token early for N = 1: this sum is another one.
 
     The MLP of layer 2 multiplies, by x y = ((x + y)^2 - (x - y)^2) / 4 with squares that are piecewise linear and exact at
     integers: COLUMN_m = S_(i+1-m), where S_j = x_j y_0 + x_(j-1) y_1.
@@ -304,13 +308,8 @@ def construct_multiplication(bits: int, end_token: Literal["mended", "printed"] 
 
     Args:
         bits: P, from 2 to `MAX_BITS`. M is enough for the longest sequence.
-        end_token: how the end is recognized.
     """
-    mended = end_token == "mended"
-    end_weights, end_threshold = ([1.0, 1.0, 1.0, 0.0, 0.0], 2.75) if mended else ([2.0, 2.0, 1.0, 1.0, 0.0], 5.25)
-    error = 0.2
-    shifts = len(end_weights)
-    columns = shifts - 1
+    error, shifts, columns = 0.2, 5, 4
     marks = ("NUM", "ONES", "IS_BOS", "IS_TIMES", "IS_EQUALS", "AT_ONES", "AT_TENS", "AFTER_TIMES", "AFTER_EQUALS")
     gathered = ("IS_B_ONES", "IS_B_TENS", "B_ONES", "B_TENS", *(f"A_{k}" for k in range(shifts)), "PRE_EOS")
     sums = tuple(f"COLUMN_{m}" for m in range(columns))
@@ -335,16 +334,16 @@ def construct_multiplication(bits: int, end_token: Literal["mended", "printed"] 
 
     for place in ("ONES", "TENS"):
         blueprint.attend(1, None, None, {"IS_BOS": 2, f"IS_B_{place}": 2}, [("NUM", 2, f"B_{place}")])
-    for k, weight in enumerate(end_weights):
-        moves = [("NUM", 2, f"A_{k}"), ("IS_BOS", weight, "PRE_EOS")]
-        blueprint.attend(1, f"POS_{k + 1}", "A_CODE", {"IS_BOS": bits}, moves)
+    for k in range(shifts):
+        moves = [("NUM", 2, f"A_{k}"), ("IS_BOS", 1, "PRE_EOS")]
+        blueprint.attend(1, f"POS_{k + 1}", "A_CODE", {"IS_BOS": bits}, moves[: 2 if k < 3 else 1])
     for m in range(columns):
         for first, second in ((f"A_{m}", "B_ONES"), (f"A_{m + 1}", "B_TENS")):
             _multiply(blueprint, 1, rows[first], rows[second], rows[f"COLUMN_{m}"])
 
     estimate = {rows[name]: 10.0**-m for m, name in enumerate(sums)} | {rows["NUM"]: -0.1}
     blueprint.read_digit(2, estimate, 180, low=-0.017 - error, high=0.099 + error)
-    blueprint.relu(2, {rows["PRE_EOS"]: 1.0, rows["ONES"]: -end_threshold}, {rows["IS_EOS"]: 4.0})
+    blueprint.relu(2, {rows["PRE_EOS"]: 1.0, rows["ONES"]: -2.75}, {rows["IS_EOS"]: 4.0})
     return blueprint.model("multiplication", codes)
 
 
@@ -392,3 +391,41 @@ CONSTRUCTIONS: dict[str, Construction] = {
         construct_multiplication, 3, "Theorem 6.1, mended: multiplication by two digits, two layers of attention"
     ),
 }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
+    statements = "\n".join(f"{name}: {construction.statement}" for name, construction in CONSTRUCTIONS.items())
+    parser.add_argument("name", choices=CONSTRUCTIONS, help=statements)
+    parser.add_argument("--max_length", type=int, default=100, help="digits of the longest operand (default %(default)s)")
+    default = "an empty or new folder; default: outputs/constructed-NAME"
+    parser.add_argument("--output_dir", type=Path, dest="folder", metavar="OUTPUT_DIR", help=default)
+
+
+def run(name: str, max_length: int, folder: Path | None = None) -> None:
+    """Build the smallest model for numbers of `max_length` digits; write it to a folder with its tokenizer and recipe.
+
+    Args:
+        name: in `CONSTRUCTIONS`.
+        folder: an empty or new one; None is outputs/constructed-NAME.
+
+    Raises:
+        ValueError: a value is not legal, or the folder is not empty.
+    """
+    folder = folder or Path("outputs", f"constructed-{name}")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"--output_dir {folder} is not empty: choose another folder")
+    construction = CONSTRUCTIONS[name]
+    check_integer("--max_length", max_length, 1, construction.capacity(MAX_BITS))
+    bits = construction.bits(max_length)
+    model, capacity = construction.build(bits), construction.capacity(bits)
+    # The rule of every construction has the name of its task.
+    task = task_from_recipe({"task": model.config.coupling})
+    model.config.update(task.family.format_options(task))
+    model.save_pretrained(folder)
+    task.family.tokenizer(task).save_pretrained(folder)
+    description = f"{construction.statement}; built, not trained; exact up to {capacity} digits"
+    command = f"python -m longhand.hub_cards.research constructions {name} --max_length {capacity}"
+    recipe = {"recipe": folder.name, "description": description, "command": command, **task.describe()}
+    write_recipe(recipe, folder / RECIPE_FILE)
+    print(f"wrote {folder}: {description}\nnext: python eval.py {folder} --lengths {max_length}")

@@ -1,12 +1,23 @@
 """Which positions let linear attention generalize on a ring (paper 2, Sec. 5 and App. D; Figs. 9, 15 and 16).
 
 The study trains absolute positions (APE), APE with augmentation by all circular shifts, and relative positions (RPE) by
-gradient descent on the exact population loss. It writes the test loss at every position and what was learned (losses.jsonl),
-and a picture of the losses:
+gradient descent on the exact population loss. It writes the test loss at every position and what was learned, and a picture
+of the losses:
 
 OMP_NUM_THREADS=1 python -m longhand.hub_cards.research ring
+
+Tokens x_1..x_n are vectors of independent standard normal numbers on a ring of n positions, theta a unit vector, and
+
+    y_i = alpha <theta, x_i> + sum over k = 1..m of beta_k (<theta, x_{i-k}> + <theta, x_{i+k}>)        (5.1; D.4 for m > 1)
+
+is the target. Training shows windows of the ring; outside the window x is 0. Attention depends on positions alone, so a
+model is its effective matrix A and its value vector v: it predicts sum_r A_ir <v, x_r> (5.2). Losses are exact expectations
+over x, which makes gradient descent on them the paper's population regime. Positions count from 0 here, from 1 in the paper
+and in the rows of results.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -17,16 +28,8 @@ import torch
 from longhand.data import make_generator
 from longhand.hub_cards.evaluation import plots
 from longhand.hub_cards.evaluation.results import Row, group_by, write_results
-from longhand.hub_cards.research.ring.linear_attention import (
-    AbsoluteLinearAttention,
-    FactoredLinearAttention,
-    RelativeLinearAttention,
-    population_losses,
-    ring_target,
-    window_pairs,
-)
 
-RESULTS = Path(__file__).with_name("losses.jsonl")
+RESULTS = Path(__file__).with_suffix(".jsonl")
 METHODS = {"ape": "APE", "ape_augmented": "APE with augmentation", "rpe": "RPE"}
 COLOURS = {"ape": plots.ORANGE, "ape_augmented": plots.PINK, "rpe": plots.BLUE}
 NUM_POSITIONS = 51
@@ -48,6 +51,93 @@ WEIGHT_DECAY = 4e-3
 """Share by which the first step shrinks every parameter. It falls linearly to 0, which stands for the infinitesimal decay
 of the theorem: in 3,000 steps a vector without gradients shrinks by e^-6, and a vector with gradients ends where the loss
 alone would take it."""
+
+
+def ring_target(num_positions: int, alpha: float, betas: Sequence[float]) -> torch.Tensor:
+    """The task as a matrix T with y_i = sum_r T_ir <theta, x_r>: `alpha` at r = i, `betas[k - 1]` at r = i - k and i + k.
+
+    Returns:
+        (num_positions, num_positions) float32, symmetric; its indices wrap around the ring.
+    """
+    by_offset = torch.zeros(num_positions)
+    by_offset[0] = alpha
+    for distance, beta in enumerate(betas, start=1):
+        by_offset[[distance, -distance]] = beta
+    return by_offset[ring_offsets(num_positions)]
+
+
+def ring_offsets(num_positions: int) -> torch.Tensor:
+    """(num_positions, num_positions) integers: i - r mod n, for position i that predicts and position r that it reads."""
+    positions = torch.arange(num_positions)
+    return (positions[:, None] - positions) % num_positions
+
+
+def window_pairs(num_positions: int, window: int, augmented: bool = False) -> torch.Tensor:
+    """How often training shows two positions together. An expected loss depends on the windows through this alone.
+
+    Args:
+        window: n_1, how many positions are not padded; they are the first ones.
+        augmented: count all circular shifts of that window instead (D.4).
+
+    Returns:
+        (num_positions, num_positions) float32: pair (i, r) counts the windows in which i is supervised and x_r not padded.
+    """
+    shown = (torch.arange(num_positions) < window).float()
+    if not augmented:
+        return shown[:, None] * shown
+    shifted = shown[ring_offsets(num_positions)]  # (position, shift)
+    return shifted @ shifted.T
+
+
+def population_losses(
+    matrix: torch.Tensor, value: torch.Tensor, target: torch.Tensor, theta: torch.Tensor, pairs: torch.Tensor | float = 1.0
+) -> torch.Tensor:
+    """Expected squared error at every position, E l_i = sum_r |A_ir v - T_ir theta|^2, exact because x is white noise.
+
+    With c = <v, theta>, each term is computed as (A_ir c - T_ir)^2 + A_ir^2 |v - c theta|^2. A sum of squares keeps rounding
+    from making the loss of a nearly perfect model negative.
+
+    Args:
+        matrix: (n, n) A, the model's effective matrix.
+        value: (d,) v.
+        target: (n, n) T, see `ring_target`.
+        theta: (d,) of length 1.
+        pairs: (n, n) how often each pair is shown, see `window_pairs`. Summed over positions, the losses are then (D.2),
+            (D.4) and (D.13). If it is 1, every pair is shown once, as in the paper's test.
+
+    Returns:
+        (n,) losses.
+    """
+    aligned = value @ theta
+    errors = (matrix * aligned - target) ** 2 + matrix**2 * (value - aligned * theta).square().sum()
+    return (pairs * errors).sum(1)
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Factored linear attention: y_i = sum_r A_ir <v, x_r> (paper 2, Eq. 5.2).
+
+    Attributes:
+        vectors: (n, d) p, a vector for each position or relation, learned.
+        value: (d,) v. With APE it is theta and is not trained: App. D.1 and D.2 grant this to the models that they show to
+            fail. With RPE it starts at random and is learned (Lemma D.2).
+        query: (d,) of length 1, the constant query u of RPE; None with APE.
+    """
+
+    vectors: torch.Tensor
+    value: torch.Tensor
+    query: torch.Tensor | None = None
+
+    @property
+    def matrix(self) -> torch.Tensor:
+        """A (n, n): position i reads position r with weight A_ir.
+
+        APE: A_ir = <p_i, p_r>, the attention's weights absorbed into the position vectors (Eq. D.1).
+        RPE: A_ir = a_{i-r} with a_k = <p_k, u>, k mod n (Eqs. D.11, D.12).
+        """
+        if self.query is None:
+            return self.vectors @ self.vectors.T
+        return (self.vectors @ self.query)[ring_offsets(len(self.vectors))]
 
 
 class Setting(NamedTuple):
@@ -81,36 +171,40 @@ SETTINGS = (Setting(window=10, neighbours=1), Setting(window=20, neighbours=5))
 """The settings of Fig. 9 and Fig. 15."""
 
 
-def initial_model(method: str, seed: int) -> tuple[FactoredLinearAttention, torch.Tensor]:
-    """A new model, and theta (HIDDEN_SIZE,) of length 1. Both kinds of APE start from the same vectors."""
+def initial_model(method: str, seed: int) -> tuple[LinearAttention, torch.Tensor]:
+    """A new model, and theta (HIDDEN_SIZE,) of length 1. Both kinds of APE start from the same vectors.
+
+    Position vectors start as independent normal vectors of expected squared length 1, as in App. D.2.
+    """
     generator = torch.Generator().manual_seed(int(make_generator(seed, "linear-attention").integers(2**63)))
     theta = torch.nn.functional.normalize(torch.randn(HIDDEN_SIZE, generator=generator), dim=0)
-    if method == "rpe":
-        return RelativeLinearAttention(NUM_POSITIONS, HIDDEN_SIZE, generator), theta
-    return AbsoluteLinearAttention(NUM_POSITIONS, theta, generator), theta
+    vectors = torch.randn(NUM_POSITIONS, HIDDEN_SIZE, generator=generator) / HIDDEN_SIZE**0.5
+    if method != "rpe":
+        return LinearAttention(vectors, theta), theta
+    query, value = torch.nn.functional.normalize(torch.randn(2, HIDDEN_SIZE, generator=generator), dim=1)
+    return LinearAttention(vectors, value, query), theta
 
 
-def train_model(
-    model: FactoredLinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int
-) -> float:
+def train_model(model: LinearAttention, theta: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor, steps: int) -> float:
     """Train by gradient descent with weight decay, p <- p - eta grad - epsilon p, on the paper's sum of population losses.
 
     Returns:
         The training loss at the end: a mean over supervised positions, as test losses are.
     """
-    parameters = list(model.parameters())
+    relative = model.query is not None
+    parameters = [model.vectors, model.value][: 1 + relative]
+    for parameter in parameters:
+        parameter.requires_grad_()
     # One pair per position of the window shows a relation; one window per shift shows a pair under augmentation.
-    shared = isinstance(model, RelativeLinearAttention)
-    rate = LEARNING_RATE / float(pairs.sum(1).max() if shared else pairs.max())
+    rate = LEARNING_RATE / float(pairs.sum(1).max() if relative else pairs.max())
     for step in range(steps):
-        loss = population_losses(model.effective_matrix(), model.value, target, theta, pairs).sum()
+        loss = population_losses(model.matrix, model.value, target, theta, pairs).sum()
         gradients = torch.autograd.grad(loss, parameters)
         kept = 1 - WEIGHT_DECAY * (1 - step / steps)
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.mul_(kept).sub_(gradient, alpha=rate)
-    with torch.no_grad():
-        losses = population_losses(model.effective_matrix(), model.value, target, theta, pairs)
+    losses = population_losses(model.matrix, model.value, target, theta, pairs).detach()
     return float(losses.sum() / pairs.diagonal().sum())
 
 
@@ -131,15 +225,14 @@ def run_setting(setting: Setting, seed: int) -> list[Row]:
         row = {"model": method, **setting._asdict(), "alpha": ALPHA, "betas": setting.betas, "seed": seed, "steps": STEPS}
         row["training_loss"] = train_model(model, theta, target, pairs, STEPS)
         with torch.no_grad():
-            matrix = model.effective_matrix()
+            matrix = model.matrix
             losses = population_losses(matrix, model.value, target, theta).tolist()
             matrix = (model.value @ theta) * matrix
             errors = (matrix - target).abs()
             row |= {"error": float(errors.max()), "shown": float(errors[pairs > 0].max())}
             row |= {"hidden": float(matrix[pairs == 0].abs().max())}
-            row |= (
-                {"outside": float(model.position_vectors[setting.window :].square().sum(1).max())} if method == "ape" else {}
-            )
+            if method == "ape":
+                row["outside"] = float(model.vectors[setting.window :].square().sum(1).max())
             row |= {"aligned": float(torch.nn.functional.cosine_similarity(model.value, theta, dim=0).abs())}
         rows += [row | {"position": position, "test_loss": loss} for position, loss in enumerate(losses, 1)]
     return rows

@@ -1,6 +1,15 @@
-"""The highest exact match on m-digit addition of a one-layer decoder without position encoding (paper 1, Prop. 5.2)."""
+"""The most sums that one layer without positions can get right, for 1 to 5 digits (paper 1, Prop. 5.2).
+
+python -m longhand.hub_cards.research nope_ceiling
+"""
+
+from pathlib import Path
 
 import numpy as np
+
+from longhand.hub_cards.evaluation.results import Row, write_results
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
 
 MAX_DIGITS = 5
 """For longer operands, a key and its count do not fit into 64 bits together."""
@@ -97,3 +106,14 @@ def _add_column(
 def _first_of_equal(values: np.ndarray) -> np.ndarray:
     """The index at which each distinct value begins, in sorted values that are not negative."""
     return np.flatnonzero(np.diff(values, prepend=-1))
+
+
+def ceiling_row(digits: int) -> Row:
+    """Return the ceiling as a row of the results; `right` and `num_pairs` are exact."""
+    right, pairs = nope_ceiling(digits)
+    return {"model": "ceiling", "length": digits, "right": right, "num_pairs": pairs, "exact_match": right / pairs}
+
+
+def run() -> None:
+    """Compute and write the ceilings."""
+    write_results([ceiling_row(digits) for digits in range(1, MAX_DIGITS + 1)], RESULTS)

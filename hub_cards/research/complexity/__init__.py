@@ -1,1 +1,0 @@
-"""How sums are distributed over the lengths of cascades of carries (paper 2, Sec. 4)."""

@@ -1,1 +1,0 @@
-"""What one layer without positions can get right (paper 1, Prop. 5.2)."""

@@ -1,1 +1,0 @@
-"""Linear attention on a ring (paper 2, Sec. 5)."""

@@ -1,0 +1,1 @@
+"""Theories of the papers: studies with code of their own, which train nothing or no transformer."""
