@@ -16,8 +16,8 @@ from transformers.utils import logging
 
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, coverings
-from longhand.data.checks import check_integer
-from longhand.data.plugins import add_plugin_option, load_plugin
+from longhand.data.splits import check_integer
+from longhand.data.tasks.registry import add_plugin_option, load_plugin
 from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint, check_certifiable, own_folder
 from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, Checkpoint, checkpoint_name, file_name
 from longhand.hub_cards.checkpoints.load import OtherModel, load_checkpoint

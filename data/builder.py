@@ -14,11 +14,9 @@ import pyarrow as pa
 import torch
 from datasets.builder import Key
 
-from longhand.data.checks import check_integer
 from longhand.data.columns import as_messages, example_columns, reorder
-from longhand.data.plugins import load_plugin, plugin_hashes
-from longhand.data.splits import SPLITS, make_generator
-from longhand.data.tasks.registry import TASKS, build_task
+from longhand.data.splits import SPLITS, check_integer, make_generator
+from longhand.data.tasks.registry import TASKS, build_task, load_plugin, plugin_hashes
 from longhand.data.tasks.task import Task
 
 VERSION = "2.3.0"

@@ -2,8 +2,7 @@
 
 import sys
 
-from longhand.data.plugins import PACKAGE, PLUGINS
-from longhand.data.tasks.registry import TASKS
+from longhand.data.tasks.registry import PACKAGE, PLUGINS, TASKS
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 

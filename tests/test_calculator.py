@@ -14,10 +14,9 @@ from longhand.data import Calculator, FreshBatches, build_tokenizer, load_task_d
 from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import Check, check_neighbourhoods, covering, coverings
 from longhand.data.certificates.certificate import _conclude
-from longhand.data.plugins import load_plugin
 from longhand.data.tasks.composite import LargeSums
 from longhand.data.tasks.covering import Problems
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import find_task, load_plugin
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

@@ -16,7 +16,7 @@ from longhand import CoupledGPTConfig, train
 from longhand import eval as evaluation
 from longhand.data import TASKS, load_task_dataset
 from longhand.data.families import build_tokenizer
-from longhand.data.plugins import load_plugin
+from longhand.data.tasks.registry import load_plugin
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from longhand.data import ColumnTask
-from longhand.data.plugins import load_plugin
 from longhand.data.tasks.column_task import ColumnPass
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import find_task, load_plugin
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.checkpoints.zoo import zoo
 from longhand.hub_cards.page import __main__ as command

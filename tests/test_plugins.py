@@ -13,7 +13,7 @@ from plugin_state import forget_plugins
 from longhand import eval as evaluation
 from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
-from longhand.data.plugins import PLUGINS, load_plugin, named_plugins
+from longhand.data.tasks.registry import PLUGINS, load_plugin, named_plugins
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint

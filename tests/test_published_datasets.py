@@ -13,8 +13,8 @@ from publishing_subjects import CONFIGURATIONS, NUM_SAMPLES, SUMS, committed, da
 from longhand.data import TASKS, builder, load_task_dataset
 from longhand.data.builder import TaskDatasetBuilder
 from longhand.data.families import DECODER
-from longhand.data.plugins import load_plugin
 from longhand.data.tasks.encoder_task import EncoderTask
+from longhand.data.tasks.registry import load_plugin
 from longhand.hub_cards import push as command
 from longhand.hub_cards.publishing import dataset as publishing
 from longhand.hub_cards.publishing.cards import render_model_card

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from longhand.data.digits import add_digits, extend_digits, number_lengths
 from longhand.data.formatting import check_longest, lay_out, pad_beyond
+from longhand.data.splits import LongestOperandLengths
 from longhand.data.tasks.complexity import cascade_lengths
 from longhand.data.tasks.covering import Sight, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import NUMBER, NUMBER_ONES_FIRST, ONES_FIRST, AnswerReader
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph

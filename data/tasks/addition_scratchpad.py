@@ -8,10 +8,9 @@ import numpy as np
 
 from longhand.data.digits import add_digits
 from longhand.data.formatting import lay_out
-from longhand.data.splits import problem_keys
+from longhand.data.splits import AnyNumberOfOperands, problem_keys
 from longhand.data.tasks.covering import DIGITS, Case, CoveringNeighbourhoods, combine, list_neighbourhoods
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.modeling.inputs import PromptFormat

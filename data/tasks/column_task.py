@@ -28,10 +28,9 @@ import numpy as np
 
 from longhand.data.digits import uniform_words
 from longhand.data.formatting import check_longest, lay_out
-from longhand.data.splits import PARTITIONED_DIGITS, make_generator
+from longhand.data.splits import PARTITIONED_DIGITS, LongestOperandLengths, make_generator
 from longhand.data.tasks.covering import SEARCHED, CoveringNeighbourhoods, NeighbourhoodBatch
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import AnswerReader
 from longhand.data.tasks.search import (
     ABSENT,

@@ -6,10 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.families import DECODER
-from longhand.data.splits import problem_keys
+from longhand.data.splits import problem_keys, rows_of_groups
 from longhand.data.tasks.addition_scratchpad import AdditionScratchpad
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import rows_of_groups
 from longhand.data.tasks.multiplication_scratchpad import MultiplicationScratchpad
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.subtraction import SignedSubtraction

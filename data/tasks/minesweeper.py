@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from longhand.data.formatting import lay_out
+from longhand.data.splits import AnyNumberOfOperands
 from longhand.data.tasks.covering import CoveringNeighbourhoods, NeighbourhoodBatch
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import AnyNumberOfOperands
 from longhand.data.tasks.reader import AS_WRITTEN
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import number_rows

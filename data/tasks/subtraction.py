@@ -8,9 +8,9 @@ import numpy as np
 
 from longhand.data.digits import extend_digits, numbers_below, subtract_digits
 from longhand.data.formatting import check_longest, lay_out
+from longhand.data.splits import LongestOperandLengths
 from longhand.data.tasks.covering import DIGITS, Sight, combine, search_covering
 from longhand.data.tasks.decoder_task import DecoderTask
-from longhand.data.tasks.lengths import LongestOperandLengths
 from longhand.data.tasks.reader import ONES_FIRST
 from longhand.data.tasks.registry import register_task
 from longhand.data.tasks.search import ABSENT, Graph, build_graph

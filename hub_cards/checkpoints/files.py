@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.dynamic_module_utils import custom_object_save
 
 from longhand.data import Task
-from longhand.data.plugins import PLUGINS, named_plugins
+from longhand.data.tasks.registry import PLUGINS, named_plugins
 from longhand.hub_cards.commands import read_object
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
 from longhand.hub_cards.recipes import RECIPE_FILE

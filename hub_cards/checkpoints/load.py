@@ -19,8 +19,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.families import DECODER, ENCODER
-from longhand.data.plugins import require_plugins
-from longhand.data.tasks.registry import register_table, task_from_recipe
+from longhand.data.tasks.registry import register_table, require_plugins, task_from_recipe
 from longhand.hub_cards.checkpoints.certificate_file import fitting_certificate
 from longhand.hub_cards.checkpoints.files import (
     ADAPTER_CONFIG,

@@ -22,9 +22,9 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 
 from longhand.data import SPLITS, TASKS, Task, build_task, load_task_dataset
 from longhand.data.builder import VERSION
-from longhand.data.checks import check_integer
 from longhand.data.families import DECODER
-from longhand.data.plugins import plugin_hashes
+from longhand.data.splits import check_integer
+from longhand.data.tasks.registry import plugin_hashes
 from longhand.hub_cards.publishing.cards import CARD_FILE, LICENSE, SUBJECTS, format_fields, render
 from longhand.hub_cards.publishing.commits import TAG, CannotPush, Files, Push, Repository, kind_tag, refusing
 from longhand.hub_cards.publishing.examples import by_configuration, family_card

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import CommitOperationCopy, HfApi, get_token
 
-from longhand.data.plugins import named_plugins
+from longhand.data.tasks.registry import named_plugins
 from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
 from longhand.hub_cards.checkpoints.files import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, changed_code
 from longhand.hub_cards.checkpoints.folder import read_checkpoint

@@ -23,8 +23,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
-from longhand.data.plugins import PACKAGE, Plugin, load_plugin, record_plugins, require_plugins
-from longhand.data.tasks.registry import find_task
+from longhand.data.tasks.registry import PACKAGE, Plugin, find_task, load_plugin, record_plugins, require_plugins
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.recipes import load_recipe

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from longhand.data.plugins import copy_plugins
+from longhand.data.tasks.registry import copy_plugins
 from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE
