@@ -19,17 +19,8 @@ SUPPORTED_MODES = {
     *(GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE),
 }
 
-SUPPORTED_SETTINGS = {
-    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "max_time"),
-    *("do_sample", "num_beams", "num_return_sequences", "use_cache", "cache_implementation", "cache_config"),
-    *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),
-    *("repetition_penalty", "length_penalty", "exponential_decay_length_penalty", "no_repeat_ngram_size", "sequence_bias"),
-    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id"),
-    *("renormalize_logits", "remove_invalid_values", "output_attentions", "output_hidden_states", "output_scores"),
-    *("output_logits", "return_dict_in_generate", "pad_token_id", "bos_token_id", "eos_token_id", "disable_compile"),
-    *("transformers_version", "_from_model_config"),
-}
-"""Settings of `generate()` with which coupled ids are right. Others may rewrite, cut or repeat the prompt."""
+UNSUPPORTED_SETTINGS = ("guidance_scale", "token_healing", "prefill_chunk_size", "use_mtp")
+"""Settings of `generate()` that rewrite, cut or repeat the prompt, so that planned ids would be those of other tokens."""
 
 SUPPORTED_INPUTS = {
     *("input_ids", "attention_mask", "past_key_values", "output_attentions", "output_hidden_states"),
@@ -108,12 +99,7 @@ class CoupledGPTGenerationMixin(GenerationMixin):
 
     def _validate_generation_mode(self, generation_mode, generation_config, generation_mode_kwargs):
         """Refuse ways of decoding that are not known to keep coupled ids right."""
-        defaults = generation_config._get_default_generation_params()
-        unfit = [
-            name
-            for name, value in generation_config.to_diff_dict().items()
-            if name not in SUPPORTED_SETTINGS and value not in (None, False, defaults.get(name))
-        ]
+        unfit = [name for name in UNSUPPORTED_SETTINGS if getattr(generation_config, name, None)]
         unfit += [] if generation_mode in SUPPORTED_MODES else [generation_mode.value.replace("_", " ")]
         if unfit:
             raise ValueError(f"generate() of this model, which plans position ids, does not support {', '.join(unfit)}")
@@ -177,11 +163,9 @@ class CoupledGPTGenerationMixin(GenerationMixin):
             planned = plan.position_ids
             if length > planned.shape[-1]:
                 planned = self.model.plan_position_ids(input_ids, length)
-            inputs["position_ids"] = position_ids = planned[..., past_length:length]
+            inputs["position_ids"] = planned[..., :length]
             if self.model.position_encoding.windowed:
                 inputs["attention_mask"] = nn.functional.pad(plan.present, (0, length))[:, :length]
             if plan.neighbours is not None:
                 inputs["neighbours"] = plan.neighbours.select(slice(past_length, length))
-            else:
-                inputs["pair_map"] = self.model.position_encoding.pair_map(position_ids, planned[..., :length])
         return inputs

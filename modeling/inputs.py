@@ -104,35 +104,6 @@ def check_unpacked(input_ids: Tensor) -> None:
         )
 
 
-@of_values
-def check_logits_to_keep(logits_to_keep: Any, tokens: int) -> None:
-    """Raise ValueError unless this is a number of tokens, or a tensor of the indices of some."""
-    if isinstance(logits_to_keep, Tensor):
-        legal = logits_to_keep.ndim == 1 and not logits_to_keep.is_floating_point()
-        if legal and logits_to_keep.dtype != torch.bool and logits_to_keep.numel():
-            legal = bool(-tokens <= logits_to_keep.min() and logits_to_keep.max() < tokens)
-    else:
-        legal = isinstance(logits_to_keep, int) and 0 <= logits_to_keep <= tokens
-    if not legal:
-        raise ValueError(f"logits_to_keep must be 0..{tokens}, or indices of the {tokens} tokens, got {logits_to_keep!r}")
-
-
-def check_pair_map(pair_map: Tensor, batch: int, queries: int, keys: int, limits: tuple[int, int] | None) -> None:
-    """Raise ValueError unless this is a map (batch or 1, queries, keys) of relations within limits, if there are any."""
-    shape = tuple(pair_map.shape)
-    if shape[1:] != (queries, keys) or shape[0] not in (1, batch):
-        raise ValueError(f"pair_map must be ({batch} or 1, {queries}, {keys}), got {shape}")
-    if limits is not None:
-        _check_relations(pair_map, limits)
-
-
-@of_values
-def _check_relations(pair_map: Tensor, limits: tuple[int, int]) -> None:
-    smallest, largest = (int(extreme) for extreme in pair_map.aminmax())
-    if smallest < limits[0] or largest > limits[1]:
-        raise ValueError(f"pair_map must hold relations {limits[0]}..{limits[1]}, got {smallest}..{largest}")
-
-
 _SPECIAL = {SEPARATE_EOS: "\x03", PAD: "\0", UNKNOWN: "\ufffd"}
 """One character for each token that has several."""
 

@@ -1,7 +1,6 @@
 """CoupledGPT: a decoder-only transformer over coupled position ids (position coupling, Cho et al., NeurIPS 2024)."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,15 +19,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .coupling import plan_position_ids
 from .generation_coupled_gpt import CoupledGPTGenerationMixin, PlannedGenerationConfig
-from .inputs import (
-    check_input_ids,
-    check_logits_to_keep,
-    check_mask,
-    check_padding,
-    check_pair_map,
-    check_prompts,
-    check_unpacked,
-)
+from .inputs import check_input_ids, check_mask, check_padding, check_prompts, check_unpacked
 from .position_encodings import POSITION_ENCODINGS, PositionEncoding, PositionTable
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import (
@@ -259,38 +250,6 @@ class CoupledGPTPreTrainedModel(LonghandPreTrainedModel):
             super()._init_weights(module)
 
 
-@dataclass
-class ForwardInputs:
-    """The inputs of one forward pass of `CoupledGPTModel`, checked, with everything that was omitted derived.
-
-    Attributes:
-        hidden_states: input of the first layer, (batch, tokens, hidden); distinct rows (distinct, hidden) with `row_index`.
-        row_index: (batch, tokens), the row of every token; None if there are no distinct rows.
-        position_ids: (batch or 1, levels, tokens); None if the encoding reads none.
-        attention_mask: (batch, keys), 0 for padding, or None; the keys are the tokens of the cache and of this pass.
-        past_key_values: the cache, or None.
-        num_keys: number of tokens of the cache and of this pass.
-        kept: the tokens whose output is needed.
-        queries: the tokens that attend in the first layer: all, unless it is also the last layer. Below the last layer,
-            every token is needed as a key of the next layer.
-        query_columns: columns of the queries among the keys, (queries,).
-        pair_map: (batch or 1, queries, keys) relations of all pairs, or None.
-        neighbours: the neighbours of the queries, or None.
-    """
-
-    hidden_states: Tensor
-    row_index: Tensor | None
-    position_ids: Tensor | None
-    attention_mask: Tensor | None
-    past_key_values: Cache | None
-    num_keys: int
-    kept: Tokens
-    queries: Tokens
-    query_columns: Tensor
-    pair_map: Tensor | None = None
-    neighbours: Neighbours | None = None
-
-
 class CoupledGPTModel(CoupledGPTPreTrainedModel):
     """Embedding, layers and final norm; see `CoupledGPTForCausalLM.forward` for the arguments."""
 
@@ -320,7 +279,6 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        pair_map: Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -333,128 +291,101 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         every_token, every_pair = (
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         )
-        inputs = self._resolve_inputs(
-            input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token
-        )
-        if self.training and input_ids is not None and position_ids is not None and neighbours is None:
-            # One row tells whether the data are of the model's format, at no cost.
-            check_prompts(self.config, input_ids[:1])
-        if pair_map is not None:
-            batch, tokens = (inputs.hidden_states if inputs.row_index is None else inputs.row_index).shape[:2]
-            if not self.position_encoding.uses_pair_map:
-                name = self.config.position_encoding
-                raise ValueError(f"pair_map is for encodings that read relations, not for {name!r}")
-            check_pair_map(pair_map, batch, tokens, inputs.num_keys, self.position_encoding.relation_limits)
-            inputs.pair_map = pair_map[:, inputs.queries]
-        elif neighbours is not None:
-            inputs.neighbours = Neighbours(*neighbours).select(inputs.queries)
-        else:
-            self._derive_relations(inputs, all_pairs=every_token or every_pair)
-
-        if inputs.neighbours is None or past_key_values is not None or every_token:
-            hidden_states = self._forward_tokens(inputs, **kwargs)
-        else:
-            hidden_states = self._forward_distinct(inputs, inputs.neighbours)
-        return BaseModelOutputWithPast(last_hidden_state=hidden_states, past_key_values=past_key_values)
-
-    def _resolve_inputs(
-        self, input_ids, inputs_embeds, position_ids, attention_mask, past_key_values, logits_to_keep, every_token: bool
-    ) -> ForwardInputs:
-        """Check the arguments of `forward` and derive position ids and the input of the first layer.
-
-        Args:
-            every_token: whether the first layer's input must have a row for every token, not only distinct rows.
-        """
+        past_length = self._check_cache(past_key_values)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if past_key_values is not None and past_key_values.is_compileable:
-            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
-        if past_key_values is not None and self.gradient_checkpointing and self.training:
-            raise ValueError("layers with gradient checkpointing drop past_key_values in training: call model.eval() first")
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         if input_ids is not None:
             input_ids = check_input_ids(input_ids, self.config.vocab_size)
-        batch, tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
-        check_mask(attention_mask, batch, past_length + tokens)
-        check_logits_to_keep(logits_to_keep, tokens)
-        if position_ids is None and input_ids is not None and not past_length:
+        given: Any = input_ids if inputs_embeds is None else inputs_embeds
+        batch, tokens = given.shape[:2]
+        keys = past_length + tokens
+        check_mask(attention_mask, batch, keys)
+        if input_ids is not None and position_ids is None and not past_length:
             check_padding(input_ids, attention_mask, query_only=True)
             check_prompts(self.config, input_ids)
-        position_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
-        # A traced graph cannot hold a number of rows that depends on values.
-        every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
-        # A hook, such as that of NEFTune, may change each token's embedding on its own.
-        every_token = every_token or bool(self.embed_tokens._forward_hooks)
-        if inputs_embeds is None and past_length == 0 and not every_token:
-            hidden_states, row_index = self._distinct_inputs(input_ids, position_ids)
-        else:
-            token_embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-            hidden_states, row_index = self._embed(token_embeddings, position_ids), None
-        kept = kept_tokens(logits_to_keep)
-        queries = kept if len(self.layers) == 1 else slice(None)
-        keys = past_length + tokens
-        columns = torch.arange(past_length, keys, device=hidden_states.device)[queries]
-        return ForwardInputs(
-            hidden_states, row_index, position_ids, attention_mask, past_key_values, keys, kept, queries, columns
-        )
+        elif input_ids is not None and self.training and neighbours is None:
+            # One row tells whether the data are of the model's format, at no cost.
+            check_prompts(self.config, input_ids[:1])
+        key_ids = self._resolve_position_ids(input_ids, position_ids, batch, tokens, past_length)
+        own_ids = None if key_ids is None else key_ids[..., -tokens:]
+        hidden_states, row_index = self._embed(input_ids, inputs_embeds, own_ids, every_token or past_length > 0)
 
-    def _derive_relations(self, inputs: ForwardInputs, all_pairs: bool) -> None:
-        """Derive the pair map or the neighbours from the position ids, if the encoding reads relations.
+        kept = kept_tokens(logits_to_keep)
+        # Below the last layer, every token attends: it is needed as a key of the next layer.
+        queries = kept if len(self.layers) == 1 else slice(None)
+        columns, pair_map = torch.arange(past_length, keys, device=hidden_states.device)[queries], None
+        if neighbours is not None:
+            neighbours = Neighbours(*neighbours).select(queries)
+        elif isinstance(past_key_values, WindowedCache):
+            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
+        elif key_ids is not None and self.position_encoding.uses_pair_map:
+            if keys > key_ids.shape[-1]:
+                raise ValueError(f"position_ids must be those of the cached tokens too, {keys} in all, got {tokens}")
+            if self.position_encoding.windowed and not (every_token or every_pair):
+                neighbours = self.neighbours(key_ids, columns, attention_mask)
+            else:
+                pair_map = self.position_encoding.pair_map(key_ids[..., columns], key_ids)
+
+        if neighbours is not None and past_key_values is None and not every_token:
+            hidden_states = self._forward_distinct(hidden_states, row_index, kept, neighbours)
+        else:
+            visible = None if neighbours is not None else self._visible_keys(columns, keys, attention_mask, pair_map)
+            kwargs |= {"position_encoding": self.position_encoding, "position_ids": own_ids}
+            hidden_states = self._forward_tokens(
+                hidden_states, row_index, kept, visible, pair_map, neighbours, past_key_values=past_key_values, **kwargs
+            )
+        return BaseModelOutputWithPast(last_hidden_state=hidden_states, past_key_values=past_key_values)
+
+    def _check_cache(self, past_key_values: Cache | None) -> int:
+        """Return the number of cached tokens; raise ValueError for a cache that a forward pass cannot fill."""
+        if past_key_values is None:
+            return 0
+        if past_key_values.is_compileable:
+            raise ValueError(f"{type(past_key_values).__name__} is not supported: use the default DynamicCache")
+        if self.gradient_checkpointing and self.training:
+            raise ValueError("layers with gradient checkpointing drop past_key_values in training: call model.eval() first")
+        return past_key_values.get_seq_length()
+
+    def _steps(self, kept: Tokens) -> list[tuple[int, Tokens, Tokens]]:
+        """Return for every layer its number, the tokens that it keeps, and the choice of these among the queries so far."""
+        *others, last = range(len(self.layers))
+        every = slice(None)
+        return [*((index, every, every) for index in others), (last, kept, kept if others else every)]
+
+    def _forward_tokens(self, hidden_states, row_index, kept, visible, relations, neighbours, **arguments) -> Tensor:
+        """Apply all layers to every token; return the normed kept states (batch, kept, hidden).
 
         Args:
-            all_pairs: whether to derive a pair map under a window too.
+            hidden_states, row_index: of `_embed`.
+            visible: which keys a query sees, (batch or 1, queries, keys), and None with `neighbours`.
+            relations: (batch or 1, queries, keys), or None.
+            neighbours: the neighbours of the queries, or None.
+            arguments: further arguments of every layer.
         """
-        if isinstance(inputs.past_key_values, WindowedCache):
-            raise ValueError("a WindowedCache holds the keys that the neighbours of its plan name: pass neighbours with it")
-        if inputs.position_ids is None or not self.position_encoding.uses_pair_map:
-            return
-        if inputs.num_keys > inputs.position_ids.shape[-1]:
-            raise ValueError("pair_map cannot be derived from the ids after a cache: pass it, see coupled_pair_map")
-        if self.position_encoding.windowed and not all_pairs:
-            inputs.neighbours = self.neighbours(inputs.position_ids, inputs.query_columns, inputs.attention_mask)
-        else:
-            queries = inputs.position_ids[..., inputs.queries]
-            inputs.pair_map = self.position_encoding.pair_map(queries, inputs.position_ids)
-
-    def _steps(self, inputs: ForwardInputs) -> Iterator[tuple[int, Tokens, dict[str, Any]]]:
-        """Yield the number of every layer, the choice among the queries so far, and the layer's arguments."""
-        last = len(self.layers) - 1
-        for index in range(len(self.layers)):
-            arguments = {
-                "kept": inputs.kept if index == last else slice(None),
-                "row_index": inputs.row_index if index == 0 else None,
-                "position_ids": inputs.position_ids,
-                "position_encoding": self.position_encoding,
-                "past_key_values": inputs.past_key_values,
-            }
-            yield index, inputs.kept if index == last > 0 else slice(None), arguments
-
-    def _forward_tokens(self, inputs: ForwardInputs, **kwargs) -> Tensor:
-        """Apply all layers to every token, with scores of all keys or of neighbours; normed states (batch, kept, hidden)."""
-        hidden_states, neighbours = inputs.hidden_states, inputs.neighbours
-        if neighbours is None:
-            visible, relations = self._visible_keys(inputs), inputs.pair_map
-        else:
-            visible, relations = neighbours.relations >= 0, neighbours.relations
-        for index, queries, arguments in self._steps(inputs):
-            visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
-            arguments["neighbours"] = neighbours = None if neighbours is None else neighbours.select(queries)
-            hidden_states = self._run_layer(index, hidden_states, visible, relations, **arguments, **kwargs)
+        for index, own, queries in self._steps(kept):
+            if neighbours is not None:
+                neighbours = neighbours.select(queries)
+                visible, relations = neighbours.relations >= 0, neighbours.relations
+            else:
+                visible, relations = visible[:, queries], None if relations is None else relations[:, queries]
+            hidden_states = self._run_layer(
+                index, hidden_states, visible, relations, kept=own, row_index=row_index, neighbours=neighbours, **arguments
+            )
+            row_index = None
         return self.norm(hidden_states)
 
-    def _forward_distinct(self, inputs: ForwardInputs, neighbours: Neighbours) -> Tensor:
+    def _forward_distinct(self, hidden_states, row_index, kept: Tokens, neighbours: Neighbours) -> Tensor:
         """Apply all layers to distinct neighbourhoods; return the normed kept states (batch, kept, hidden).
 
         The output of a layer at a token depends on its neighbourhood alone.
         """
-        hidden_states, row_index = inputs.hidden_states, inputs.row_index
         if row_index is None:
             batch, tokens, _ = hidden_states.shape
             row_index = torch.arange(batch * tokens, device=hidden_states.device).view(batch, tokens)
             hidden_states = hidden_states.flatten(0, 1)
-        for index, queries, arguments in self._steps(inputs):
+        for index, own, queries in self._steps(kept):
             neighbours = neighbours.select(queries)
-            neighbourhoods = distinct_neighbourhoods(row_index, arguments["kept"], neighbours)
+            neighbourhoods = distinct_neighbourhoods(row_index, own, neighbours)
             relations, row_index = neighbourhoods.relations, neighbourhoods.index
             hidden_states = self._run_layer(index, hidden_states, relations >= 0, relations, neighbourhoods=neighbourhoods)
         return expand_rows(self.norm(hidden_states), row_index)
@@ -479,7 +410,7 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
         return self.position_encoding.neighbours(position_ids[..., query_columns], position_ids, query_columns, present)
 
     def _resolve_position_ids(self, input_ids, position_ids, batch, tokens, past_length) -> Tensor | None:
-        """Return the ids as (batch or 1, levels, tokens), derived if omitted; None if the encoding reads none."""
+        """Return the ids (batch or 1, levels, tokens or all keys), derived if omitted; None if the encoding reads none."""
         if not self.position_encoding.uses_position_ids:
             return None
         if position_ids is None:
@@ -488,45 +419,56 @@ class CoupledGPTModel(CoupledGPTPreTrainedModel):
                     "position_ids cannot be derived from inputs_embeds or from the tokens after a cache: pass them "
                     f"(rule {self.config.coupling!r}; plan_position_ids(prompt, columns) gives them for prompt and response)"
                 )
-            position_ids = self.plan_position_ids(input_ids, input_ids.shape[1])
+            position_ids = self.plan_position_ids(input_ids, tokens)
         levels, position_ids = self.config.position_levels, with_levels(position_ids)
-        if (shape := tuple(position_ids.shape))[1:] != (levels, tokens) or shape[0] not in (1, batch):
-            raise ValueError(f"position_ids must be ({batch} or 1, {levels} levels, {tokens} tokens), got {shape}")
-        if past_length == 0:
-            self.position_encoding.check(position_ids)
+        rows, *shape = position_ids.shape
+        if rows not in (1, batch) or shape not in ([levels, tokens], [levels, past_length + tokens]):
+            raise ValueError(f"position_ids must be ({batch} or 1, {levels} levels, {tokens} tokens), got {(rows, *shape)}")
+        self.position_encoding.check(position_ids[..., -tokens:])
         return position_ids
 
-    def _embed(self, token_embeddings, position_ids):
-        return token_embeddings if position_ids is None else self.position_encoding.embed(token_embeddings, position_ids)
-
-    def _distinct_inputs(self, input_ids, position_ids) -> tuple[Tensor, Tensor]:
-        """Return the distinct inputs of the first layer, (distinct, hidden), and the index of each token's, (batch, tokens).
+    def _embed(self, input_ids, inputs_embeds, position_ids, every_token: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the input of the first layer.
 
         A token's input depends only on the token and its ids. A batch holds few such pairs (at most vocabulary times
         largest id), so the first layer projects each pair once, whatever the number of tokens.
-        """
-        columns, sizes = [input_ids], [self.config.vocab_size]
-        if self.position_encoding.embeds_position_ids:
-            self.position_encoding.check(position_ids)
-            levels = position_ids.unbind(1)
-            columns += [ids.expand_as(input_ids) for ids in levels]
-            sizes += [int(position_ids.max()) + 1] * len(levels)
-        example, row_index = distinct_rows(columns, sizes)
-        tokens, *ids = (column.flatten()[example] for column in columns)
-        levels = torch.stack(ids).unsqueeze(0) if ids else None
-        return self._embed(self.embed_tokens(tokens).unsqueeze(0), levels).squeeze(0), row_index
 
-    def _visible_keys(self, inputs: ForwardInputs) -> Tensor:
-        """Return which keys each query sees, (batch or 1, queries, keys).
+        Args:
+            position_ids: (batch or 1, levels, tokens), or None.
+            every_token: whether every token needs a row of its own.
+
+        Returns:
+            (batch, tokens, hidden) and None; or distinct rows (distinct, hidden) and the row of every token (batch, tokens).
+        """
+        # A traced graph cannot hold a number of rows that depends on values.
+        every_token = every_token or (torch.compiler.is_compiling() and not self.position_encoding.windowed)
+        # A hook, such as that of NEFTune, may change each token's embedding on its own.
+        every_token = every_token or bool(self.embed_tokens._forward_hooks)
+        row_index = None
+        if inputs_embeds is None and not every_token:
+            columns, sizes = [input_ids], [self.config.vocab_size]
+            if self.position_encoding.embeds_position_ids:
+                levels = position_ids.unbind(1)
+                columns += [ids.expand_as(input_ids) for ids in levels]
+                sizes += [int(position_ids.max()) + 1] * len(levels)
+            example, row_index = distinct_rows(columns, sizes)
+            input_ids, *ids = (column.flatten()[example].unsqueeze(0) for column in columns)
+            position_ids = torch.stack(ids, dim=1) if ids else None
+        hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is not None:
+            hidden_states = self.position_encoding.embed(hidden_states, position_ids)
+        return hidden_states if row_index is None else hidden_states.squeeze(0), row_index
+
+    def _visible_keys(self, columns: Tensor, keys: int, attention_mask: Tensor | None, pair_map: Tensor | None) -> Tensor:
+        """Return which of all keys the queries in some columns see, (batch or 1, queries, keys).
 
         Hidden are keys after the query in the sequence, whatever their ids, padding and, under a window, keys outside it.
         """
-        keys = torch.arange(inputs.num_keys, device=inputs.hidden_states.device)
-        visible = (keys <= inputs.query_columns.unsqueeze(1)).unsqueeze(0)
-        if inputs.attention_mask is not None:
-            visible = visible & inputs.attention_mask[:, None, :].bool()
-        if inputs.pair_map is not None and self.position_encoding.windowed:
-            visible = visible & (inputs.pair_map >= 0)
+        visible = (torch.arange(keys, device=columns.device) <= columns.unsqueeze(1)).unsqueeze(0)
+        if attention_mask is not None:
+            visible = visible & attention_mask[:, None, :].bool()
+        if pair_map is not None and self.position_encoding.windowed:
+            visible = visible & (pair_map >= 0)
         return visible
 
     def _run_layer(self, index: int, hidden_states, visible, relations, **arguments) -> Tensor:
@@ -570,7 +512,6 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        pair_map: Tensor | None = None,
         neighbours: Neighbours | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -584,12 +525,10 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             input_ids: (batch, tokens).
             attention_mask: (batch, past + tokens), 0 for padding.
             position_ids: coupled ids of these tokens, (batch or 1, tokens) or (batch or 1, levels, tokens); one row serves
-                a batch of one layout. If omitted, the coupling rule derives them from `input_ids`.
-            pair_map: relations (batch or 1, tokens, past + tokens), for a position encoding that reads them; derived from
-                `position_ids` if omitted, which is not possible if `past_key_values` hold tokens. If given, all pairs are
-                scored, under a window too.
-            neighbours: the keys that each token may attend to, in place of a pair map and of `attention_mask`, for an
-                encoding with a window; derived from `position_ids` if both are omitted, see `CoupledGPTModel.neighbours`.
+                a batch of one layout. If omitted, the coupling rule derives them from `input_ids`. An encoding that reads
+                relations needs the ids of the tokens in `past_key_values` too, in the columns before.
+            neighbours: the keys that each token may attend to, in place of `attention_mask`, for an encoding with a window;
+                derived from `position_ids` if omitted, see `CoupledGPTModel.neighbours`.
             labels: (batch, tokens), -100 for tokens that are not supervised. Token t is predicted at t - 1.
             logits_to_keep: number of last tokens, or the indices of tokens, for which the last layer, the final norm and
                 the logits are computed; 0 means all tokens. A loss then counts only what these tokens predict.
@@ -603,8 +542,8 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
         Raises:
             ValueError: an argument has another shape or illegal values; ids must be derived and a row of `input_ids` is not
                 of the rule's form or of `config.prompt_format`, or the mask hides other tokens than padding; an id is
-                outside the learned table; ids, pair map or neighbours are missing beside a cache; a row that is to be
-                learned holds several examples.
+                outside the learned table; ids or neighbours are missing beside a cache; a row that is to be learned holds
+                several examples.
         """
         if input_ids is not None and (labels is not None or self.training):
             check_unpacked(input_ids)
@@ -612,7 +551,6 @@ class CoupledGPTForCausalLM(CoupledGPTPreTrainedModel, CoupledGPTGenerationMixin
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            pair_map=pair_map,
             neighbours=neighbours,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,

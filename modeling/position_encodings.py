@@ -17,7 +17,6 @@ from .registry import check_free
 from .relations import (
     FAVOUR,
     LARGEST_ID,
-    NOT_RELATED,
     Neighbours,
     coupled_neighbours,
     coupled_pair_map,
@@ -67,14 +66,8 @@ class PositionEncoding(nn.Module):
     position_samplings: tuple[str, ...] = ("fixed",)
     """Legal ways to vary position ids in training, names of `POSITION_SAMPLINGS` of the collator."""
 
-    relation_limits: tuple[int, int] | None = None
-    """Smallest and largest relation of a pair map; None if every integer is one."""
-
     largest_id = LARGEST_ID
     """The largest legal position id."""
-
-    options: tuple[str, ...] = ()
-    """Fields of the configuration that only some encodings read, this one among them."""
 
     def __init__(self, config):
         super().__init__()
@@ -142,7 +135,6 @@ class LearnedTable(PositionEncoding):
     uses_position_ids = True
     embeds_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "randomized")
-    options = ("max_position_ids", "share_level_tables", "position_init")
 
     def __init__(self, config):
         super().__init__(config)
@@ -161,7 +153,6 @@ class LearnedTable(PositionEncoding):
             )
 
     def embed(self, token_embeddings, position_ids):
-        self.check(position_ids)
         for level, ids in enumerate(position_ids.unbind(1)):
             token_embeddings = token_embeddings + self.tables[level % self.num_tables](ids)
         return token_embeddings
@@ -192,7 +183,6 @@ class RotaryEncoding(PositionEncoding):
 
     uses_position_ids = True
     position_samplings = ("fixed", "random_start", "batch_start", "multiplier", "randomized")
-    options = ("rotary_base",)
 
     def rotate(self, states, position_ids):
         levels = zip(states.chunk(position_ids.shape[1], dim=-1), position_ids.unbind(1), strict=True)
@@ -219,14 +209,12 @@ class PairwiseBias(PositionEncoding):
 
     uses_position_ids = True
     uses_pair_map = True
-    options = ("relation_range", "relation_init", "windowed")
 
     def __init__(self, config):
         super().__init__(config)
         self.windowed = config.windowed
         self.window = config.relation_range or config.rule.relations
         relations = num_coupled_relations(self.window, config.position_levels)
-        self.relation_limits = (NOT_RELATED if self.windowed else 0, relations - 1)
         self.relation_bias = nn.Parameter(torch.empty(config.num_hidden_layers, relations, config.num_attention_heads))
 
     def init_weights(self):
@@ -293,11 +281,8 @@ class T5Bias(TokenDistanceBias):
     `config.relative_attention_max_distance`, and the last bucket holds all larger distances.
     """
 
-    options = ("relative_attention_num_buckets", "relative_attention_max_distance")
-
     def __init__(self, config):
         super().__init__(config)
-        self.relation_limits = (0, config.relative_attention_num_buckets - 1)
         self.bucket_bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, config.num_attention_heads))
 
     def init_weights(self):
@@ -355,8 +340,6 @@ class FireBias(TokenDistanceBias):
             init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
     def pair_map(self, query_ids, key_ids):
-        self.check(query_ids)
-        self.check(key_ids)
         distance = super().pair_map(query_ids, key_ids).clamp(min=0)
         return query_ids[:, 0].unsqueeze(-1).to(torch.int32) * FIRE_IDS + distance
 

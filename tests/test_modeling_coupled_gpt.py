@@ -56,11 +56,7 @@ def test_cached_steps_equal_the_full_forward(encoding, norm, placement):
     past = model(TOKENS[:, :9], use_cache=True)
     logits = [past.logits]
     for t in range(9, TOKENS.shape[1]):
-        ids = plan[..., t : t + 1]
-        pair_map = model.model.position_encoding.pair_map(ids, plan[..., : t + 1])
-        past = model(
-            TOKENS[:, t : t + 1], position_ids=ids, pair_map=pair_map, past_key_values=past.past_key_values, use_cache=True
-        )
+        past = model(TOKENS[:, t : t + 1], position_ids=plan[..., : t + 1], past_key_values=past.past_key_values)
         logits.append(past.logits)
     assert_close(torch.cat(logits, dim=1), model(TOKENS).logits)
 
@@ -191,10 +187,11 @@ def test_missing_ids_beside_a_cache_are_refused(encoding):
         model(TOKENS[:, 9:10], past_key_values=cache)
 
 
-def test_missing_pair_map_beside_a_cache_is_refused():
-    model = build("pairwise")
+@pytest.mark.parametrize("encoding", ["pairwise", "windowed"])
+def test_missing_ids_of_cached_tokens_are_refused(encoding):
+    model = build(encoding)
     cache = model(TOKENS[:, :9], use_cache=True).past_key_values
-    with pytest.raises(ValueError, match="pair_map cannot be derived"):
+    with pytest.raises(ValueError, match="those of the cached tokens too"):
         model(TOKENS[:, 9:10], position_ids=torch.tensor([[4]]), past_key_values=cache)
 
 

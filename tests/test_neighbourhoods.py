@@ -16,6 +16,9 @@ from longhand.modeling.coupling import COUPLING_RULES, CouplingRule, Plan
 from longhand.modeling.coupling_rules import addition, sequential
 from longhand.modeling.relations import NOT_RELATED, Neighbours, distinct_neighbourhoods
 
+ALL_PAIRS = {"output_attentions": True}
+"""Arguments with which all pairs are scored, under a window too."""
+
 tokenizer = build_tokenizer()
 BATCH = tokenizer(["653+049=2070$", "7+12=910$", "1+1=2$", "99+9=801$"], padding=True, return_tensors="pt")
 CONFIGS = {
@@ -42,10 +45,6 @@ def build(**options) -> CoupledGPTForCausalLM:
 
 def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
-
-
-def pair_map(model, ids):
-    return model.model.position_encoding.pair_map(ids, ids)
 
 
 def assert_same_results(model, inputs, other_inputs):
@@ -89,8 +88,7 @@ def coupling_of_levels(monkeypatch):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_windowed_forms_equal_all_pairs_in_logits_loss_and_gradients(config, layers, use_cache):
     model = build(num_hidden_layers=layers, **CONFIGS[config])
-    ids = model.model.plan_position_ids(BATCH.input_ids, BATCH.input_ids.shape[1])
-    assert_same_results(model, {"use_cache": use_cache}, {"pair_map": pair_map(model, ids), "use_cache": False})
+    assert_same_results(model, {"use_cache": use_cache}, ALL_PAIRS | {"use_cache": False})
 
 
 @pytest.mark.parametrize("use_cache", [False, True])
@@ -98,7 +96,7 @@ def test_windowed_forms_equal_all_pairs_in_logits_loss_and_gradients(config, lay
 def test_windowed_forms_equal_all_pairs_at_several_levels(levels, use_cache, coupling_of_levels):
     model = build(**coupling_of_levels(levels), relation_range=[-1, 1])
     ids = model.model.plan_position_ids(BATCH.input_ids, BATCH.input_ids.shape[1])
-    dense = {"position_ids": ids, "pair_map": pair_map(model, ids)}
+    dense = {"position_ids": ids, **ALL_PAIRS}
     assert_same_results(model, {"use_cache": use_cache}, dense)
     assert_same_results(model, {"use_cache": use_cache, "position_ids": ids}, dense)
 
@@ -110,7 +108,7 @@ def test_kept_logits_and_gradients_of_inputs_equal_those_of_all_pairs(layers, ke
     model = build(num_hidden_layers=layers)
     ids = model.model.plan_position_ids(BATCH.input_ids, BATCH.input_ids.shape[1])
     results = []
-    for given in ({}, {"pair_map": pair_map(model, ids)}):
+    for given in ({}, ALL_PAIRS):
         embeds = model.model.embed_tokens(BATCH.input_ids).detach().requires_grad_()
         logits = model(
             inputs_embeds=embeds, attention_mask=BATCH.attention_mask, position_ids=ids, logits_to_keep=keep,
@@ -131,7 +129,7 @@ def test_one_row_of_ids_serves_a_batch_of_one_layout(use_cache):
     ids = model.model.plan_position_ids(tokens, tokens.shape[1])
     shared = model(tokens, position_ids=ids[:1], use_cache=use_cache).logits
     assert_close(shared, model(tokens, position_ids=ids, use_cache=use_cache).logits)
-    assert_close(shared, model(tokens, position_ids=ids[:1], pair_map=pair_map(model, ids[:1])).logits)
+    assert_close(shared, model(tokens, position_ids=ids[:1], **ALL_PAIRS).logits)
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
@@ -139,17 +137,15 @@ def test_one_row_of_ids_serves_a_batch_of_one_layout(use_cache):
 def test_size_of_a_chunk_changes_nothing(use_cache, chunk, monkeypatch):
     monkeypatch.setattr(windowed, "CHUNK", chunk)
     model = build()
-    ids = model.model.plan_position_ids(BATCH.input_ids, BATCH.input_ids.shape[1])
-    assert_same_results(model, {"use_cache": use_cache}, {"pair_map": pair_map(model, ids)})
+    assert_same_results(model, {"use_cache": use_cache}, ALL_PAIRS)
 
 
 def test_gradient_checkpointing_of_unequal_layouts_gives_equal_gradients():
     model = build().train()
-    ids = model.model.plan_position_ids(BATCH.input_ids, BATCH.input_ids.shape[1])
     model.activation_checkpointing_enable()
     calls = []
     model.model.layers[1].mlp.register_forward_hook(lambda *_: calls.append(1))
-    assert_same_results(model, {"use_cache": False}, {"pair_map": pair_map(model, ids), "use_cache": False})
+    assert_same_results(model, {"use_cache": False}, ALL_PAIRS | {"use_cache": False})
     assert len(calls) == 4
 
 
@@ -165,7 +161,7 @@ def test_recorded_states_and_attention_come_with_the_same_logits(use_cache):
     assert [state.shape for state in states.hidden_states] == [(*real.shape, 24)] * 3
     assert [attention.shape for attention in weights.attentions] == [(len(real), 3, real.shape[1], real.shape[1])] * 2
     ids = model.model.plan_position_ids(BATCH.input_ids, real.shape[1])
-    visible = (pair_map(model, ids) >= 0).tril() & real.unsqueeze(1)
+    visible = (model.model.position_encoding.pair_map(ids, ids) >= 0).tril() & real.unsqueeze(1)
     for attention in weights.attentions:
         assert torch.equal((attention > 0).all(1)[real], visible[real])
 

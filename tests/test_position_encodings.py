@@ -205,7 +205,7 @@ def test_fire_refuses_ids_that_do_not_fit():
     assert relation.dtype == torch.int32 and (relation >= 0).all()
     for bad in (FIRE_IDS, -1):
         with pytest.raises(ValueError, match=str(bad)):
-            module.pair_map(ids(3), ids(0, bad))
+            module.check(ids(0, bad))
 
 
 @pytest.mark.parametrize("encoding", ["alibi", "t5", "rotary", "rotary, coupled"])

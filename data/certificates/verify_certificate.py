@@ -61,8 +61,8 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # The code of longhand that travels with a checkpoint of each kind: SHA-256 of what `sha256sum` writes of its files.
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
-    "coupled_gpt": "ace6d5c9f5800d686a67ceb91249ae253b6de9e7a7df25415ecaaf5237f0007c",
-    "pairwise_bert": "b7e68b83691047065526aa272dfd8120dd9bb2220ed6896e610441486aa94e66",
+    "coupled_gpt": "58364377858e2b2333f8d94c2f30c782c9e856ccba45be9d80b08cf37d46d64e",
+    "pairwise_bert": "a14249976f07a1b7af24b03e2b458d17af7a07f0afcfe07ed6d4949f46c391fb",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

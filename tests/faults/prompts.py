@@ -93,11 +93,6 @@ def damaged_inputs(inputs: dict[str, Any], damage: str, place: float) -> dict[st
     if damage in kinds:
         inputs["input_ids"] = kinds[damage]
     return {
-        "keep_indices_outside": {"logits_to_keep": torch.tensor([columns + 5])},
-        "keep_text": {"logits_to_keep": "all"},
-        "pair_map_negative": {"pair_map": torch.full((rows, columns, columns), -7)},
-        "pair_map_large": {"pair_map": torch.full((rows, columns, columns), 10**6)},
-        "pair_map_shape": {"pair_map": torch.zeros(rows, columns, dtype=torch.long)},
         "positions_negative": {"position_ids": torch.full((rows, columns), -5)},
         "positions_huge": {"position_ids": torch.full((rows, columns), 2**40)},
     }.get(damage, {})
