@@ -7,7 +7,7 @@ from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM, CoupledGP
 
 if TYPE_CHECKING:
     from longhand.data import collate_rows, compute_metrics, preprocess_logits
-    from longhand.hub_cards.checkpoints.zoo import zoo
+    from longhand.hub_cards.checkpoints.load import zoo
 
 __version__ = "0.2.0"
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _ON_DEMAND = dict.fromkeys(("collate_rows", "compute_metrics", "preprocess_logits"), "longhand.data")
-_ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.zoo"}
+_ON_DEMAND |= {"zoo": "longhand.hub_cards.checkpoints.load"}
 
 if not TYPE_CHECKING:
 

@@ -13,8 +13,7 @@ from torch import distributed
 from transformers import set_seed
 from transformers.utils import logging
 
-from longhand.hub_cards.checkpoints.certificate_file import certify_checkpoint
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE, certify_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths

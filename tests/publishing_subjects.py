@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from longhand.data.certificates import hash_weights
-from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.evaluation.results import write_results
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, render_dataset_card
 from longhand.hub_cards.publishing.publications import model_publication

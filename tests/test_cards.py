@@ -13,7 +13,7 @@ from longhand.data.certificates import hash_weights
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.eval import load_checkpoint
 from longhand.hub_cards import push as command
-from longhand.hub_cards.checkpoints import certificate_file as certificates
+from longhand.hub_cards.checkpoints import checkpoint as certificates
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import draw_ids, draw_labels
 from longhand.hub_cards.recipes import read_recipe, write_recipe

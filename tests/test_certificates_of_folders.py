@@ -14,7 +14,7 @@ from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.data.certificates import Certificate, hash_weights
 from longhand.data.certificates import certificate as certificate_module
-from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.publishing.cards import render_model_card
 
 assert damaged

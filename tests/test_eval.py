@@ -16,7 +16,7 @@ from longhand import eval as evaluation
 from longhand.data import Addition
 from longhand.eval import parse_lengths
 from longhand.hub_cards.checkpoints import load as loading
-from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.evaluation import measure as measuring
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research.__main__ import main as run_study

@@ -8,7 +8,7 @@ from huggingface_hub import HfApi
 from publishing_subjects import change_a_weight, held, make_best, measure, model_files
 
 from longhand.hub_cards import push as command
-from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.commits import CannotPush

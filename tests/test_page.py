@@ -12,8 +12,7 @@ import torch
 from longhand.data import ColumnTask
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.registry import find_task, load_plugin
-from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.page import __main__ as command
 from longhand.hub_cards.page.build import FOLDER, MOST_BYTES, build_page, faulty, shown_by_default, unfit
 from longhand.modeling import CoupledGPTConfig, CoupledGPTForCausalLM

@@ -11,7 +11,7 @@ from loopback_hub import port_of_nobody
 from publishing_subjects import committed, held, refusal
 
 from longhand.hub_cards import push as command
-from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.checkpoints.load import zoo
 from longhand.hub_cards.page.build import build_page
 from longhand.hub_cards.publishing.commits import TYPES, CannotPush
 from longhand.hub_cards.publishing.publications import metric_publication, publish

@@ -61,8 +61,7 @@ from longhand.data.tasks import column_task
 from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.covering import CoveringCases
 from longhand.data.tasks.registry import build_task
-from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.checkpoint import VERIFIER, hash_files
 from longhand.hub_cards.checkpoints.folder import unpack
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling.transducer import table_of

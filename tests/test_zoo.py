@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import longhand
 from longhand import eval as evaluation
-from longhand.hub_cards.checkpoints import zoo as names
-from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints import load as names
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, zoo
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import ship as shipping
 

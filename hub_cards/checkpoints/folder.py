@@ -9,18 +9,18 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from longhand.data import Task
-from longhand.hub_cards.checkpoints.certificate_file import copy_verifier, read_certificate
-from longhand.hub_cards.checkpoints.files import (
+from longhand.hub_cards.checkpoints.checkpoint import (
     BEST_FOLDER,
     CERTIFICATE_FILE,
     PLOT_FILE,
     check_loadable,
+    copy_verifier,
     hash_files,
+    read_certificate,
     save_code,
     trained_lengths,
 )
-from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.checkpoints.zoo import zoo
+from longhand.hub_cards.checkpoints.load import load_checkpoint, zoo
 from longhand.hub_cards.commands import read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
 

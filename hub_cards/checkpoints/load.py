@@ -1,11 +1,15 @@
 """The one loader of checkpoints: what MODEL names on a command line, as one object that is ready to answer.
 
 A repository on the Hub becomes a folder first, its snapshot in the Hub's cache. From there on all checkpoints are folders.
+
+The zoo has the certified checkpoints that come with this package, in folders `hub_cards/zoo/NAME` that are named as recipes.
+They hold what a finished run leaves, but for the code that travels with checkpoints: here the package is the code.
 """
 
 import json
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,21 +24,90 @@ from longhand.data import TASKS, Task
 from longhand.data.certificates import hash_weights
 from longhand.data.families import DECODER, ENCODER
 from longhand.data.tasks.registry import register_table, require_plugins, task_from_recipe
-from longhand.hub_cards.checkpoints.certificate_file import fitting_certificate
-from longhand.hub_cards.checkpoints.files import (
+from longhand.hub_cards.checkpoints.checkpoint import (
     ADAPTER_CONFIG,
     ANSWER_FILES,
     BEST_FOLDER,
     CERTIFICATE_FILE,
     Checkpoint,
     checkpoint_name,
+    fitting_certificate,
 )
-from longhand.hub_cards.checkpoints.zoo import is_in_zoo, list_zoo
 from longhand.hub_cards.commands import one_line, read_object
-from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"
+ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
+
+
+def list_zoo() -> list[str]:
+    """Return the names of all checkpoints of the zoo."""
+    return sorted(file.parent.name for file in ZOO_FOLDER.glob("*/config.json"))
+
+
+def zoo(name: str) -> str:
+    """Return the folder of a checkpoint of the zoo, for `from_pretrained`.
+
+        AutoModelForCausalLM.from_pretrained(longhand.zoo("addition"))
+
+    Raises:
+        ValueError: there is no such checkpoint.
+    """
+    if name not in (names := list_zoo()):
+        close = get_close_matches(str(name), names, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"the zoo has no checkpoint {name!r}: {hint}choose one of {', '.join(names)}")
+    return str(ZOO_FOLDER / name)
+
+
+def locate(source: str) -> str:
+    """Return the folder of the zoo if a checkpoint is named so, else the name itself: of another folder, or on the Hub.
+
+    A folder of that name in the working directory comes first if it holds a checkpoint. If there is such a
+    folder, one line says which of the two is taken.
+
+    Raises:
+        ValueError: it is the name of a recipe of which the zoo has no checkpoint.
+    """
+    if source not in list_zoo():
+        if source in list_recipes() and not Path(source).is_dir():
+            raise ValueError(
+                f"{source} is a recipe, and the package has no checkpoint of it: train it first (python train.py {source}), "
+                f"then give the run's folder, such as outputs/{source}"
+            )
+        return source
+    if Path(source, "config.json").is_file():
+        print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)
+        return source
+    if Path(source).is_dir():
+        print(f"note: the folder {source} holds no checkpoint; that of the zoo is taken, {zoo(source)}", file=sys.stderr)
+    return zoo(source)
+
+
+def who_answers(question: str) -> list[str]:
+    """Return the checkpoints of the zoo, three at most, whose tasks have questions of this form."""
+    names = []
+    for name in list_zoo():
+        with suppress(ValueError):
+            task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE)).for_evaluation.part_of(question).prompt(question)
+            names.append(name)
+    return sorted(names, key=lambda name: name != "calculator")[:3]
+
+
+def is_in_zoo(folder: Path | str) -> bool:
+    """Whether a folder is one of the zoo. Nothing is written into it, except by `longhand.hub_cards.research.ship`."""
+    return Path(folder).resolve().parent == ZOO_FOLDER.resolve()
+
+
+def describe_zoo() -> str:
+    """Return a line for each checkpoint of the zoo: its name, a question, and what it does."""
+    lines = []
+    for name in list_zoo():
+        recipe = read_recipe(ZOO_FOLDER / name / RECIPE_FILE)
+        lines.append((name, str(task_from_recipe(recipe).example_question), recipe.get("description", "")))
+    widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {question:{widths[1]}}  {about}" for name, question, about in lines)
 
 
 class OtherModel(ValueError):

@@ -14,7 +14,7 @@ from longhand.data import EvaluationBatches, Task
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
-from longhand.hub_cards.checkpoints.files import Checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.evaluation.results import Row, hardware
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from longhand.data import TASKS, Task
-from longhand.hub_cards.checkpoints.files import PLOT_FILE, Checkpoint, file_name
+from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
 from longhand.hub_cards.evaluation.measure import (
     measure_attention,
     measure_places,

@@ -11,7 +11,7 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
-from longhand.hub_cards.checkpoints.zoo import locate
+from longhand.hub_cards.checkpoints.load import locate
 from longhand.hub_cards.commands import OneLineParser, interruptible, refusing_in_one_line, write_atomically
 from longhand.hub_cards.page.build import build_page, shown_by_default
 

@@ -16,8 +16,8 @@ from safetensors import SafetensorError, deserialize
 
 from longhand.data.tasks.column_task import TABLES, ColumnTask
 from longhand.data.tasks.registry import TASKS, task_from_recipe
-from longhand.hub_cards.checkpoints.files import checkpoint_name
-from longhand.hub_cards.checkpoints.zoo import list_zoo
+from longhand.hub_cards.checkpoints.checkpoint import checkpoint_name
+from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.commands import read_text
 from longhand.hub_cards.hub import find_file
 from longhand.modeling import CoupledGPTForCausalLM, PairwiseBertForTokenClassification

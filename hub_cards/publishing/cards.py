@@ -18,10 +18,9 @@ from huggingface_hub import CardData, EvalResult, ModelCardData
 from longhand import __version__
 from longhand.data import Task
 from longhand.data.metrics import METRICS
-from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER, PLOT_FILE
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VERIFIER
 from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
-from longhand.hub_cards.checkpoints.zoo import is_in_zoo
+from longhand.hub_cards.checkpoints.load import is_in_zoo
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
 from longhand.hub_cards.hub import check_repo_id

@@ -15,10 +15,9 @@ from typing import Any, TypedDict, Unpack
 from huggingface_hub import CommitOperationCopy, HfApi, get_token
 
 from longhand.data.tasks.registry import named_plugins
-from longhand.hub_cards.checkpoints.certificate_file import VERIFIER
-from longhand.hub_cards.checkpoints.files import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, changed_code
+from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.zoo import locate
+from longhand.hub_cards.checkpoints.load import locate
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.page.build import build_page, shown_by_default

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import example_columns
-from longhand.hub_cards.checkpoints.zoo import list_zoo
+from longhand.hub_cards.checkpoints.load import list_zoo
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.publishing.dataset import COLUMNS

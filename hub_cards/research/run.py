@@ -19,8 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from longhand.hub_cards.checkpoints.certificate_file import certificate_row
-from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE
+from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE, certificate_row
 from longhand.hub_cards.commands import holding, one_line
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results, write_results
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe

@@ -21,11 +21,15 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from longhand.hub_cards.checkpoints.certificate_file import VERIFIER, certify_checkpoint
-from longhand.hub_cards.checkpoints.files import ANSWER_FILES, CERTIFICATE_FILE, Checkpoint
+from longhand.hub_cards.checkpoints.checkpoint import (
+    ANSWER_FILES,
+    CERTIFICATE_FILE,
+    VERIFIER,
+    Checkpoint,
+    certify_checkpoint,
+)
 from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.checkpoints.zoo import ZOO_FOLDER, list_zoo, zoo
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, zoo
 from longhand.hub_cards.commands import (
     OneLineParser,
     holding,

@@ -10,7 +10,7 @@ from typing import Any
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from longhand.data.tasks.registry import copy_plugins
-from longhand.hub_cards.checkpoints.files import BEST_FOLDER, CERTIFICATE_FILE, hash_files
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE, hash_files
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE
 from longhand.hub_cards.recipes import RECIPE_FILE, differences, read_recipe, write_recipe

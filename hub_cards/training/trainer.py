@@ -22,7 +22,7 @@ from longhand.data import (
     preprocess_logits,
 )
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
-from longhand.hub_cards.checkpoints.files import hash_files
+from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.commands import one_line, write_atomically
 from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.training.arguments import Run

@@ -1,25 +1,171 @@
-"""certificate.json: how a checkpoint is proved, how the proof is written, and whether a file fits its checkpoint.
+"""A checkpoint: the object that it becomes when it is loaded, the files of its folder, and the certificate in it.
 
 Three acts, three words. `certify_checkpoint` proves and writes. `fitting_certificate` reads what a file states, of which
 nothing is proved anew. `read_certificate` reads it and proves it anew.
 """
 
+import hashlib
 import json
 import reprlib
+import tempfile
 import textwrap
 import time
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import custom_object_save
+
 from longhand.data import Task
 from longhand.data.certificates import CannotCertify, Certificate, Failure, certify, find_difference, verify_certificate
-from longhand.hub_cards.checkpoints.files import CERTIFICATE_FILE, VERIFIER_FILE, Checkpoint, changed_code, hash_files
+from longhand.data.tasks.registry import PLUGINS, named_plugins
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
-from longhand.hub_cards.evaluation.results import Row, hardware
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, hardware, read_results
+from longhand.hub_cards.recipes import RECIPE_FILE
 
+CERTIFICATE_FILE = "certificate.json"
+VERIFIER_FILE = "verify_certificate.py"
+PLOT_FILE = "accuracy.png"
+BEST_FOLDER = "best"
+ADAPTER_CONFIG = "adapter_config.json"
+ANSWER_FILES = (
+    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", ADAPTER_CONFIG),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.py", "custom_generate/*.py"),
+)
+"""The files of a checkpoint that decide an answer: transformers reads them or runs them."""
 VERIFIER = Path(verify_certificate.__file__)
 """A program that verifies certificates with numpy alone. A copy stands beside each that it knows how to verify."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model with all that its folder says of it. Nothing is read again by the name that the user gave.
+
+    Attributes:
+        name: how results refer to it: a Hub id, the name of a folder, or for `best` that of its run too.
+        folder: where its files are; for a repository, its snapshot in the Hub's cache.
+        kind: `"folder"`, `"zoo"` (comes with the package) or `"hub"`.
+        task: the task whose problems it is tested on.
+        own_task: the task that its recipe, or else its configuration, names, of which `task` may be a part; None if neither
+            names one.
+        recipe: the arguments that made it; empty if it has no recipe.
+        weights: `hash_weights` of the model.
+        certificate: what certificate.json in its folder states; None if there is none, or if it has a `fault`.
+        fault: why its certificate.json is not of this checkpoint; empty otherwise.
+    """
+
+    name: str
+    folder: Path
+    kind: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    own_task: Task | None
+    recipe: dict[str, Any]
+    weights: str
+    certificate: dict[str, Any] | None = None
+    fault: str = ""
+
+    @property
+    def trained_lengths(self) -> tuple[int, int] | None:
+        """See `trained_lengths`."""
+        return trained_lengths(self.recipe)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Seconds of its training and first evaluation, as train.py notes them for the last checkpoint and for `best`."""
+        file = (self.folder.parent if is_best(self.folder) else self.folder) / RESULTS_FILE
+        rows = read_results(file) if file.is_file() else []
+        return rows[0].get("run_seconds") if rows else None
+
+    def answer(self, question: str) -> str:
+        """Return the model's answer to a question, see `Family.answer`."""
+        return self.task.family.answer(self.task.part_of(question), self.model, self.tokenizer, question)
+
+    def by_part(self) -> list["Checkpoint"]:
+        """Return the checkpoint for each part of its task, to be tested on it."""
+        return [replace(self, task=part) for part in self.task.parts]
+
+
+def trained_lengths(recipe: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the shortest and longest trained operand in digits; None if a recipe names none, as that of a construction."""
+    if not {"min_length", "max_length"} <= set(recipe):
+        return None
+    return recipe["min_length"], recipe["max_length"]
+
+
+def checkpoint_name(source: str) -> str:
+    """Return a Hub id as it is, a folder's name, or `RUN/best`."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    return "/".join(folder.resolve().parts[-2:]) if is_best(folder) else folder.resolve().name
+
+
+def file_name(name: str) -> str:
+    """Return a checkpoint's name as a part of a file's."""
+    return name.replace("/", "--")
+
+
+def is_best(folder: Path) -> bool:
+    """Whether a folder holds the best checkpoint of the run in whose folder it is. A run itself may have that name too."""
+    return folder.is_dir() and folder.name == BEST_FOLDER and (folder.parent / RECIPE_FILE).is_file()
+
+
+def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str, str]:
+    """Return the SHA-256 of files in a folder by name: by default, of those that decide an answer of its checkpoint."""
+    found = {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}
+    return {file.relative_to(folder).as_posix(): _hash(file) for file in sorted(found - {folder / VERIFIER_FILE})}
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_loadable(folder: Path) -> None:
+    """Raise ValueError if others could not load the checkpoint: tokenizer and code must stand beside the weights."""
+    # An entry may be several names, and null where there is no such class.
+    auto_map = read_object(folder / "config.json").get("auto_map") or {}
+    names = [name for entry in auto_map.values() for name in (entry if isinstance(entry, list) else [entry]) if name]
+    modules = sorted({f"{name.rpartition('--')[2].partition('.')[0]}.py" for name in names})
+    held = {file.name for file in folder.iterdir() if file.is_file()}
+    if missing := [repr(name) for name in ("tokenizer.json", *modules) if name not in held]:
+        raise ValueError(
+            f"{folder} is incomplete: it lacks {', '.join(missing)} (config.json names the code); save model and tokenizer "
+            "into it again"
+        )
+
+
+def save_code(config: PreTrainedConfig, task: Task, folder: Path) -> None:
+    """Write a model's configuration and its code into a folder, as `save_pretrained` of the model does."""
+    model_class: Any = task.family.model_class
+    config.save_pretrained(folder)
+    if model_class._auto_class is not None:
+        custom_object_save(model_class, folder)
+
+
+def changed_code(
+    folder: Path, paths: Iterable[str], config: PreTrainedConfig, task: Task, recipe: Mapping[str, Any]
+) -> list[str]:
+    """Return the Python files that this version of the package, with the plugins of a recipe, would not save for a model.
+
+    Args:
+        paths: the files to look at, in the folder.
+        config: the model's configuration.
+    """
+    plugins = named_plugins(recipe)
+    own = {name: PLUGINS[name].code for name in plugins if name in PLUGINS}
+    if getattr(config, "transducer", None):
+        # Nothing reads the plugin of a task that travels as a table: it must be the one that the recipe names.
+        kept = {name: (folder / name).read_bytes() for name in plugins if (folder / name).is_file()}
+        own |= {name: code for name, code in kept.items() if hashlib.sha256(code).hexdigest() == plugins[name]}
+    with tempfile.TemporaryDirectory() as place:
+        save_code(config, task, Path(place))
+        own |= {file.name: file.read_bytes() for file in Path(place).glob("*.py")}
+    return [path for path in paths if (folder / path).read_bytes() != own.get(Path(path).name)]
 
 
 def fitting_certificate(folder: Path, weights: str, task: Task) -> dict[str, Any] | None:
