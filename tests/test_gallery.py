@@ -18,7 +18,7 @@ def page() -> str:
 
 
 def test_the_page_is_up_to_date(page):
-    assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.research.gallery writes it"
+    assert gallery.GALLERY.read_text(encoding="utf-8") == page, "python -m longhand.hub_cards.research.pages writes it"
 
 
 def test_every_task_has_a_section(page):

@@ -6,7 +6,7 @@ from matplotlib import rcParams
 from PIL import Image
 
 from longhand.hub_cards.evaluation import plots
-from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_accuracy, plot_comparison, plot_results
+from longhand.hub_cards.evaluation.plots import Line, merge_equal, plot_lines, plot_results
 
 
 def row(model="x", length=10, exact_match=1.0, length_b=None):
@@ -34,7 +34,7 @@ def test_lines_through_the_same_points_are_one_line_with_both_labels():
 
 def test_every_model_is_named(tmp_path):
     rows = [row(name, length, value) for name, value in (("x", 1.0), ("y", 0.4)) for length in (10, 20)]
-    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", (1, 5), ("digits", "digits"))
+    figure = drawn(plot_results, rows, tmp_path / "x.png", (1, 5), ("digits", "digits"))
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["x", "y"]
     assert "trained on 1 to 5" in texts(figure) and axes.get_xlabel() == "digits"
@@ -42,14 +42,14 @@ def test_every_model_is_named(tmp_path):
 
 def test_a_single_trained_size_is_named_once_and_shaded(tmp_path):
     rows = [row("x", length, 1.0) for length in (1, 5, 10)]
-    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", (5, 5), ("digits", "digits"))
+    figure = drawn(plot_results, rows, tmp_path / "x.png", (5, 5), ("digits", "digits"))
     assert "trained on 5" in texts(figure)
     assert [patch.get_linewidth() > 0 for patch in figure.axes[0].patches] == [True]
 
 
 def test_seeds_are_shown_by_their_median(tmp_path):
     rows = [row(f"x-seed{seed}", length, value) for seed, value in enumerate((0.2, 0.9, 1.0)) for length in (10, 20)]
-    figure = drawn(plot_accuracy, rows, tmp_path / "x.png", None, ("digits", "digits"), seeds=True)
+    figure = drawn(plot_results, rows, tmp_path / "x.png", None, ("digits", "digits"), seeds=True)
     assert figure.axes[0].lines[-1].get_ydata() == pytest.approx([0.9, 0.9])
 
 
@@ -57,7 +57,7 @@ def test_seeds_are_shown_by_their_median(tmp_path):
     ("lengths", "scale"), [((1, 12), "linear"), ((5, 22), "linear"), ((10, 200), "log"), ((7, 7), "linear")]
 )
 def test_lengths_that_spread_far_have_a_logarithmic_axis(lengths, scale, tmp_path):
-    figure = drawn(plot_comparison, {"x": [row(length=length) for length in lengths]}, tmp_path / "x.png", None)
+    figure = drawn(plot_lines, [Line("x", lengths, [1.0, 1.0])], tmp_path / "x.png", None, "digits")
     assert figure.axes[0].get_xscale() == scale
 
 
@@ -82,7 +82,7 @@ def test_attention_of_every_head_has_a_panel(heads, tmp_path):
 
 def test_pictures_have_a_solid_background_and_leave_settings_alone(tmp_path):
     before = dict(rcParams)
-    plot_accuracy([row()], tmp_path / "x.png", None, ("digits", "digits"))
+    plot_results([row()], tmp_path / "x.png", None, ("digits", "digits"))
     assert dict(rcParams) == before
     picture = Image.open(tmp_path / "x.png").convert("RGBA")
     assert picture.getpixel((0, 0)) == (255, 255, 255, 255) and picture.width == plots.WIDTH * 150

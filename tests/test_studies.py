@@ -64,7 +64,7 @@ def test_every_run_and_evaluation_of_a_study_is_legal_and_trained_sizes_are_test
 
 @pytest.mark.parametrize("name", list_studies())
 def test_results_of_a_study_are_of_its_present_runs(name):
-    folder = training.RESULTS / name
+    folder = training.STUDY_RESULTS / name
     if not folder.exists():
         return
     recorded, runs = read_results(folder / RUNS_FILE), {run.name: run.record for run in load_study(name).runs}
@@ -79,7 +79,7 @@ def test_results_of_a_study_are_of_its_present_runs(name):
 def test_every_study_with_results_is_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in documents.HUB_CARDS.glob("*.md"))
     shown = {*re.findall(r"(?:<!-- results studies/|### `)([\w-]+)", pages), "tasks"}
-    assert {folder.name for folder in training.RESULTS.iterdir()} & set(list_studies()) <= shown
+    assert {folder.name for folder in training.STUDY_RESULTS.iterdir()} & set(list_studies()) <= shown
 
 
 def finished(folder, run, exact_match=1.0):
@@ -217,7 +217,7 @@ def test_a_run_is_finished_when_it_is_measured_and_its_measurements_are_gathered
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
-    def train(one, folder, deadline):
+    def train(one, folder):
         if one == TINY.runs[0]:
             raise OSError("no space left")
         if one != TINY.runs[1]:
@@ -225,7 +225,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys
         return "error: out of luck"
 
     monkeypatch.setattr(training, "train", train)
-    assert sorted(training.train_all(TINY.runs, tmp_path, 2)) == ["coupled-seed0", "nope-seed0"]
+    assert sorted(training.train_all(TINY.runs, tmp_path, 2, lambda: None)) == ["coupled-seed0", "nope-seed0"]
     printed = capsys.readouterr().out
     assert "nope-seed0: failed: no space left" in printed and "coupled-seed0: failed: error: out of luck" in printed
     assert "nope-seed1: done" in printed
@@ -233,7 +233,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys
 
 def test_a_study_that_runs_in_another_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "load_study", lambda name: TINY)
-    monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(training, "STUDY_RESULTS", tmp_path / "results")
     with held_elsewhere(tmp_path / "out" / "tiny"), pytest.raises(ValueError, match="is in use by another process"):
         training.run("tiny", jobs=1, only=None, output_dir=tmp_path / "out")
 
@@ -244,7 +244,7 @@ def test_a_study_trains_what_is_missing_and_shows_it(tmp_path, monkeypatch, caps
     variants = {"nope": {}, "pairwise": {"recipe": "addition", "until_certified": False}}
     study = replace(TINY, seeds=[0], variants=variants, evaluate=evaluate)
     monkeypatch.setattr(training, "load_study", lambda name: study)
-    monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(training, "STUDY_RESULTS", tmp_path / "results")
     options = {"jobs": 2, "only": None, "output_dir": tmp_path / "out"}
     training.run("tiny", **options)
     printed = capsys.readouterr().out
@@ -288,21 +288,3 @@ def test_the_certificate_of_training_is_gathered_unless_an_evaluation_certifies(
     rows = training.read_run(one, tmp_path).get(Path("certificates", "certificates.jsonl"), [])
     row = {"model": one.name, "certified": True, "margin": 2.0, "ratio": 30.0, "hardware": "abacus", "run_seconds": 7.2}
     assert rows == ([] if evaluate else [row])
-
-
-@pytest.mark.thorough
-def test_the_papers_runs_end_in_time_and_go_on(tmp_path, monkeypatch):
-    small = {"max_steps": 2, "eval_steps": 1, "batch_size": 4, "num_train_samples": 50, "hidden_size": 16, "use_cpu": True}
-    small |= {"num_attention_heads": 2, "intermediate_size": 16, "validation_lengths": [1], "validation_samples": 2}
-    study = load_study("paper-scale")
-    study = replace(study, arguments={**study.arguments, **small, "test_lengths": [1], "test_samples": 2}, evaluate={})
-    monkeypatch.setattr(training, "load_study", lambda name: study)
-    monkeypatch.setattr(training, "RESULTS", tmp_path / "results")
-    options = {"jobs": 2, "only": ["sums", "encoder-sums-rpe"], "output_dir": tmp_path / "out"}
-    results = [tmp_path / "out" / "paper-scale" / f"{name}-seed0" / "results.jsonl" for name in options["only"]]
-    for minutes, done in ((0, False), (5, True)):
-        training.run("paper-scale", **options, minutes=minutes)
-        assert all(file.exists() == done for file in results)
-    late = training.time.monotonic() + 0.2
-    run = replace(TINY, arguments={**TINY.arguments, "max_steps": 100_000}).runs[0]
-    assert training.train_all([run], tmp_path, 1, deadline=late) == [], "a run that time ends did not fail"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,6 @@ from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import (
     Row,
     group_by,
-    has_classes,
     median_interval,
     name_parts,
     wilson_interval,
@@ -43,9 +41,6 @@ WIDTH = 8.3
 
 SMALL = 9
 """Points of the smallest text of a picture with axes."""
-
-OPERANDS = "digits of both operands"
-"""The name of the axis of most pictures."""
 
 LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8}
 """A thin line from a note to what it names."""
@@ -114,13 +109,6 @@ def merge_equal(lines: Iterable[Line]) -> list[Line]:
     return [own[0]._replace(label=",\n".join(line.label for line in own)) for own in groups.values()]
 
 
-def mark_whole_numbers(axes: Axes, most: int) -> None:
-    """Mark at most `most` places of the horizontal axis, all whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
-
-
 def draw_lines(axes: Axes, lines: Iterable[Line]) -> None:
     """Draw lines with markers and bands, and name them beside the axes; lines through the same points are drawn once."""
     for number, line in enumerate(merge_equal(lines)):
@@ -170,13 +158,15 @@ def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None
     Args:
         trained: the longest trained length, if known; some of the shade of the trained lengths is to be seen.
     """
+    from matplotlib.ticker import MaxNLocator
+
     first, last = min(lengths := list(lengths)), max(lengths)
     if trained is not None:
         first, last = min(first, max(1, trained // 2)), max(last, trained)
     if last < 20 or last < 8 * first:
         margin = 0.03 * (last - first) or 0.5
         axes.set_xlim(first - margin, last + margin)
-        mark_whole_numbers(axes, 10)
+        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
         return
     axes.set_xscale("log")
     axes.set_xlim(0.93 * first, 1.08 * last)
@@ -186,39 +176,27 @@ def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None
     axes.set_xticks([], minor=True)
 
 
-def _accuracy_axes(
-    rows: Iterable[Row], labels: int, sizes: tuple[int, int] | None, xlabel: str, title: str = ""
-) -> tuple[Figure, Axes]:
-    """Axes of exact match against length, high enough for this number of labels."""
-    figure, ((axes,),) = new_figure(max(3.7, 0.2 * labels + 1))
-    scale_lengths(axes, [row["length"] for row in rows], sizes[1] if sizes else None)
-    axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))
-    axes.set_title(title, pad=18 if sizes else 6)
-    shade_trained(axes, sizes)
-    return figure, axes
-
-
 @house_style
-def plot_accuracy(
-    rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str], seeds: bool = False
+def plot_lines(
+    lines: list[Line],
+    file: Path,
+    trained_lengths: tuple[int, int] | None,
+    xlabel: str,
+    title: str = "",
+    behind: Sequence[Line] = (),
 ) -> None:
-    """Draw exact match against length with 95% intervals, the trained lengths shaded.
+    """Draw exact match against length, the trained lengths shaded.
 
     Args:
-        size_names: names of `length` and `length_b` of the rows.
-        seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
+        behind: lines in thin grey, without a name.
     """
-    tasks = group_by(rows, itemgetter("task"))
-    models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
-    lines = [_wilson_line(label, own) for label, own in models.items()]
-    names = size_names[:1] if has_classes(rows) else size_names
-    xlabel = " = ".join(dict.fromkeys(names))
-    figure, axes = _accuracy_axes(rows, 2 if seeds else len(lines), trained_lengths, xlabel, ", ".join(tasks))
-    if seeds:
-        for line in lines:
-            axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
-        label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
-        lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
+    figure, ((axes,),) = new_figure(max(3.7, 0.2 * len(lines) + 1))
+    scale_lengths(axes, [x for line in (*lines, *behind) for x in line.x], trained_lengths[1] if trained_lengths else None)
+    axes.set(xlabel=xlabel, ylabel="exact match", ylim=(-0.04, 1.04))
+    axes.set_title(title, pad=18 if trained_lengths else 6)
+    shade_trained(axes, trained_lengths)
+    for line in behind:
+        axes.plot(line.x, line.y, color=GREY, alpha=0.5, linewidth=1)
     draw_lines(axes, lines)
     save_figure(figure, file)
 
@@ -237,17 +215,6 @@ def median_line(label: str, rows: list[Row]) -> Line:
     return Line(label, list(lengths), [median(values) for values in runs], *zip(*map(median_interval, runs), strict=True))
 
 
-@house_style
-def plot_comparison(
-    results: dict[str, list[Row]], file: Path, trained_lengths: tuple[int, int] | None, xlabel: str = OPERANDS
-) -> None:
-    """Draw the median exact match over seeds against length, a line for each variant."""
-    figure, axes = _accuracy_axes(chain(*results.values()), len(results), trained_lengths, xlabel)
-    draw_lines(axes, [median_line(label, rows) for label, rows in results.items()])
-    save_figure(figure, file)
-
-
-@house_style
 def plot_results(
     rows: list[Row],
     file: Path,
@@ -259,15 +226,24 @@ def plot_results(
 
     Args:
         size_names: names of `length` and `length_b` of the rows.
-        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn.
+        seeds: the models are runs of one recipe: draw their median and its interval, the runs in grey.
     """
     pairs = {(row["length"], row["length_b"]) for row in rows}
-    if len(pairs) == len({length for length, _ in pairs}):
-        plot_accuracy(rows, file, trained_lengths, size_names, seeds)
-    else:
+    if len(pairs) > len({length for length, _ in pairs}):
         plot_grid([row for row in rows if row["model"] == rows[0]["model"]], file, trained_lengths, size_names)
+        return
+    tasks = group_by(rows, itemgetter("task"))
+    models = group_by(sorted(name_parts(rows), key=itemgetter("length")), itemgetter("model"))
+    lines, behind = [_wilson_line(label, own) for label, own in models.items()], []
+    if seeds:
+        label = f"median of {len({row['model'] for row in rows})} checkpoints (grey: each)"
+        behind = lines
+        lines = [median_line(f"{task}: {label}" if len(tasks) > 1 else label, own) for task, own in tasks.items()]
+    names = size_names if all(length == other for length, other in pairs) else size_names[:1]
+    plot_lines(lines, file, trained_lengths, " = ".join(dict.fromkeys(names)), ", ".join(tasks), behind)
 
 
+@house_style
 def plot_grid(rows: list[Row], file: Path, trained_lengths: tuple[int, int] | None, size_names: tuple[str, str]) -> None:
     """Draw exact match over two sizes, such as the lengths of both operands (paper 1's heatmaps).
 

@@ -218,11 +218,6 @@ def last_rows(rows: list[Row]) -> list[Row]:
     return [row for row in rows if not row["model"].endswith("/best")]
 
 
-def has_classes(rows: list[Row]) -> bool:
-    """Whether problems of one length were tested by class, such as the length of their longest cascade of carries."""
-    return any(row["length"] != row["length_b"] for row in rows)
-
-
 def by_class(rows: list[Row]) -> list[Row]:
     """Rows with the class in the place of the length."""
     return [{**row, "length": row["length_b"]} for row in rows]

@@ -1,7 +1,4 @@
-"""The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach.
-
-python -m longhand.hub_cards.research.gallery    writes hub_cards/GALLERY.md
-"""
+"""The gallery: every task, its tokens, what a model sees of them, its dataset, and how far its recipes reach."""
 
 from itertools import product
 from pathlib import Path
@@ -12,7 +9,6 @@ import pyarrow as pa
 from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import example_columns
 from longhand.hub_cards.checkpoints.load import list_zoo
-from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
@@ -94,17 +90,5 @@ def render() -> str:
                 "papers": [recipe for recipe in own if recipe not in local],
             }
         )
-    return (
-        ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS, reach=reach).rstrip()
-        + "\n"
-    )
-
-
-def main() -> None:
-    """Write the page."""
-    write_atomically(GALLERY, render())
-    print(f"wrote {GALLERY}")
-
-
-if __name__ == "__main__":
-    main()
+    page = ENVIRONMENT.get_template("gallery.md").render(tasks=tasks, common=common, meanings=COLUMNS, reach=reach)
+    return f"{page.rstrip()}\n"

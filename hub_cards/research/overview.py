@@ -32,7 +32,7 @@ def plot_addition(certified: list[Row], absolute: list[Row], sizes: tuple[int, i
     window, table = (median_line("", rows) for rows in (certified, absolute))
     longest = max(window.x)
     plots.scale_lengths(axes, [sizes[0], int(longest)])
-    axes.set(xlabel=plots.OPERANDS, ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
+    axes.set(xlabel="digits of both operands", ylabel="exact match", ylim=(-0.05, 1.14), xlim=(0.9, 6 * longest))
     axes.spines["left"].set_bounds(0, 1)
     plots.shade_trained(axes, sizes, "both trained on {} digits")
     # The model is certified for every length, so its line begins with the first one and does not end.

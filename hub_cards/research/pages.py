@@ -1,4 +1,4 @@
-"""Fill the tables of RESULTS.md and its sister pages from the results files, and draw the pictures of all pages.
+"""Fill the tables of RESULTS.md and its sister pages from the results files, write GALLERY.md, and draw the pictures.
 
 python -m longhand.hub_cards.research.pages           write the pages and the pictures
 python -m longhand.hub_cards.research.pages --check   write nothing; exit with 1 if a page is out of date
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
+from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
@@ -93,9 +94,9 @@ def main(arguments: list[str] | None = None) -> None:
     before = {file: file.read_text(encoding="utf-8") for file in PAGES}
     pages = "\n".join(before.values())
     blocks = all_blocks(pages)
-    after = {file: render(text, blocks) for file, text in before.items()}
+    after = {file: render(text, blocks) for file, text in before.items()} | {gallery.GALLERY: gallery.render()}
     if check:
-        old = [file.name for file in before if before[file] != after[file]]
+        old = [file.name for file, text in after.items() if file.read_text(encoding="utf-8") != text]
         sys.exit(f"out of date: {', '.join(old)}; write them without --check" if old else 0)
     for file, text in after.items():
         write_atomically(file, text)

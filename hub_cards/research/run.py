@@ -28,33 +28,29 @@ from longhand.hub_cards.research.study_pages import CERTIFICATES
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.hub_cards.training.run_folder import is_complete
 
-RESULTS = STUDY_RESULTS
-
 TRAIN, EVAL = (Path(__file__).parents[2] / name for name in ("train.py", "eval.py"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--jobs", type=int, default=1, help="runs at a time, of one thread each (default: %(default)s)")
-    add("--minutes", type=float, help="after so many, end the runs; the next call goes on from their last checkpoints")
     add("--only", nargs="+", metavar="VARIANT", help="train only these variants")
     add("--output_dir", type=Path, default=Path("outputs", "studies"), help="folder of the runs (default: %(default)s)")
 
 
-def run(name: str, jobs: int, only: list[str] | None, output_dir: Path, minutes: float | None = None) -> None:
+def run(name: str, jobs: int, only: list[str] | None, output_dir: Path) -> None:
     """Train the missing runs of a study in its order, and gather what there is.
 
     Raises:
         ValueError: another process holds the folder of the study's runs.
     """
     study = load_study(name)
-    results, folder = RESULTS / name, output_dir / name
+    results, folder = STUDY_RESULTS / name, output_dir / name
     with holding(folder):
         gather(study, folder, results)
         missing = [one for one in missing_runs(study, results) if only is None or one.name.rpartition("-seed")[0] in only]
         print(f"{name}: {len(study.runs)} runs, {len(missing)} to train, {jobs} at a time", flush=True)
-        deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        failed = train_all(missing, folder, jobs, partial(gather, study, folder, results), deadline)
+        failed = train_all(missing, folder, jobs, partial(gather, study, folder, results))
     print(f"results are in {results}; python -m longhand.hub_cards.research.pages shows them")
     if failed:
         raise SystemExit(1)
@@ -130,32 +126,18 @@ def is_finished(one: StudyRun, folder: Path) -> bool:
     return is_trained(one, folder) and all(evaluation.is_done(folder) for evaluation in one.evaluations)
 
 
-def train_all(
-    runs: list[StudyRun],
-    folder: Path,
-    jobs: int,
-    on_end: Callable[[], None] = lambda: None,
-    deadline: float | None = None,
-) -> list[str]:
-    """Train runs, some at a time, and say when each begins and how it ends. Return the names of the runs that failed.
-
-    Args:
-        deadline: `time.monotonic()` at which runs are ended and no other begins; those did not fail.
-    """
+def train_all(runs: list[StudyRun], folder: Path, jobs: int, on_end: Callable[[], None]) -> list[str]:
+    """Train runs, some at a time, and say when each begins and how it ends. Return the names of the runs that failed."""
     failed, lock = [], threading.Lock()
 
     def train_one(one: StudyRun) -> None:
         began = time.perf_counter()
-        if deadline is not None and time.monotonic() >= deadline:
-            return
         print(f"{one.name}: begins", flush=True)
         try:
-            last = train(one, folder / one.name, deadline)
+            last = train(one, folder / one.name)
             with lock:
                 on_end()
             end = "done" if is_finished(one, folder / one.name) else f"failed: {last}"
-        except subprocess.TimeoutExpired:
-            end = "time is up, the next call goes on"
         except (ValueError, OSError) as error:
             # The other runs go on.
             end = f"failed: {one_line(error)}"
@@ -168,20 +150,15 @@ def train_all(
     return failed
 
 
-def train(one: StudyRun, folder: Path, deadline: float | None = None) -> str:
-    """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written.
-
-    Raises:
-        subprocess.TimeoutExpired: the deadline came first.
-    """
+def train(one: StudyRun, folder: Path) -> str:
+    """Train one run, or continue it, and measure what is not measured yet. Return the last line that was written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.with_name(f"{folder.name}.log")
     with log.open("a") as stream:
 
         def start(*words: Path | str) -> None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment, timeout=left)
+            subprocess.run([sys.executable, *words], stdout=stream, stderr=stream, env=environment)
 
         if not is_trained(one, folder):
             start(TRAIN, *one.command(folder), *["--resume"] * (folder / RECIPE_FILE).exists())

@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> None:
             return
         for run in options.runs:
             print(f"\nshipped {ship(Path(run))}\n")
-        gallery.main()
+        write_atomically(gallery.GALLERY, gallery.render())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from longhand.data import TASKS
-from longhand.hub_cards.evaluation.plots import describe_sizes, plot_comparison, plot_results
+from longhand.hub_cards.evaluation.plots import describe_sizes, median_line, plot_lines, plot_results
 from longhand.hub_cards.evaluation.results import (
     CERTIFICATES_FILE,
     RESULTS_FILE,
@@ -195,7 +195,8 @@ def draw_study(study: Study, rows: list[Row], file: Path, tests: list[Row] | Non
         return
     poor = unfitted(study, shown if tests is None else tests)
     if drawn := {name: variants[name] for name in study.variants if name in variants and name not in poor}:
-        plot_comparison(drawn, file, sizes, CLASSES if classes else study.xlabel)
+        lines = [median_line(name, own) for name, own in drawn.items()]
+        plot_lines(lines, file, sizes, CLASSES if classes else study.xlabel)
     else:
         file.unlink(missing_ok=True)
 
