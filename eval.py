@@ -15,6 +15,7 @@ from typing import Any
 from transformers.utils import logging
 
 from longhand.data import Task
+from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, coverings
 from longhand.data.splits import check_integer
 from longhand.data.tasks.registry import add_plugin_option, load_plugin
@@ -31,11 +32,13 @@ from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
     check_attentions,
-    check_lengths,
     check_position_maps,
     evaluate_lengths,
+    report,
+    write_attention,
+    write_places,
+    write_position_maps,
 )
-from longhand.hub_cards.evaluation.report import report, write_attention, write_places, write_position_maps
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, LARGEST, RESULTS_FILE, Row, write_results
 from longhand.hub_cards.harness import command_for
 from longhand.hub_cards.publishing.cards import CARD_FILE

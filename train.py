@@ -13,11 +13,11 @@ from torch import distributed
 from transformers import set_seed
 from transformers.utils import logging
 
+from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE, certify_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.commands import holding, interruptible, one_line, refusing_in_one_line
-from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
-from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
 from longhand.hub_cards.publishing.publications import push_command, push_model

@@ -3,13 +3,15 @@
 The datasets here are indexed by batch. Every process makes the whole global batch, which costs little, and keeps its part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from longhand.data.formatting import Examples, LabelledTokens, join_examples
 from longhand.data.splits import SPLITS, check_integer, make_generator, rows_of_groups
@@ -249,3 +251,22 @@ class EvaluationBatches(Batches):
     def global_batch(self, index):
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
         return self.examples.take(rows), np.random.default_rng(0)
+
+
+def draw_batch(
+    model: PreTrainedModel, task: Task, operands: tuple[int, ...], count: int = 1, seed: int = 0, split: str = "test"
+) -> dict[str, Any]:
+    """Return problems of a size as one batch of inputs for a model."""
+    return EvaluationBatches(task, operands, count, seed, split, count, collator=task.family.collator(model.config))[0]
+
+
+def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Check operands before any time is spent, and return them.
+
+    Raises:
+        ValueError: the model cannot take the operands.
+    """
+    checked = list(lengths)
+    for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
+        task.family.check_inputs(task, model, draw_batch(model, task, operands))
+    return checked

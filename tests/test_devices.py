@@ -8,10 +8,11 @@ from encoding_subjects import ENCODINGS, build, tokenizer
 
 import longhand
 from longhand.data import TASKS
+from longhand.data.batches import check_lengths, draw_batch
 from longhand.data.certificates import certify
 from longhand.data.families import to_device
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import check_lengths, draw_batch, evaluate_lengths
+from longhand.hub_cards.evaluation.measure import evaluate_lengths
 from longhand.modeling import parallel_greedy
 
 PROMPTS = tokenizer(["653+049=", "7+12="], padding=True, return_tensors="pt")

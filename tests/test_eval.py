@@ -115,14 +115,16 @@ def test_several_checkpoints_give_a_median(main_job, tmp_path, capsys):
     assert [row["model"] for row in read_results(tmp_path / "results.jsonl")] == ["addition", "addition/best"]
 
 
-def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, capsys):
+def test_attention_of_a_construction_is_where_its_proof_says(tmp_path, monkeypatch, capsys):
     """Theorem 5.1: head 1 looks at the next column, head 2 at the same one, both at the beginning."""
+    monkeypatch.setattr(measuring, "RESPONSE_TOKENS_PER_BATCH", 60)
     run_study(["constructions", "addition", "--max_length", "10", "--output_dir", str(tmp_path / "model")])
     evaluation.main([str(tmp_path / "model"), "--lengths", "6", "--attentions", "--output_dir", str(tmp_path / "out")])
     first, second = read_results(tmp_path / "out" / "attention.jsonl")
     assert first["id_below"] > 0.3 and first["id_below"] + first["no_id"] > 0.95
     assert second["same_id"] > 0.3 and second["same_id"] + second["no_id"] > 0.95
     for row in (first, second):
+        assert row["num_samples"] == 200
         assert sum(row[name] for name in ("same_id", "id_below", "id_above", "no_id", "others")) == pytest.approx(1)
     assert "id below" in capsys.readouterr().out
 

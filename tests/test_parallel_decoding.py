@@ -9,10 +9,10 @@ from transformers.generation import StoppingCriteria, StoppingCriteriaList
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
 from longhand import eval as evaluation
 from longhand.data import TASKS
+from longhand.data.batches import check_lengths, draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import build_tokenizer
 from longhand.hub_cards.evaluation import measure as measuring
-from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.modeling import parallel_decoding
 from longhand.modeling.parallel_decoding import parallel_greedy
 
@@ -160,7 +160,7 @@ def test_evaluation_in_parallel_counts_the_same_event(main_job):
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     ways = ("teacher_forced", "generate", "parallel")
-    lengths = measuring.check_lengths(model, checkpoint.task, [(9, 9)])
+    lengths = check_lengths(model, checkpoint.task, [(9, 9)])
     rows = [measuring.evaluate_lengths(checkpoint, lengths, num_samples=60, decode=way)[0] for way in ways]
     assert len({row["exact_match"] for row in rows}) == 1
     assert [row["decode"] for row in rows] == list(ways)

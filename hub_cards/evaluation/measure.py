@@ -1,8 +1,12 @@
-"""Measuring a checkpoint: accuracy by length and by output place, position maps, attention."""
+"""Measuring a checkpoint, and what an evaluation prints, draws and files.
+
+Measured are accuracy by length and by output place, attention, and pairwise vectors.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,41 +14,53 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from longhand.data import EvaluationBatches, Task
+from longhand.data import TASKS, EvaluationBatches, Task
+from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
 from longhand.data.families import to_device
 from longhand.data.metrics import generated_matches, measure, place_accuracy
-from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
-from longhand.hub_cards.evaluation.results import Row, hardware
+from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, file_name
+from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
+from longhand.hub_cards.evaluation.results import (
+    ATTENTION_FILE,
+    PLACES_FILE,
+    POSITION_MAPS_FILE,
+    RESULTS_FILE,
+    Row,
+    format_attention,
+    format_medians,
+    format_places,
+    format_position_maps,
+    format_table,
+    hardware,
+    write_results,
+)
 from longhand.modeling.modeling_pairwise_bert import RelationVectors
 from longhand.modeling.parallel_decoding import parallel_greedy
 
 RESPONSE_TOKENS_PER_BATCH = 4096
 """Size of one batch of an evaluation. What is computed of this many tokens still fits into a processor's caches."""
 
+Lengths = Mapping[Task, list[tuple[int, ...]]]
+"""What `check_lengths` returns, by task."""
 
-def check_lengths(model: PreTrainedModel, task: Task, lengths: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Check operands before any time is spent, and return them.
 
-    Raises:
-        ValueError: the model cannot take the operands.
+def report(rows: list[Row], folder: Path, trained_lengths: tuple[int, int] | None, seeds: bool = False) -> None:
+    """Write results.jsonl and the plot, and print the table.
+
+    Args:
+        trained_lengths: shortest and longest trained operand in digits, shaded in the plot; None if unknown.
+        seeds: whether the rows' models are seeds of one model, so that medians over them are drawn and printed too.
     """
-    checked = list(lengths)
-    for operands in tqdm(checked, desc="checking lengths", disable=None, leave=False, delay=1):
-        task.family.check_inputs(task, model, draw_batch(model, task, operands))
-    return checked
-
-
-def _batch_size(one: dict[str, Any], num_samples: int) -> int:
-    """Return how many problems are evaluated at once, from a batch of one."""
-    return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((one["labels"] != IGNORED).sum())))
-
-
-def draw_batch(
-    model: PreTrainedModel, task: Task, operands: tuple[int, ...], count: int = 1, seed: int = 0, split: str = "test"
-) -> dict[str, Any]:
-    """Return problems of a size as one batch of inputs for a model."""
-    return EvaluationBatches(task, operands, count, seed, split, count, collator=task.family.collator(model.config))[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    print(format_table(rows))
+    if seeds:
+        print(f"\n{format_medians(rows)}")
+    # The rows first: they are kept if a picture cannot be drawn or written.
+    write_results(rows, folder / RESULTS_FILE)
+    print(f"\nwrote {folder / RESULTS_FILE}")
+    plot_results(rows, folder / PLOT_FILE, trained_lengths, TASKS[rows[0]["task"]].size_names, seeds)
+    print(f"wrote {folder / PLOT_FILE}")
 
 
 def evaluate_lengths(
@@ -92,11 +108,16 @@ def describe(name: str, task: Task, operands: tuple[int, ...], num_samples: int,
     return {**size, "num_samples": num_samples, "seed": seed}
 
 
+def _batch_size(labels: torch.Tensor, num_samples: int) -> int:
+    """Return how many problems are evaluated at once, from the labels of one."""
+    return min(num_samples, max(1, RESPONSE_TOKENS_PER_BATCH // int((labels != IGNORED).sum())))
+
+
 def _divided(
     model: PreTrainedModel, task: Task, operands: tuple[int, ...], num_samples: int, seed: int, split: str = "test"
 ) -> Iterator[dict[str, Any]]:
     """Yield problems of a size as batches of inputs that a forward pass takes at once."""
-    batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split), num_samples)
+    batch_size = _batch_size(draw_batch(model, task, operands, 1, seed, split)["labels"], num_samples)
     collator = task.family.collator(model.config)
     batches = EvaluationBatches(task, operands, num_samples, seed, split, batch_size, collator=collator)
     for index in range(len(batches)):
@@ -118,6 +139,17 @@ def _measure_accuracy(
     return measure(matches)
 
 
+def _write_table(rows: list[Row], file: Path, format_rows: Callable[[list[Row]], str]) -> None:
+    write_results(rows, file)
+    print(f"\n{format_rows(rows)}\n\nwrote {file}")
+
+
+def write_places(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
+    """Measure and write the accuracy of every digit of the answer."""
+    measured = [measure_places(checkpoint, lengths[checkpoint.task], num_samples, seed) for checkpoint in checkpoints]
+    _write_table([row for rows in measured for row in rows], folder / PLACES_FILE, format_places)
+
+
 def measure_places(checkpoint: Checkpoint, lengths: Iterable[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
     """Measure the accuracy of every place of the answer, the last place being 1 (paper 2, Table 1).
 
@@ -136,66 +168,97 @@ def measure_places(checkpoint: Checkpoint, lengths: Iterable[tuple[int, ...]], n
     return rows
 
 
-def check_position_maps(checkpoint: Checkpoint) -> None:
-    """Raise ValueError if the model has no pairwise vectors."""
-    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
-        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
-
-
 def check_attentions(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the model records no attention weights."""
     if "attentions" not in checkpoint.model.can_record_outputs:
         raise ValueError(f"--attentions: {checkpoint.name} has no attention")
 
 
-def read_attention(
-    checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int
-) -> tuple[list[torch.Tensor], dict[str, Any]]:
-    """Return the attention of every token that predicts to all tokens, and the batch of problems.
+def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
+    """Plot the attention of decoders or encoders, and write which tokens each head looks at (paper 1, Fig. 7)."""
+    rows = []
+    for checkpoint in checkpoints:
+        task, operands = checkpoint.task, lengths[checkpoint.task][0]
+        batch = draw_batch(checkpoint.model, task, operands, num_samples, seed)
+        maps = mean_attention(checkpoint, batch)
+        described = describe(checkpoint.name, task, operands, num_samples, seed)
+        rows += [{**described, **row} for row in attention_rows(maps, batch)]
+        tokens = batch["input_ids"]
+        names = getattr(checkpoint.model.config, "tokens", task.family.tokens)
+        kinds = [names[int(token)] if (tokens[:, place] == token).all() else "#" for place, token in enumerate(tokens[0])]
+        # Of an encoder, keys may be more than tokens.
+        kinds += ["sink"] * (maps.shape[-1] - len(kinds))
+        part = f"-{task.name}" if len(lengths) > 1 else ""
+        file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
+        plot_attention(list(maps), kinds, tokens.shape[1] - batch.get("logits_to_keep", tokens.shape[1]), file)
+        print(f"wrote {file}")
+    _write_table(rows, folder / ATTENTION_FILE, format_attention)
+
+
+def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tensor:
+    """Return the attention of every token that predicts to all tokens, averaged over the problems of a batch.
 
     Returns:
-        For each layer (problems, heads, queries, tokens), with the last queries of the sequence; and the inputs.
+        (layers, heads, queries, tokens), with the last queries of the sequence.
     """
-    model, task = checkpoint.model, checkpoint.task
-    batch = draw_batch(model, task, operands, num_samples, seed)
+    model, count, totals = checkpoint.model, len(batch["input_ids"]), []
+    # The last token of a response predicts nothing.
+    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
+    size = _batch_size(batch["labels"][0], count)
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
-        with torch.inference_mode():
-            outputs = model(**to_device(batch, model.device), **task.family.forward_options, output_attentions=True)
+        for first in range(0, count, size):
+            part = to_device(batch, model.device)
+            for name, value in part.items():
+                if torch.is_tensor(value) and len(value) == count:
+                    part[name] = value[first : first + size]
+            with torch.inference_mode():
+                outputs = model(**part, **checkpoint.task.family.forward_options, output_attentions=True)
+            totals.append(torch.stack([weights[:, :, queries].float().sum(0).cpu() for weights in outputs.attentions]))
     finally:
         model.set_attn_implementation(implementation)
-    # The last token of a response predicts nothing.
-    queries = slice(-batch["logits_to_keep"], -1) if "logits_to_keep" in batch else slice(None)
-    return [weights[:, :, queries].float().cpu() for weights in outputs.attentions], batch
+    return torch.stack(totals).sum(0) / count
 
 
-def measure_attention(checkpoint: Checkpoint, operands: tuple[int, ...], num_samples: int, seed: int) -> list[Row]:
-    """Measure which tokens every head looks at, by the difference of their ids from the query's (paper 1, Fig. 7).
+def attention_rows(maps: torch.Tensor, batch: dict[str, Any]) -> list[Row]:
+    """Return which tokens every head looks at, by the difference of their ids from the query's.
 
     Ids are those of the first level; without any, the places of tokens. In a sum, a column has the id of its digits, and
     the next column the id below.
+
+    Args:
+        maps: see `mean_attention`.
 
     Returns:
         A row for each layer and head: the mean weight on tokens with the `same_id`, the `id_below`, the `id_above`, with
         `no_id` (the beginning), and on all `others`, a sink among them.
     """
-    maps, batch = read_attention(checkpoint, operands, num_samples, seed)
     tokens = batch["input_ids"].shape[1]
     ids = batch["position_ids"][0, 0].cpu() if "position_ids" in batch else torch.arange(1, tokens + 1)
+    end = tokens - 1 if "logits_to_keep" in batch else tokens
+    difference = ids - ids[end - maps.shape[2] : end, None]
+    kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
+    kinds["no_id"] = (ids == 0).expand_as(difference)
     rows = []
-    for layer, weights in enumerate(maps, 1):
-        end = tokens - 1 if "logits_to_keep" in batch else tokens
-        difference = ids - ids[end - weights.shape[2] : end, None]
-        kinds = {name: (difference == by) & (ids > 0) for name, by in (("same_id", 0), ("id_below", -1), ("id_above", 1))}
-        kinds["no_id"] = (ids == 0).expand_as(difference)
+    for layer, heads in enumerate(maps, 1):
         # A sink is a key behind the tokens.
-        for head, own in enumerate(weights.mean(0)[..., :tokens], 1):
+        for head, own in enumerate(heads[..., :tokens], 1):
             shares = {name: float((own * kind).sum(1).mean()) for name, kind in kinds.items()}
-            others = max(0.0, 1 - sum(shares.values()))
-            described = describe(checkpoint.name, checkpoint.task, operands, num_samples, seed)
-            rows.append({**described, "layer": layer, "head": head, **shares, "others": others})
+            rows.append({"layer": layer, "head": head, **shares, "others": max(0.0, 1 - sum(shares.values()))})
     return rows
+
+
+def check_position_maps(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the model has no pairwise vectors."""
+    if not any(isinstance(module, RelationVectors) for module in checkpoint.model.modules()):
+        raise ValueError(f"--position_maps: {checkpoint.name} has no pairwise vectors")
+
+
+def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
+    """Write how dispersed the pairwise vectors of encoders are."""
+    rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
+    _write_table(rows, folder / POSITION_MAPS_FILE, format_position_maps)
 
 
 def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:

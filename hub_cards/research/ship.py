@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.checkpoint import (
     ANSWER_FILES,
     CERTIFICATE_FILE,
@@ -38,8 +39,7 @@ from longhand.hub_cards.commands import (
     refusing_in_one_line,
     write_atomically,
 )
-from longhand.hub_cards.evaluation.measure import check_lengths, evaluate_lengths
-from longhand.hub_cards.evaluation.report import report
+from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.publishing.cards import CARD_FILE, write_card
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.research import gallery

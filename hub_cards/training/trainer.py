@@ -21,10 +21,10 @@ from longhand.data import (
     make_generator,
     preprocess_logits,
 )
+from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, Check, check_neighbourhoods, check_thoroughly, coverings
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.commands import one_line, write_atomically
-from longhand.hub_cards.evaluation.measure import check_lengths
 from longhand.hub_cards.training.arguments import Run
 from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
 from longhand.hub_cards.checkpoints.checkpoint import Checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import parallel_greedy
 

@@ -37,8 +37,8 @@ from transformers.utils import logging
 
 import longhand
 from longhand.data import load_task_dataset
+from longhand.data.batches import draw_batch
 from longhand.data.collator import IGNORED
-from longhand.hub_cards.evaluation.measure import draw_batch
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import CoupledGPTForCausalLM
