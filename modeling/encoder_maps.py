@@ -5,7 +5,6 @@ indexed as if the text were absent (paper 2, Sec. 3.3).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -180,74 +179,50 @@ def grid_keys(input_ids: Tensor, indices: Tensor) -> Tensor:
     return keys * is_cell.unsqueeze(-1)
 
 
-def grid_relations(keys: Tensor, indices: Tensor) -> Tensor:
-    """Return the relations (rows, tokens, tokens) int32 of what `grid_keys` found, `NOT_RELATED` for all other pairs."""
-    relations = torch.full((*indices.shape, indices.shape[1]), NOT_RELATED, dtype=torch.int32, device=indices.device)
-    for relation, key in enumerate(keys.unbind(-1)):
-        is_key = (key.unsqueeze(2) == indices.unsqueeze(1)) & (key > 0).unsqueeze(2)
-        relations = relations.masked_fill(is_key, relation)
-    return relations
+RULE_IDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relative": lambda input_ids, indices: indices,
+    "uniform": lambda input_ids, indices: indices,
+    "coupled": digit_columns,
+}
+"""`(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations: RPE; RPE, with UPE for the
+multiplier; columns."""
 
-
-class PairMapRule(NamedTuple):
-    """How a rule computes a pair map.
-
-    Attributes:
-        ids: `(input_ids, virtual indices)` -> ids (rows, tokens), whose differences are the relations; None for a grid.
-        uniform: whether the digits of a multiplier have relations of their own, see `with_uniform_keys`.
-    """
-
-    ids: Callable[[Tensor, Tensor], Tensor] | None
-    uniform: bool = False
-
-
+UNIFORM = "uniform"
 GRID = "grid"
 COLUMNS = "columns"
 
-PAIR_MAP_RULES: dict[str, PairMapRule] = {
-    "relative": PairMapRule(lambda input_ids, indices: indices),
-    "uniform": PairMapRule(lambda input_ids, indices: indices, uniform=True),
-    "coupled": PairMapRule(digit_columns),
-    GRID: PairMapRule(None),
-    COLUMNS: PairMapRule(None),
-}
-"""The rules by name: RPE; UPE for the multiplier and RPE elsewhere; differences of columns; neighbours in a grid;
-a column task's window."""
+PAIR_MAP_RULES = (*RULE_IDS, GRID, COLUMNS)
+"""The rules by name: those by ids, neighbours in a grid, and a column task's window."""
 
 
 def num_relations(name: str, relation_range: Sequence[int], max_multiplier_length: int) -> int:
     """Return the number of distinct values of a rule's maps, without `NOT_RELATED`."""
     if name == GRID:
         return GRID_RELATIONS
-    return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * PAIR_MAP_RULES[name].uniform
+    return relation_range[1] - relation_range[0] + 1 + max_multiplier_length * (name == UNIFORM)
 
 
 def derive_pair_map(
     name: str, input_ids: Tensor, indices: Tensor, relation_range: Sequence[int], windowed: bool, max_multiplier_length: int
 ) -> Tensor:
-    """Return the map (rows, tokens, tokens) of a rule; one row if all examples have the same layout.
+    """Return the map (rows, tokens, tokens) of a rule by ids; one row if all examples have the same layout.
 
     Args:
-        name: one of `PAIR_MAP_RULES`.
+        name: one of `RULE_IDS`.
         input_ids: (batch, tokens).
         indices: virtual indices (batch, tokens).
-        relation_range: smallest and largest distinct difference of ids, for rules with ids.
-        windowed: whether pairs outside the range are not related, for rules with ids.
-        max_multiplier_length: largest number of digits of a multiplier, for rules with uniform keys.
+        relation_range: smallest and largest distinct difference of ids.
+        windowed: whether pairs outside the range are not related.
+        max_multiplier_length: largest number of digits of a multiplier, for `uniform`.
 
     Raises:
-        ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), its multiplier
-            is too long, or it is not a grid (for `grid`).
+        ValueError: a row is not two numbers with an operator between them (for rules other than `relative`), or its
+            multiplier is too long.
     """
-    rule = PAIR_MAP_RULES[name]
     operator = (input_ids == PLUS) | (input_ids == TIMES)
-    rows = 1 if (indices == indices[:1]).all() and (operator == operator[:1]).all() else len(input_ids)
-    if rule.ids is None:
-        # One layout makes no row a grid: each is checked.
-        return grid_relations(grid_keys(input_ids, indices)[:rows], indices[:rows])
-    input_ids, indices = input_ids[:rows], indices[:rows]
-    relations = relative_relations(rule.ids(input_ids, indices), relation_range, windowed)
-    if not rule.uniform:
+    if (indices == indices[:1]).all() and (operator == operator[:1]).all():
+        input_ids, indices = input_ids[:1], indices[:1]
+    relations = relative_relations(RULE_IDS[name](input_ids, indices), relation_range, windowed)
+    if name != UNIFORM:
         return relations
-    first = num_relations(name, relation_range, 0)
-    return with_uniform_keys(relations, input_ids, indices, first, max_multiplier_length)
+    return with_uniform_keys(relations, input_ids, indices, num_relations(name, relation_range, 0), max_multiplier_length)

@@ -15,7 +15,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .encoder_maps import NO_MAP, derive_pair_map, virtual_indices
+from .encoder_maps import COLUMNS, GRID, NO_MAP, derive_pair_map, virtual_indices
 from .inputs import check_input_ids, check_mask, check_padding, check_prompts, of_values
 from .pretrained import LonghandPreTrainedModel, eager_attention_forward
 from .relations import FAVOUR, NOT_RELATED, Neighbours, attend_to_columns
@@ -48,9 +48,8 @@ def hiding_bias(dtype: torch.dtype) -> float:
 
 
 def padding_of(attention_mask: Tensor | None) -> Tensor | None:
-    """Return where padding is, True there, or None if there is none; a traced graph keeps every mask."""
-    hidden = None if attention_mask is None else ~attention_mask.bool()
-    return None if hidden is None or not (torch.compiler.is_compiling() or hidden.any()) else hidden
+    """Return where padding is, True there, or None if there is none."""
+    return None if attention_mask is None or attention_mask.all() else ~attention_mask.bool()
 
 
 class RelationVectors(nn.Module):
@@ -262,14 +261,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         input_ids = self.check_text(input_ids, attention_mask)
         if (states is not None) != self.config.label_states:
             raise ValueError(f"states are for a model with label_states, and needed there: it is {self.config.label_states}")
-        # In training one row tells whether the data are of the model's format, at no cost.
-        check_prompts(self.config, input_ids[:1] if self.training else input_ids)
+        if states is not None:
+            self.check_states(states, input_ids.shape)
         hidden = padding_of(attention_mask)
-        pair_maps, hidden_keys = self._with_sink(self._pair_maps(input_ids), hidden)
         embeddings = self._add_positions(self._add_states(self.embed_tokens(input_ids), states), input_ids)
         embeddings = self.dropout(self.embedding_norm(embeddings))
-        attention = self._attention_arguments(pair_maps, hidden_keys, embeddings.dtype)
-        return self._loop(embeddings, hidden, **attention, **kwargs)
+        return self._loop(embeddings, hidden, **self._attention_arguments(input_ids, hidden, embeddings.dtype), **kwargs)
 
     def _loop(self, embeddings: Tensor, hidden: Tensor | None, **kwargs) -> PairwiseBertModelOutput:
         """Apply the layers in a loop to the last state plus the embeddings (batch, tokens, hidden), until it settles.
@@ -294,7 +291,6 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         """Add to embeddings (batch, tokens, hidden) the embedding of each token's state, if it has one."""
         if states is None:
             return embeddings
-        self.check_states(states, embeddings.shape[:-1])
         return embeddings + self.embed_states(states.clamp(min=0)) * (states != NO_STATE).unsqueeze(-1)
 
     @of_values
@@ -307,12 +303,12 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
                 f"of {smallest}..{largest}"
             )
 
-    def find_answers(self, input_ids: Tensor, hidden: Tensor | None = None) -> AnswerTokens:
+    def find_answers(self, input_ids: Tensor) -> AnswerTokens:
         """Find the tokens (batch, tokens) at which answers are read, see `settling.find_answers` and `find_labels`."""
         if table := self.config.table:
             return find_labels(table, input_ids)
         window: Any = self.config.relation_range
-        return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length, hidden)
+        return find_answers(self.config.head_maps[0], input_ids, window, self.config.max_multiplier_length)
 
     def label_cases(self, cases: Cases) -> Tensor:
         """Return the last hidden states (cases, hidden) of a model with label_states, from what each token sees alone."""
@@ -322,7 +318,8 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
         states = torch.cat([cases.states, cases.key_states.flatten()])
         pairs, rows = (tokens * states_of_token + states - NO_STATE).unique(return_inverse=True)
         embeddings = self.embed_tokens(pairs // states_of_token)
-        inputs = self.embedding_norm(self._add_states(embeddings, pairs % states_of_token + NO_STATE)).unsqueeze(0)
+        embeddings = self._add_states(embeddings, pairs % states_of_token + NO_STATE)
+        inputs = self.dropout(self.embedding_norm(embeddings)).unsqueeze(0)
         own, seen = rows[: len(cases.tokens)], rows[len(cases.tokens) :].view(cases.keys.shape)
         relations = cases.relations
         columns = torch.where(relations == NOT_RELATED, -1, seen)
@@ -336,41 +333,44 @@ class PairwiseBertModel(PairwiseBertPreTrainedModel):
     def _pair_maps(self, input_ids: Tensor) -> dict[str, Tensor]:
         """Return the map of each rule by name, (batch or 1, tokens, tokens) int64."""
         names = [name for name in dict.fromkeys(self.config.head_maps) if name != NO_MAP]
-        if self.config.transducer is not None:
+        if names[:1] in ([GRID], [COLUMNS]):
             return {names[0]: answer_relations(self.find_answers(input_ids), input_ids.shape)}
         indices, config = virtual_indices(input_ids), self.config
         limits: Any = (config.relation_range, config.windowed, config.max_multiplier_length)
         return {name: derive_pair_map(name, input_ids, indices, *limits).long() for name in names}
 
-    def _attention_arguments(self, pair_maps, hidden, dtype) -> dict[str, Any]:
+    def _attention_arguments(self, input_ids: Tensor, hidden: Tensor | None, dtype: torch.dtype) -> dict[str, Any]:
         """Return the arguments of every layer that say which keys a query sees, and in which relation.
 
         Args:
-            pair_maps, hidden: of `_with_sink`.
+            hidden: (batch, tokens), True for padding, or None.
         """
+        pair_maps, last = self._pair_maps(input_ids), self.config.sink_relation
+        if self.config.sink:
+            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
+            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
         mask = None if hidden is None else hidden[:, None, None]
         if self.config.windowed:
-            (related,) = pair_maps.values()
-            mask = (related == NOT_RELATED).unsqueeze(1)
+            ((name, related),) = pair_maps.items()
+            if hidden is not None:
+                related = related.masked_fill(hidden.unsqueeze(1), NOT_RELATED)
+            pair_maps, mask = {name: related}, (related == NOT_RELATED).unsqueeze(1)
         if mask is not None:
             mask = mask * torch.tensor(hiding_bias(dtype), dtype=dtype, device=mask.device)
         return {"pair_maps": pair_maps, "attention_mask": mask}
 
-    def _with_sink(self, pair_maps, hidden):
-        """Return maps and hidden keys with a column for the sink, if there is one; under a window hide keys in the map."""
-        if self.config.sink:
-            last = self.config.sink_relation
-            pair_maps = {name: nn.functional.pad(related, (0, 1), value=last(name)) for name, related in pair_maps.items()}
-            hidden = None if hidden is None else nn.functional.pad(hidden, (0, 1))
-        if self.config.windowed and hidden is not None:
-            pair_maps = {name: related.masked_fill(hidden.unsqueeze(1), NOT_RELATED) for name, related in pair_maps.items()}
-        return pair_maps, hidden
-
     def check_text(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return token ids (batch, tokens) as int64; raise ValueError if they are no tokens, or the mask does not fit."""
+        """Return token ids (batch, tokens) as int64.
+
+        Raises:
+            ValueError: the ids are no tokens, the mask does not fit, or a row is not of `config.prompt_format`.
+        """
         input_ids = check_input_ids(input_ids, self.config.vocab_size)
         check_mask(attention_mask, *input_ids.shape)
         check_padding(input_ids, attention_mask)
+        # In training one row tells whether the data are of the model's format, at no cost.
+        one_row = self.training and not self.config.label_states
+        check_prompts(self.config, input_ids[:1] if one_row else input_ids)
         return input_ids
 
     def check_inputs(self, input_ids: Tensor) -> None:
@@ -430,8 +430,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
             attention_mask: (batch, tokens), 0 for padding of the batch. Padding of a number's field is an ordinary token.
             labels: (batch, tokens), -100 for tokens that are not supervised.
             states: with `label_states`, the labels (batch, tokens) of the pass before, -1 at tokens where no answer is read;
-                one pass is made, in training over the tokens with labels alone. If omitted, passes are made until no label
-                changes. In training, states are then drawn from the labels, and the loss is that of one pass.
+                one pass is made. If omitted, passes are made until no label changes.
+
+        Training with `label_states` makes one pass over the tokens with labels alone, from states that are drawn from the
+        labels if they are not given; the logits are (1, these tokens, labels).
 
         Time and memory of attention grow with the square of the number of tokens. With `label_states` they grow with the
         number of tokens, except for requested attention maps. Inputs are checked against `config.prompt_format`, in some ten
@@ -443,15 +445,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         """
         if unread := {"pair_map", "position_ids", "inputs_embeds"} & {name for name in kwargs if kwargs[name] is not None}:
             raise ValueError(f"{min(unread)} is derived from input_ids: pad examples, and do not pack or flatten them")
-        if self.config.label_states and states is None:
-            if not self.training or labels is None:
-                return self._settle(input_ids, attention_mask, labels, **kwargs)
-            input_ids = self.model.check_text(input_ids, attention_mask)
-            check_prompts(self.config, input_ids)
-            states = draw_states(labels, self.model.find_answers(input_ids), self.config.num_labels - 1)
-            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
-        elif states is not None and self.config.label_states and self.training and labels is not None:
+        if self.config.label_states and self.training and labels is not None:
             return self._label_some(input_ids, attention_mask, labels, states, **kwargs)
+        if self.config.label_states and states is None:
+            return self._settle(input_ids, attention_mask, labels, **kwargs)
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, states=states, **kwargs)
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
@@ -468,12 +465,17 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         parts = zip(*(part.split(CASES) for part in cases), strict=True)
         return torch.cat([self.classifier(self.dropout(self.model.label_cases(Cases(*part)))) for part in parts])
 
-    def _label_some(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor, states: Tensor, **kwargs: Any):
-        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone."""
+    def _label_some(self, input_ids, attention_mask, labels: Tensor, states: Tensor | None, **kwargs: Any):
+        """Return the loss and the logits (1, labels that are not `IGNORED`, labels) of one pass over these tokens alone.
+
+        If no states are given, they are drawn from the labels, and the right labels are those of a pass from there.
+        """
         input_ids = self.model.check_text(input_ids, attention_mask)
+        places, _, keys, relations = answers = self.model.find_answers(input_ids)
+        if states is None:
+            states = draw_states(labels, answers, self.config.num_labels - 1)
+            labels = pass_targets(self.config.head_maps[0], input_ids, states, labels, self.config.table)
         self.model.check_states(states, input_ids.shape)
-        check_prompts(self.config, input_ids)
-        places, _, keys, relations = self.model.find_answers(input_ids)
         kept = labels.flatten()[places] != IGNORED
         cases = cases_at(input_ids.flatten(), states.flatten(), places[kept], keys[kept], relations)
         logits, right = self.label_cases(cases).unsqueeze(0), labels.flatten()[places[kept]].unsqueeze(0)
@@ -485,11 +487,10 @@ class PairwiseBertForTokenClassification(PairwiseBertPreTrainedModel):
         In training, the logits have the gradient of each token's last pass: labels, which enter a pass, have none.
         """
         input_ids = self.model.check_text(input_ids, attention_mask)
-        check_prompts(self.config, input_ids)
-        hidden = None if attention_mask is None else attention_mask == 0
         with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
-            answers = self.model.find_answers(input_ids, hidden)
-            logits, states = settle(input_ids, answers, self.label_cases, self.config.num_labels - 1)
+            logits, states = settle(
+                input_ids, self.model.find_answers(input_ids), self.label_cases, self.config.num_labels - 1
+            )
         loss = None if labels is None else self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
         recorded = TokenClassifierOutput()
         if any(kwargs.get(name, getattr(self.config, name)) for name in ("output_attentions", "output_hidden_states")):

@@ -15,12 +15,21 @@ pass gives labels to the cells whose neighbours have theirs, so labels spread fr
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .encoder_maps import GRID, PAIR_MAP_RULES, grid_keys, multiplier_places, num_relations, operator_index, virtual_indices
+from .encoder_maps import (
+    GRID,
+    RULE_IDS,
+    UNIFORM,
+    grid_keys,
+    multiplier_places,
+    num_relations,
+    operator_index,
+    virtual_indices,
+)
 from .relations import NOT_RELATED, pack
 from .transducer import Transducer
 from .vocabulary import BOS, ENCODER_TOKENS, EQUALS, GREATER, NOT_KNOWN, PAD, STATES, TIMES
@@ -69,16 +78,13 @@ class Cases(NamedTuple):
     relations: Tensor
 
 
-def find_answers(
-    name: str, input_ids: Tensor, relation_range: Sequence[int], max_multiplier_length: int, hidden: Tensor | None = None
-) -> AnswerTokens:
+def find_answers(name: str, input_ids: Tensor, relation_range: Sequence[int], max_multiplier_length: int) -> AnswerTokens:
     """Find the tokens at which answers are read and what they see under a window, at a cost linear in the tokens.
 
     Args:
         name: the pair map's rule.
         input_ids: (batch, tokens).
         relation_range, max_multiplier_length: as for `encoder_maps.derive_pair_map`, whose related keys these are.
-        hidden: (batch, tokens), True for tokens that nobody sees.
 
     Raises:
         ValueError: a row is not two numbers with an operator between them, or not a grid, its multiplier is too long, or the
@@ -96,8 +102,6 @@ def find_answers(
         rows, columns = (indices >= operator_index(input_ids, indices)).nonzero(as_tuple=True)
         slots = _keys_by_ids(name, input_ids, indices, (rows, columns), relation_range, max_multiplier_length)
     keys = torch.stack([found for _, found in slots], dim=1)
-    if hidden is not None:
-        keys = keys.masked_fill((keys >= 0) & hidden.flatten()[keys], -1)
     relations = torch.tensor([relation for relation, _ in slots], device=keys.device)
     return AnswerTokens(rows * input_ids.shape[1] + columns, rows, keys, relations)
 
@@ -108,12 +112,11 @@ def _keys_by_ids(name, input_ids, indices, answers, relation_range, max_multipli
     Args:
         answers: rows and columns of the tokens at which answers are read.
     """
-    rule: Any = PAIR_MAP_RULES[name]
     rows, columns = answers
     is_answer = torch.zeros_like(input_ids, dtype=torch.bool).index_put(answers, torch.tensor(True, device=rows.device))
-    ids = rule.ids(input_ids, indices)
+    ids = RULE_IDS[name](input_ids, indices)
     slots, sides = [], [is_answer]
-    if rule.uniform:
+    if name == UNIFORM:
         find = _Finder(multiplier_places(input_ids, indices))
         if (longest := find.largest) > max_multiplier_length:
             raise ValueError(f"multipliers may have max_multiplier_length = {max_multiplier_length} digits, got {longest}")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longhand.modeling.encoder_maps import (
-    PAIR_MAP_RULES,
+    RULE_IDS,
     derive_pair_map,
     digit_columns,
     multiplier_places,
@@ -23,7 +23,7 @@ TEXTS = ["1+5", "_12+_95", "12*395", "56*_47", "a_1+b_5c", "xy56b*c_47", "0+0"]
 RANGES = [(-30, 30), (-2, 2), (0, 1), (-3, 0)]
 
 # `test_encoder_multiplication_grid.py` tests the rule of grids.
-every_rule = pytest.mark.parametrize("name", [name for name, rule in PAIR_MAP_RULES.items() if rule.ids])
+every_rule = pytest.mark.parametrize("name", RULE_IDS)
 every_range = pytest.mark.parametrize("relation_range", RANGES)
 with_and_without_window = pytest.mark.parametrize("windowed", [True, False])
 

@@ -19,8 +19,8 @@ from longhand.data.tasks.reader import digits_of
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.hub_cards.publishing.examples import encoder_example, family_card
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
-from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, derive_pair_map, grid_keys, virtual_indices
-from longhand.modeling.settling import NO_STATE, Cases, cases_at, find_answers, pass_targets, settle
+from longhand.modeling.encoder_maps import GRID, GRID_RELATIONS, grid_keys
+from longhand.modeling.settling import NO_STATE, Cases, answer_relations, cases_at, find_answers, pass_targets, settle
 from longhand.modeling.vocabulary import ENCODER_TOKENS, FIELD_PAD, LABELS, MINUS, NOT_KNOWN, PAD, STATES
 
 TASK = EncoderMultiplicationGrid()
@@ -108,9 +108,9 @@ def test_a_cell_sees_its_heads_and_two_neighbours(sizes):
             expected[own, place_of(first, row - 1, column - 1, 1)] = 3
         if column < first:
             expected[own, place_of(first, row, column + 1, 0)] = 4
-    derived = derive_pair_map(GRID, input_ids, virtual_indices(input_ids), (0, 0), True, 1)
-    assert torch.equal(derived[0].long(), expected) and len(derived) == 1
-    # The same from both sides of a batch with padding, found without a map.
+    derived = answer_relations(find_answers(GRID, input_ids, (), 0), input_ids.shape)
+    assert torch.equal(derived, expected.expand_as(derived))
+    # The same from both sides of a batch with padding.
     padded = torch.nn.functional.pad(input_ids, (3, 2), value=PAD)
     answers = find_answers(GRID, padded, (), 0)
     assert (
@@ -142,7 +142,7 @@ def test_every_row_of_a_batch_must_be_a_grid_of_the_model_s_format():
     texts = ["012*-_-_-_4-_-_-_3", "012*-_-_-_4-_-__-3"]
     input_ids = torch.tensor([[ENCODER_TOKENS.index(character) for character in text] for text in texts])
     with pytest.raises(ValueError, match="row 1 of input_ids is not a grid"):
-        derive_pair_map(GRID, input_ids, virtual_indices(input_ids), (0, 0), True, 1)
+        find_answers(GRID, input_ids, (), 0)
     states = torch.where(torch.isin(input_ids, torch.tensor([MINUS, FIELD_PAD])), NOT_KNOWN, NO_STATE)
     model = build(task=TASK.describe(), prompt_format=asdict(TASK.prompt_format)).train()
     # A grid whose first number lacks the 0 above it.

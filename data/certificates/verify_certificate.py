@@ -62,7 +62,7 @@ LOADED = ("*.json", "*.py", "custom_generate/*.py", "*.safetensors", "*.bin", "*
 # No certificate can change them: compare this file itself with longhand's own.
 CODE = {
     "coupled_gpt": "58364377858e2b2333f8d94c2f30c782c9e856ccba45be9d80b08cf37d46d64e",
-    "pairwise_bert": "a14249976f07a1b7af24b03e2b458d17af7a07f0afcfe07ed6d4949f46c391fb",
+    "pairwise_bert": "ee0ac0c52428e1d4da55ac6c6d93831a403aea0ce516ad916fe3a92c1e80498a",
 }
 
 LARGEST, MOST_TERMS = 2.0**40, 2**13  # the largest number, and most terms of a sum, for which the lemmas of part 4 hold

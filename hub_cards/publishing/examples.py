@@ -15,9 +15,9 @@ from longhand.data.formatting import Examples, LabelledTokens
 from longhand.data.tasks.decoder_task import DecoderTask
 from longhand.data.tasks.encoder_task import EncoderTask
 from longhand.modeling.coupling import CouplingRule, plan_position_ids
-from longhand.modeling.encoder_maps import derive_pair_map, virtual_indices
+from longhand.modeling.encoder_maps import GRID, derive_pair_map, virtual_indices
 from longhand.modeling.relations import NOT_RELATED, Window, coupled_pair_map
-from longhand.modeling.settling import answer_relations, find_labels
+from longhand.modeling.settling import answer_relations, find_answers, find_labels
 from longhand.modeling.vocabulary import PAD, decode
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -210,8 +210,9 @@ def draw_labels(task: EncoderTask, config: Any = None) -> str:
     if config is None:
         return _draw(columns, ["input", "label"])
     tokens = torch.tensor([[task.tokens.index(token) for token, _ in columns]])
-    if task.transducer:
-        seen = answer_relations(find_labels(task.transducer, tokens), tokens.shape)[0] != NOT_RELATED
+    if task.transducer or config.pair_maps == [GRID]:
+        answers = find_labels(task.transducer, tokens) if task.transducer else find_answers(GRID, tokens, (), 0)
+        seen = answer_relations(answers, tokens.shape)[0] != NOT_RELATED
     else:
         limits = (config.relation_range, config.windowed, config.max_multiplier_length)
         seen = derive_pair_map(config.pair_maps[0], tokens, virtual_indices(tokens), *limits)[0] != NOT_RELATED
