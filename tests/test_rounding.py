@@ -13,8 +13,7 @@ from longhand.data import Addition
 from longhand.data.certificates import ROUNDING_FACTOR, certificate, certify, check_thoroughly
 from longhand.data.certificates.certificate import SETTLING_STATEMENT, STATEMENT
 from longhand.data.certificates.check import logits_of
-from longhand.data.certificates.decoder_rounding import DecoderRounding
-from longhand.data.certificates.network_rounding import NetworkRounding
+from longhand.data.certificates.network_rounding import DecoderRounding, NetworkRounding
 from longhand.data.certificates.rounding import ACTIVATIONS, BENT, STEEPEST
 from longhand.data.tasks.covering import NeighbourhoodBatch
 from longhand.hub_cards.checkpoints.load import load_checkpoint

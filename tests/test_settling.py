@@ -12,7 +12,7 @@ from longhand import eval as evaluation
 from longhand import train
 from longhand.data import make_generator
 from longhand.data.certificates import CannotCertify, certify, check_neighbourhoods, covering
-from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.network_rounding import EncoderRounding
 from longhand.data.certificates.verify_certificate import Refused, verify
 from longhand.data.collator import collate_labels
 from longhand.data.families import ENCODER, build_encoder_tokenizer

@@ -41,8 +41,7 @@ from longhand.data import (
 )
 from longhand.data.certificates import Certificate, Check, certify, coverings, verify_certificate
 from longhand.data.certificates.certificate import _conclude, longest_operands
-from longhand.data.certificates.decoder_rounding import DecoderRounding
-from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
 from longhand.data.certificates.verify_certificate import (
     RELATED,
     SINK,

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from longhand.data.certificates.decoder_rounding import DecoderRounding
-from longhand.data.certificates.encoder_rounding import EncoderRounding
+from longhand.data.certificates.network_rounding import DecoderRounding, EncoderRounding
 from longhand.data.collator import neighbourhood_inputs
 from longhand.data.families import to_device
 from longhand.data.tasks.covering import CoveringCases, CoveringNeighbourhoods, NeighbourhoodBatch, Problems
