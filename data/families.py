@@ -247,11 +247,20 @@ class PositionArguments:
         default="fixed", metadata={"help": "how position ids vary in training, see POSITION_SAMPLINGS of data/collator.py"}
     )
     max_multiplier: int | None = field(
-        default=None, metadata={"help": "largest factor of position ids, for position_sampling multiplier"}
+        default=None,
+        metadata={
+            "help": "largest factor of position ids, for position_sampling multiplier; at least 2",
+            "bounds": {"least": 2},
+            "needs": {"position_sampling": "multiplier"},
+        },
     )
     level_position_ids: list[int] | None = field(
         default=None,
-        metadata={"help": "largest id of every level, for position_sampling random_start; unset, max_position_ids"},
+        metadata={
+            "help": "largest id of every level, for position_sampling random_start; unset, max_position_ids",
+            "bounds": {"least": 1},
+            "needs": {"position_sampling": "random_start", "wrap_position_ids": False},
+        },
     )
     coupling: str | None = field(
         default=None,
@@ -384,19 +393,16 @@ class Decoder(Family):
             raise ValueError(
                 f"position_sampling {sampling!r} is not for position_encoding {encoding!r}: choose one of {', '.join(legal)}"
             )
-        if sampling == "multiplier" and (multiplier is None or multiplier < 2):
-            raise ValueError(f"position_sampling 'multiplier' needs max_multiplier of at least 2, got {multiplier}")
+        if sampling == "multiplier" and multiplier is None:
+            raise ValueError("position_sampling 'multiplier' needs max_multiplier")
         if config.wrap_position_ids and sampling not in ("random_start", "batch_start"):
             raise ValueError(
                 f"wrap_position_ids is for position_sampling 'random_start' or 'batch_start', got it with {sampling!r}"
             )
         levels = arguments.level_position_ids
-        if levels is not None:
-            if sampling != "random_start" or config.wrap_position_ids:
-                raise ValueError("level_position_ids is for position_sampling 'random_start' without wrap_position_ids")
-            if len(levels) != config.rule.levels or not all(1 <= ids <= config.max_position_ids for ids in levels):
-                legal = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
-                raise ValueError(f"level_position_ids must be {legal}, got {levels}")
+        if levels is not None and (len(levels) != config.rule.levels or max(levels) > config.max_position_ids):
+            legal = f"{config.rule.levels} numbers from 1 to {config.max_position_ids}"
+            raise ValueError(f"level_position_ids must be {legal}, got {levels}")
         tables = None if levels is None else tuple(levels)
         return CouplingCollator(config.rule, config.max_position_ids, sampling, config.wrap_position_ids, multiplier, tables)
 

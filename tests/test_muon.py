@@ -6,7 +6,7 @@ from test_train import SMALL
 from torch import nn
 
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.muon import MuonBeside
+from longhand.hub_cards.training.trainer import MuonBeside
 from longhand.train import make_trainer
 
 MUON = [*SMALL, "--muon_learning_rate", "0.02", "--weight_decay", "0.3"]

@@ -177,13 +177,25 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--test_lengths", "1000000000"], "1,000,000"),
         (["addition", "--bf16"], "use_cpu"),
         (["nonexistent.yaml"], "nonexistent.yaml"),
-        (["addition", "--until_certified", "--num_train_samples", "1000"], "leave num_train_samples unset"),
-        (["addition", "--until_certified", "--dataloader_num_workers", "2"], "dataloader_num_workers must be 0, got 2"),
+        (
+            ["addition", "--until_certified", "--num_train_samples", "1000"],
+            "num_train_samples unset, got 1000",
+        ),
+        (
+            ["addition", "--until_certified", "--dataloader_num_workers", "2"],
+            "needs dataloader_num_workers 0, got 2",
+        ),
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
         (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
         (["addition", "--until_certified", "--order", "plain"], "which no window can hold"),
         (["addition", "--until_certified", "--relation_range", "-2", "2"], "neighbourhoods"),
+        (["addition", "--decay_steps", "49"], "decay_steps must not end before the 50 steps of warm-up, got 49"),
+        (
+            ["addition-absolute", "--max_multiplier", "5"],
+            "max_multiplier needs position_sampling multiplier",
+        ),
+        (["addition", "--hub_model_id", "user/name"], "hub_model_id needs push_to_hub True, got False"),
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
     ],
 )

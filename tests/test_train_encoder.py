@@ -204,7 +204,7 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
         (["encoder-addition-text", "--pair_maps", "none", "--max_position_embeddings", "45"], "= 45 tokens, got 46"),
         (["encoder-addition", *ABSOLUTE, *SHORT, "--max_position_embeddings", "24"], "= 24 tokens, got 25"),
         (["encoder-addition", "--min_length", "2"], "min_length must be 1, got 2"),
-        (["encoder-addition", "--num_train_samples", "512"], "varied_field draws a field for every batch"),
+        (["encoder-addition", "--num_train_samples", "512"], "varied_field needs num_train_samples unset, got 512"),
         (["encoder-addition", "--attention_probs_dropout_prob", "0.1"], "attention_probs_dropout_prob must be 0, got 0.1"),
         (["encoder-addition", "--until_certified"], "train without one by --until_certified False"),
     ],

@@ -133,7 +133,11 @@ class FieldTask(EncoderTask):
         },
     )
     varied_field: bool = field(
-        default=False, metadata={"help": "train with fields of random width up to field_width, evaluate with the narrowest"}
+        default=False,
+        metadata={
+            "help": "train with fields of random width up to field_width, evaluate with the narrowest",
+            "needs": {"num_train_samples": None},
+        },
     )
     text_tokens: int = field(
         default=0,

@@ -152,7 +152,7 @@ def shade_trained(axes: Axes, sizes: tuple[int, int] | None, label: str = "train
     note(axes, label.format(describe_sizes(sizes)), (start, 1), (0, 8), GREEN, xycoords=("data", "axes fraction"))
 
 
-def scale_lengths(axes: Axes, lengths: Iterable[int], trained: int | None = None) -> None:
+def scale_lengths(axes: Axes, lengths: Iterable[float], trained: int | None = None) -> None:
     """Scale the horizontal axis for these lengths: logarithmic if they spread far, else linear.
 
     Args:

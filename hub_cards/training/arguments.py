@@ -10,7 +10,7 @@ import inspect
 import json
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
@@ -38,16 +38,19 @@ _BOUNDS |= {"above": ("above", operator.gt), "below": ("below", operator.lt)}
 _LARGEST = 1e12
 
 
-def argument(default: Any, meaning: str, private: bool = False, **bounds: float) -> Any:
+def argument(
+    default: Any, meaning: str, private: bool = False, needs: Mapping[str, Any] | None = None, **bounds: float
+) -> Any:
     """Return the field of an argument.
 
     Args:
+        needs: the values that other arguments must have if this one is set.
         private: whether the argument says where a run is made or followed, and nothing of its weights and results. Recipes
             and cards leave it out.
         bounds: `least`, `most`, `above` or `below`, of its value or of each of its values.
     """
     limits = "".join(f"; {_BOUNDS[name][0]} {bound}" for name, bound in bounds.items())
-    metadata = {"help": f"{meaning}{limits}", "private": private, "bounds": bounds}
+    metadata = {"help": f"{meaning}{limits}", "private": private, "needs": needs or {}, "bounds": bounds}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -95,7 +98,9 @@ class RunArguments(TrainingArguments):
     output_dir: str | None = argument(None, "folder of the run; unset, outputs/RECIPE", private=True)
     resume: bool = argument(False, "continue a run that was cut off, from its last checkpoint", private=True)
     until_certified: bool = argument(
-        False, "stop at the first validation at which the model is certified; practise what fails until then"
+        False,
+        "stop at the first validation at which the model is certified; practise what fails until then",
+        needs={"num_train_samples": None, "dataloader_num_workers": 0},
     )
     certified_ratio: float = argument(
         float(ROUNDING_FACTOR),
@@ -149,6 +154,9 @@ class RunArguments(TrainingArguments):
     run_name: str | None = of_trainer("run_name", "name of the run there", private=True)
 
 
+PUSHED = {"push_to_hub": True}
+
+
 @dataclass
 class Publishing:
     """Where a finished run goes on the Hub. Trainer itself would push every checkpoint, with a card of its own."""
@@ -157,11 +165,11 @@ class Publishing:
 
     push_to_hub: bool = argument(False, "push the finished run to the Hub, once", private=True)
     hub_model_id: str | None = argument(
-        None, "USER/NAME of the repository; unset, the name of the run's folder", private=True
+        None, "USER/NAME of the repository; unset, the name of the run's folder", private=True, needs=PUSHED
     )
-    hub_private_repo: bool = argument(False, "make the repository private", private=True)
-    hub_revision: str | None = argument(None, "branch to push to; unset, main", private=True)
-    hub_token: str | None = argument(None, "token of the Hub; unset, the one that is logged in", private=True)
+    hub_private_repo: bool = argument(False, "make the repository private", private=True, needs=PUSHED)
+    hub_revision: str | None = argument(None, "branch to push to; unset, main", private=True, needs=PUSHED)
+    hub_token: str | None = argument(None, "token of the Hub; unset, the one that is logged in", private=True, needs=PUSHED)
 
 
 PRIVATE_ARGUMENTS = frozenset(
@@ -216,7 +224,7 @@ class Parser(HfArgumentParser):
         """Return the values of all arguments; `set_defaults` has given those of a recipe.
 
         Raises:
-            ValueError: an argument is unknown, or a value has the wrong type or is out of bounds.
+            ValueError: an argument is unknown, has a value of the wrong type or out of bounds, or needs another one.
         """
         given, unknown = self.parse_known_args(words)
         if unknown:
@@ -226,6 +234,10 @@ class Parser(HfArgumentParser):
         values = vars(given)
         for option in self.fields.values():
             _check_bounds(option, values[option.name])
+            for name, value in option.metadata.get("needs", {}).items():
+                if values[option.name] and values[name] != value:
+                    needed = UNSET if value is None else value
+                    raise ValueError(f"{option.name} needs {name} {needed}, got {values[name]}")
         return values
 
     def make(self, kind: type, values: dict[str, Any]) -> Any:
@@ -397,28 +409,20 @@ def parse_run(arguments: list[str]) -> Run:
         if not option.metadata.get("usual") or values[option.name] != _default(option)
     }
     training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
-    _check_values(task, data, training)
+    _check_values(data, training)
     collator = family.training_collator(config, positions)
     described = {"recipe": given.name, "description": given.description, **record_plugins(given.plugins), **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
-    publishing = make(Publishing, values)
-    if not publishing.push_to_hub and (chosen := [name for name, value in vars(publishing).items() if value]):
-        raise ValueError(f"{chosen[0]} is for push_to_hub, which is not set")
-    place = publishing if publishing.push_to_hub else None
+    place = make(Publishing, values) if values["push_to_hub"] else None
     return Run(given.name, folder, task, config, data, collator, training, place, recipe, given.plugins)
 
 
-def _check_values(task: Task, data: DataArguments, training: RunArguments) -> None:
+def _check_values(data: DataArguments, training: RunArguments) -> None:
     if data.min_length > data.max_length:
         raise ValueError(f"need min_length <= max_length, got {data.min_length} and {data.max_length}")
-    if training.until_certified and data.num_train_samples is not None:
-        raise ValueError("until_certified draws failing problems again: leave num_train_samples unset")
-    if training.until_certified and training.dataloader_num_workers:
-        workers = training.dataloader_num_workers
-        raise ValueError(f"until_certified changes what is drawn: dataloader_num_workers must be 0, got {workers}")
-    if getattr(task, "varied_field", False) and data.num_train_samples is not None:
-        raise ValueError("varied_field draws a field for every batch: leave num_train_samples unset")
+    if training.decay_steps and (warmup := training.get_warmup_steps(training.decay_steps)) > training.decay_steps:
+        raise ValueError(f"decay_steps must not end before the {warmup} steps of warm-up, got {training.decay_steps}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU, use bf16 with use_cpu")
     if (started := int(os.environ.get("WORLD_SIZE") or 1)) > training.world_size:

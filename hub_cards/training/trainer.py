@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -26,7 +29,6 @@ from longhand.data.certificates import CannotCertify, Check, check_neighbourhood
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
 from longhand.hub_cards.commands import one_line, write_atomically
 from longhand.hub_cards.training.arguments import Run
-from longhand.hub_cards.training.muon import MuonBeside, layer_matrices
 
 BEST = "eval_generalization"
 """The metric of the best checkpoint: exact match beyond the trained sizes, among equals the share of right tokens; or the
@@ -37,6 +39,49 @@ HASHES_FILE = "hashes.json"
 
 class NotFinite(RuntimeError):
     """A loss or a weight is NaN or infinite, so training cannot go on."""
+
+
+def layer_matrices(model: Any) -> list[Tensor]:
+    """Return the weights of all linear maps in a model's layers, which are what Muon is for (Jordan et al., 2024)."""
+    return [module.weight for module in model.base_model.layers.modules() if isinstance(module, nn.Linear)]
+
+
+class MuonBeside(Optimizer):
+    """Muon and another optimizer as one, so that they are scheduled, saved and loaded together.
+
+    The step of a matrix is its momentum with all singular values close to 1, see `torch.optim.Muon`.
+
+    Args:
+        matrices: what Muon trains; the other optimizer's groups lose them.
+        other: an optimizer that has made no step yet. Its defaults are those that schedules read.
+        options: arguments of `torch.optim.Muon`.
+    """
+
+    def __init__(self, matrices: list[Tensor], other: Optimizer, **options: Any):
+        taken = set(map(id, matrices))
+        for group in other.param_groups:
+            group["params"] = [weights for weights in group["params"] if id(weights) not in taken]
+        self.parts = (other, torch.optim.Muon(matrices, **options))
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self.defaults = other.defaults
+        self._share()
+
+    def _share(self) -> None:
+        """Give both parts the groups and the state of this optimizer; loading replaces them."""
+        begin = 0
+        for part in self.parts:
+            end = begin + len(part.param_groups)
+            part.param_groups, part.state = self.param_groups[begin:end], self.state
+            begin = end
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = self.parts[0].step(closure)
+        self.parts[1].step()
+        return loss
 
 
 class BatchTrainer(Trainer):
