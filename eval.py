@@ -7,14 +7,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging
 
-from longhand.data import Task
+from longhand.data import Task, build_task
 from longhand.data.batches import check_lengths
 from longhand.data.certificates import CannotCertify, coverings
 from longhand.data.splits import check_integer
@@ -28,7 +28,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     file_name,
     own_folder,
 )
-from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate, who_answers
+from longhand.hub_cards.checkpoints.load import OtherModel, describe_zoo, is_in_zoo, load_checkpoint, locate
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import (
     check_attentions,
@@ -56,15 +56,8 @@ EXAMPLES = """examples
 
 MOST_LENGTHS = 10_000
 MEASURING = (
-    "lengths",
-    "lengths_b",
-    "num_samples",
-    "seed",
-    "sampling",
-    "decode",
-    "output_places",
-    "attentions",
-    "position_maps",
+    *("lengths", "lengths_b", "num_samples", "seed", "sampling"),
+    *("decode", "output_places", "attentions", "position_maps"),
 )
 """Options that only an evaluation takes, not a question or a certificate."""
 
@@ -112,13 +105,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--task", help="task of a checkpoint that names none, or one of several tasks")
     add_plugin_option(group)
     group.add_argument("--trust_remote_code", **flag, help="run the plugins beside the checkpoints; read them first")
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    for place in [place for place, word in enumerate(words[:-1]) if word == "--ask"]:
-        # A question may start with a minus sign, which argparse takes for an option.
-        if words[place + 1].startswith("-") and not words[place + 1].startswith("--"):
-            words[place : place + 2] = [f"--ask={words[place + 1]}"]
-            break
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def parse_lengths(text: str, least: int = 1) -> list[int]:
@@ -201,7 +188,8 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
         if checkpoint.fault and not options.certify:
             print(f"warning: {checkpoint.fault}", file=sys.stderr)
         if options.sampling is not None:
-            checkpoint = resample(checkpoint, options.sampling)
+            described = checkpoint.task.describe() | {"sampling": options.sampling}
+            checkpoint = replace(checkpoint, task=build_task(described.pop("task"), **described))
         if options.position_maps:
             check_position_maps(checkpoint)
         if options.attentions:
@@ -210,27 +198,9 @@ def load_checkpoints(options: argparse.Namespace) -> list[Checkpoint]:
     return checkpoints
 
 
-def resample(checkpoint: Checkpoint, sampling: str) -> Checkpoint:
-    """Return the same checkpoint, to be tested on problems that are drawn otherwise.
-
-    Raises:
-        ValueError: its task has no such choice.
-    """
-    if "sampling" not in {field.name for field in fields(checkpoint.task)}:
-        raise ValueError(f"--sampling {sampling}: the task {checkpoint.task.name!r} draws problems in one way only")
-    changed: dict[str, Any] = {"sampling": sampling}
-    return replace(checkpoint, task=replace(checkpoint.task, **changed))
-
-
 def ask(checkpoints: list[Checkpoint], question: str) -> None:
     """Print the answer of each checkpoint."""
     for checkpoint in checkpoints:
-        try:
-            checkpoint.task.part_of(question).prompt(question)
-        except ValueError as error:
-            others = who_answers(question)
-            hint = f"; {' and '.join(others)} of eval.py --list would answer it" if others else ""
-            raise ValueError(f"{error}{hint}") from error
         print(checkpoint.answer(question))
         if checkpoint.certificate and checkpoint.certificate["certified"]:
             print("its certificate says: exact at every length; --certify checks that", file=sys.stderr)

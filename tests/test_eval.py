@@ -259,7 +259,7 @@ def test_a_mistyped_name_is_refused_with_the_name_that_was_meant(asked, source, 
 
 def test_the_refusal_of_a_long_question_has_its_reason_and_not_all_digits(capsys):
     message = refusal(capsys, "multiplication-1", "--ask", f"{'7' * 20_000}*{'3' * 20_000}")
-    assert len(message) < 10_000 and "multiplier_length = 1" in message and "calculator" in message
+    assert len(message) < 10_000 and "multiplier_length = 1" in message
 
 
 def test_a_huge_product_is_refused_before_it_is_calculated(monkeypatch, capsys):

@@ -9,7 +9,7 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -83,16 +83,6 @@ def locate(source: str) -> str:
     if Path(source).is_dir():
         print(f"note: the folder {source} holds no checkpoint; that of the zoo is taken, {zoo(source)}", file=sys.stderr)
     return zoo(source)
-
-
-def who_answers(question: str) -> list[str]:
-    """Return the checkpoints of the zoo, three at most, whose tasks have questions of this form."""
-    names = []
-    for name in list_zoo():
-        with suppress(ValueError):
-            task_from_recipe(read_recipe(ZOO_FOLDER / name / RECIPE_FILE)).for_evaluation.part_of(question).prompt(question)
-            names.append(name)
-    return sorted(names, key=lambda name: name != "calculator")[:3]
 
 
 def is_in_zoo(folder: Path | str) -> bool:
