@@ -192,10 +192,6 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def text_size(self, task, digits: np.ndarray, lengths: np.ndarray) -> tuple[int, int]:
-        """The most tokens and the largest position id of some problems of one group; an encoder has no ids."""
-
-    @abstractmethod
     def collator(self, config: PreTrainedConfig) -> Callable[..., dict[str, Any]]:
         """The collator that makes inputs for the evaluation of a model of this configuration."""
 
@@ -378,10 +374,6 @@ class Decoder(Family):
         columns["operand_lengths"] = list_column(lengths.astype(np.int32), lengths > 0)
         return columns
 
-    def text_size(self, task, digits, lengths):
-        tokens = torch.from_numpy(task.format(digits, lengths).tokens.astype(np.int64))
-        return tokens.shape[1], int(plan_position_ids(task.rule, tokens, tokens.shape[1]).max())
-
     def collator(self, config):
         return CouplingCollator.for_evaluation(config)
 
@@ -518,9 +510,6 @@ class Encoder(Family):
             "answer": pa.array(map(task.reader.read, completion.to_pylist()), pa.string()),
             "operand_lengths": list_column(written, np.ones((1, written.shape[1]), dtype=bool)),
         }
-
-    def text_size(self, task, digits, lengths):
-        return task.write(digits, *task.layout(lengths)).tokens.shape[1], 0
 
     def collator(self, config):
         return collate_labels

@@ -20,6 +20,7 @@ from longhand.data.certificates.rounding import CLEAR
 from longhand.data.splits import make_generator
 from longhand.data.tasks.task import Task
 from longhand.modeling import CoupledGPTForCausalLM
+from longhand.modeling.coupling import plan_position_ids
 from longhand.modeling.relations import MOST_TOKENS, largest_neighbour_id
 from longhand.modeling.settling import MOST_TOKENS as MOST_SETTLING_TOKENS
 
@@ -260,7 +261,7 @@ def _limits(model: CoupledGPTForCausalLM, task: Task) -> dict[str, int]:
     return limits if longest is None else limits | {"length": longest}
 
 
-def longest_operands(task: Task, limits: Mapping[str, int]) -> int | None:
+def longest_operands(task: Any, limits: Mapping[str, int]) -> int | None:
     """The most symbols of the longest operand with which every problem keeps to the limits of ids and tokens.
 
     Both are measured on problems of three lengths. None if they do not grow by the same from one length to the next, for
@@ -269,8 +270,11 @@ def longest_operands(task: Task, limits: Mapping[str, int]) -> int | None:
     generator, measured, longest = make_generator("sizes", task.name), [], []
     for length in (8, 9, 10):
         lengths = np.tile(np.array(task.operand_lengths(length)), (64, 1))
-        tokens, ids = task.family.text_size(task, task.draw_operands(generator, lengths), lengths)
-        measured.append({"tokens": tokens, "position_ids": ids})
+        tokens = torch.from_numpy(task.examples(generator, lengths, "test").tokens).long()
+        sizes = {"tokens": tokens.shape[1]}
+        if "position_ids" in limits:
+            sizes["position_ids"] = int(plan_position_ids(task.rule, tokens, tokens.shape[1]).max())
+        measured.append(sizes)
     for name, limit in limits.items():
         first, second, third = (sizes[name] for sizes in measured)
         if (step := second - first) != third - second:
