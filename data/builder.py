@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from datasets.builder import Key
 
-from longhand.data.columns import as_messages, example_columns, reorder
+from longhand.data.columns import as_messages, example_columns
 from longhand.data.splits import SPLITS, check_integer, make_generator
 from longhand.data.tasks.registry import TASKS, build_task, load_plugin, plugin_hashes
 from longhand.data.tasks.task import Task
@@ -284,12 +284,7 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         rows = np.concatenate([part.rows for part in layouts])
         place = np.empty_like(rows)
         place[rows] = np.arange(len(rows))
-        table = pa.table(
-            {
-                name: reorder(pa.concat_arrays([table[name].chunk(0) for table in tables]), pa.array(place))
-                for name in tables[0].column_names
-            }
-        )
+        table = pa.concat_tables(tables).combine_chunks().take(pa.array(place))
         return as_messages(table) if self.config.messages else table
 
 

@@ -28,8 +28,7 @@ from transformers.utils import logging
 
 from longhand.data import SPLITS, TASKS, build_task
 from longhand.data.tasks.registry import add_plugin_option, load_plugin
-from longhand.hub_cards.checkpoints.folder import unpack
-from longhand.hub_cards.checkpoints.load import is_in_zoo, locate
+from longhand.hub_cards.checkpoints.load import is_in_zoo, locate, unpack
 from longhand.hub_cards.commands import OneLineParser, holding, interruptible, refusing_in_one_line
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.dataset import GeneratedDataset, dataset_publication, push_dataset

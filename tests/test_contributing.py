@@ -18,8 +18,7 @@ from longhand.data import TASKS, load_task_dataset
 from longhand.data.families import build_tokenizer
 from longhand.data.tasks.registry import load_plugin
 from longhand.hub_cards import push
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.modeling.coupling import COUPLING_RULES
 from longhand.modeling.position_encodings import POSITION_ENCODINGS
 

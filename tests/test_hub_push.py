@@ -9,7 +9,7 @@ from publishing_subjects import change_a_weight, held, make_best, measure, model
 
 from longhand.hub_cards import push as command
 from longhand.hub_cards.checkpoints.checkpoint import hash_files
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
+from longhand.hub_cards.checkpoints.load import read_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.publishing.commits import CannotPush
 from longhand.hub_cards.publishing.publications import push_model

@@ -15,8 +15,7 @@ from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
 from longhand.data.tasks.registry import PLUGINS, load_plugin, named_plugins
 from longhand.hub_cards import push
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import load_checkpoint
+from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"

@@ -61,7 +61,7 @@ from longhand.data.tasks.column_task import ColumnPass
 from longhand.data.tasks.covering import CoveringCases
 from longhand.data.tasks.registry import build_task
 from longhand.hub_cards.checkpoints.checkpoint import VERIFIER, hash_files
-from longhand.hub_cards.checkpoints.folder import unpack
+from longhand.hub_cards.checkpoints.load import unpack
 from longhand.hub_cards.publishing.cards import render_model_card
 from longhand.modeling.transducer import table_of
 from longhand.modeling.vocabulary import BOS, PAD

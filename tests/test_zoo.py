@@ -11,8 +11,7 @@ import longhand
 from longhand import eval as evaluation
 from longhand.hub_cards.checkpoints import load as names
 from longhand.hub_cards.checkpoints.checkpoint import CERTIFICATE_FILE
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, zoo
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, read_checkpoint, zoo
 from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.research import ship as shipping
 

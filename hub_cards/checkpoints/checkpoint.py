@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ class Checkpoint:
         weights: `hash_weights` of the model.
         certificate: what certificate.json in its folder states; None if there is none, or if it has a `fault`.
         fault: why its certificate.json is not of this checkpoint; empty otherwise.
+        rows: results of the last checkpoint, as `read_checkpoint` finds them; empty if it was not evaluated.
+        best_rows: results of the checkpoint in `best`; empty if that is spare.
+        spare_best: why `best` is not published: it adds nothing to the last checkpoint. None if it adds something or is
+            missing.
     """
 
     name: str
@@ -67,11 +71,14 @@ class Checkpoint:
     weights: str
     certificate: dict[str, Any] | None = None
     fault: str = ""
+    rows: list[Row] = field(default_factory=list)
+    best_rows: list[Row] = field(default_factory=list)
+    spare_best: str | None = None
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
-        """See `trained_lengths`."""
-        return trained_lengths(self.recipe)
+        """The shortest and longest trained operand in digits; None if the recipe names none, as that of a construction."""
+        return (self.recipe["min_length"], self.recipe["max_length"]) if "min_length" in self.recipe else None
 
     @property
     def run_seconds(self) -> float | None:
@@ -87,13 +94,6 @@ class Checkpoint:
     def by_part(self) -> list["Checkpoint"]:
         """Return the checkpoint for each part of its task, to be tested on it."""
         return [replace(self, task=part) for part in self.task.parts]
-
-
-def trained_lengths(recipe: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the shortest and longest trained operand in digits; None if a recipe names none, as that of a construction."""
-    if not {"min_length", "max_length"} <= set(recipe):
-        return None
-    return recipe["min_length"], recipe["max_length"]
 
 
 def checkpoint_name(source: str) -> str:

@@ -7,6 +7,7 @@ They hold what a finished run leaves, but for the code that travels with checkpo
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,10 +31,16 @@ from longhand.hub_cards.checkpoints.checkpoint import (
     BEST_FOLDER,
     CERTIFICATE_FILE,
     Checkpoint,
+    check_loadable,
     checkpoint_name,
+    copy_verifier,
     fitting_certificate,
+    hash_files,
+    read_certificate,
+    save_code,
 )
-from longhand.hub_cards.commands import one_line, read_object
+from longhand.hub_cards.commands import one_line, read_object, write_atomically
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
 from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
 from longhand.modeling.inputs import TaskConfig
 
@@ -171,6 +178,60 @@ def load_checkpoint(
         return replace(checkpoint, certificate=certificate)
     except (ValueError, OSError) as error:
         return replace(checkpoint, fault=one_line(error))
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Load the checkpoints of a folder, and check that all that stands beside them belongs to them.
+
+    Raises:
+        ValueError: the folder, or `best` in it, is no checkpoint of this package or damaged, lacks what others need to load
+            it, or has results of other weights or a certificate that does not fit (`read_certificate`); or it needs a
+            plugin that is not loaded.
+    """
+    last = load_checkpoint(str(folder))
+    check_loadable(folder)
+    # Configurations name their code by themselves. The file does not where the code was left out.
+    last.model.config.auto_map = read_object(folder / "config.json").get("auto_map")
+    certificate, spare, file = read_certificate(last), None, folder / RESULTS_FILE
+    rows, best_rows = read_results(file) if file.is_file() else [], []
+    measured = {"the folder": (last.weights, rows)}
+    if (place := folder / BEST_FOLDER).is_dir():
+        best = load_checkpoint(str(place)).weights
+        check_loadable(place)
+        best_rows = [row for row in rows if row["model"].endswith(f"/{BEST_FOLDER}")]
+        rows = [row for row in rows if row not in best_rows]
+        measured = {"the folder": (last.weights, rows), place.name: (best, best_rows)}
+        if best == last.weights:
+            spare = "the last checkpoint has the same weights"
+        elif certificate is not None and certificate["certified"]:
+            spare = "the last checkpoint is certified"
+    for name, (weights, own) in measured.items():
+        if any(row.get("weights") != weights for row in own):
+            raise ValueError(
+                f"{file} is of another checkpoint: {name} has other weights or another configuration; remove the file, or "
+                "take that of a new evaluation by eval.py"
+            )
+    task: Any = last.own_task  # Named by the recipe or the configuration, or not loaded.
+    found: dict[str, Any] = {"rows": rows, "best_rows": [] if spare else best_rows, "spare_best": spare}
+    return replace(last, name=folder.resolve().name, folder=folder, task=task, **found)
+
+
+def unpack(name: str, place: Path) -> Path:
+    """Write a checkpoint of the zoo as its run left it, with the code that runs it where this package is not installed.
+
+    Args:
+        place: an existing folder; the checkpoint's folder is made in it.
+
+    Returns:
+        The checkpoint's folder, whose certificate names the code too.
+    """
+    folder = Path(shutil.copytree(zoo(name), place / name))
+    checkpoint = load_checkpoint(str(folder))
+    save_code(checkpoint.model.config, checkpoint.task, folder)
+    certificate = read_object(folder / CERTIFICATE_FILE) | {"files": hash_files(folder)}
+    write_atomically(folder / CERTIFICATE_FILE, json.dumps(certificate, indent=2) + "\n")
+    copy_verifier(folder)
+    return folder
 
 
 def _fetch(source: str, revision: str | None) -> Path:

@@ -18,9 +18,8 @@ from huggingface_hub import CardData, EvalResult, ModelCardData
 from longhand import __version__
 from longhand.data import Task
 from longhand.data.metrics import METRICS
-from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VERIFIER
-from longhand.hub_cards.checkpoints.folder import CheckpointFolder, read_checkpoint
-from longhand.hub_cards.checkpoints.load import is_in_zoo
+from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, PLOT_FILE, VERIFIER, Checkpoint
+from longhand.hub_cards.checkpoints.load import is_in_zoo, read_checkpoint
 from longhand.hub_cards.commands import read_text, write_atomically
 from longhand.hub_cards.evaluation.results import Row, accuracy_columns, describe_length
 from longhand.hub_cards.hub import check_repo_id
@@ -92,9 +91,9 @@ def render_model_card(folder: Path, repo_id: str | None = None, dataset: str | N
     return render_card(read_checkpoint(folder), repo_id, dataset)
 
 
-def render_card(checkpoint: CheckpointFolder, repo_id: str | None, dataset: str | None) -> str:
+def render_card(checkpoint: Checkpoint, repo_id: str | None, dataset: str | None) -> str:
     """The card of a checkpoint whose folder has been read; see `render_model_card`."""
-    folder, task, config = checkpoint.folder, checkpoint.task, checkpoint.config
+    folder, task, config = checkpoint.folder, checkpoint.task, checkpoint.model.config
     # An absolute path names a place on the author's machine, so the card shows only the name of the folder.
     source = repo_id or (folder.resolve().name if folder.is_absolute() or ".." in folder.parts else folder.as_posix())
     shipped = repo_id is None and is_in_zoo(folder)
@@ -136,8 +135,8 @@ def render(template: str, data: CardData, **values: Any) -> str:
     return ENVIRONMENT.get_template(template).render(card_data=data.to_yaml(), work=work, **values).rstrip() + "\n"
 
 
-def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> ModelCardData:
-    results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.config
+def _metadata(checkpoint: Checkpoint, title: str, dataset: str | None) -> ModelCardData:
+    results, task, config = eval_results(checkpoint, dataset), checkpoint.task, checkpoint.model.config
     family = family_card(task)
     widget = [{"example_title": task.name, "text": family.ask(task)[0]}]
     # The Hub's word for repositories with code that the Auto classes run.
@@ -158,7 +157,7 @@ def _metadata(checkpoint: CheckpointFolder, title: str, dataset: str | None) -> 
     )
 
 
-def eval_results(checkpoint: CheckpointFolder, dataset: str | None) -> list[EvalResult]:
+def eval_results(checkpoint: Checkpoint, dataset: str | None) -> list[EvalResult]:
     """The last checkpoint's results for the metadata's `model-index`, with two metrics for each size.
 
     Args:

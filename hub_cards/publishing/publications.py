@@ -16,8 +16,7 @@ from huggingface_hub import CommitOperationCopy, HfApi, get_token
 
 from longhand.data.tasks.registry import named_plugins
 from longhand.hub_cards.checkpoints.checkpoint import ANSWER_FILES, BEST_FOLDER, CERTIFICATE_FILE, VERIFIER, changed_code
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import locate
+from longhand.hub_cards.checkpoints.load import locate, read_checkpoint
 from longhand.hub_cards.evaluation.results import CERTIFICATES_FILE, RESULTS_FILE
 from longhand.hub_cards.hub import check_repo_id
 from longhand.hub_cards.page.build import build_page, shown_by_default
@@ -181,7 +180,7 @@ def model_publication(folder: Path, repo_id: str, dataset: str | None = None, wi
     files |= {path: VERIFIER for path in files if Path(path).name == VERIFIER.name}
     python_files = [path for path in files if path.endswith(".py") and files[path] != VERIFIER]
     if not with_code and (
-        strange := changed_code(folder, python_files, checkpoint.config, checkpoint.task, checkpoint.recipe)
+        strange := changed_code(folder, python_files, checkpoint.model.config, checkpoint.task, checkpoint.recipe)
     ):
         raise ValueError(
             f"{folder} holds Python files that this version of longhand did not write for this model: {', '.join(strange)}; "

@@ -25,12 +25,12 @@ from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.checkpoint import (
     ANSWER_FILES,
     CERTIFICATE_FILE,
+    PLOT_FILE,
     VERIFIER,
     Checkpoint,
     certify_checkpoint,
 )
-from longhand.hub_cards.checkpoints.folder import read_checkpoint
-from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, zoo
+from longhand.hub_cards.checkpoints.load import ZOO_FOLDER, list_zoo, load_checkpoint, read_checkpoint, zoo
 from longhand.hub_cards.commands import (
     OneLineParser,
     holding,
@@ -136,7 +136,8 @@ def check(name: str) -> None:
     folder = Path(zoo(name))
     read = read_checkpoint(folder)
     certified = read.certificate is not None and read.certificate["certified"]
-    if not (certified and read.rows and read.has_plot and (folder / CARD_FILE).is_file()) or read.name != name:
+    whole = certified and read.rows and all((folder / file).is_file() for file in (PLOT_FILE, CARD_FILE))
+    if not whole or read.name != name:
         raise ValueError(f"{folder} must hold a certificate, a picture, {CARD_FILE} and results of {name}: ship it again")
 
 
