@@ -16,27 +16,24 @@ from transformers.utils import logging
 from longhand.data.batches import check_lengths
 from longhand.hub_cards.checkpoints.checkpoint import BEST_FOLDER, CERTIFICATE_FILE, certify_checkpoint
 from longhand.hub_cards.checkpoints.load import load_checkpoint
-from longhand.hub_cards.commands import holding, interruptible, one_line, refusing_in_one_line
+from longhand.hub_cards.commands import holding, interruptible, one_line, read_object, refusing_in_one_line
 from longhand.hub_cards.evaluation.measure import evaluate_lengths, report
 from longhand.hub_cards.publishing.cards import write_card
 from longhand.hub_cards.publishing.commits import Repository, check_push, own_repo_id
 from longhand.hub_cards.publishing.publications import push_command, push_model
 from longhand.hub_cards.recipes import describe_recipes
 from longhand.hub_cards.training.arguments import UNSET, Run, parse_run, read_arguments
-from longhand.hub_cards.training.run_folder import (
-    claim_folder,
-    is_certified,
-    is_complete,
-    relocate_best,
-    remove_checkpoints,
-    save_final,
-    start_folder,
-)
 from longhand.hub_cards.training.trainer import (
     BatchTrainer,
     NotFinite,
     check_sizes,
+    claim_folder,
+    is_complete,
+    relocate_best,
+    remove_checkpoints,
     resume_certified,
+    save_final,
+    start_folder,
     trainer_of,
     training_batches,
     validation_batches,
@@ -251,7 +248,7 @@ def look(run: Run, held: ExitStack) -> Start:
         api = HfApi(token=place.hub_token)
         repo_id = own_repo_id(place.hub_model_id or run.folder.resolve().name, api)
         check_push(Repository(repo_id, "model", bool(place.hub_private_repo), place.hub_revision, api))
-        if complete and run.training.until_certified and not is_certified(run.folder):
+        if complete and run.training.until_certified and not read_object(run.folder / CERTIFICATE_FILE).get("certified"):
             raise ValueError(f"{run.folder} is complete but not certified: {by_hand(run, repo_id)} pushes it all the same")
     return Start(checkpoint, repo_id, complete)
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
-from typing import Any, Literal, overload
+from typing import Any
 
 import datasets
 import numpy as np
@@ -288,14 +288,6 @@ class TaskDatasetBuilder(datasets.ArrowBasedBuilder):
         return as_messages(table) if self.config.messages else table
 
 
-@overload
-def load_task_dataset(
-    task: str, *, split: str = ..., max_length: int, num_samples: int, streaming: Literal[False] = ..., **options: Any
-) -> datasets.Dataset: ...
-@overload
-def load_task_dataset(
-    task: str, *, split: str | None = ..., max_length: int, num_samples: int | Mapping[str, int], **options: Any
-) -> Any: ...
 def load_task_dataset(
     task: str,
     *,
@@ -311,7 +303,7 @@ def load_task_dataset(
     rows: Mapping[str, tuple[int, int]] | None = None,
     plugin: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
     **task_fields: Any,
-) -> datasets.Dataset | datasets.DatasetDict | datasets.IterableDataset | datasets.IterableDatasetDict:
+) -> Any:
     """Problems of a task as a dataset, see `example_columns` for its columns.
 
     The same arguments give the same rows, with any number of processes, streamed or not. No short problem is in two splits,

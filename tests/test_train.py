@@ -22,7 +22,7 @@ from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.recipes import list_recipes, load_recipe, write_recipe
 from longhand.hub_cards.training import trainer
 from longhand.hub_cards.training.arguments import parse_run
-from longhand.hub_cards.training.run_folder import claim_folder
+from longhand.hub_cards.training.trainer import claim_folder
 
 SIZES = (
     "--hidden_size 16 --intermediate_size 32 --batch_size 8 --max_length 3 --validation_lengths 3 4 --validation_samples 4"

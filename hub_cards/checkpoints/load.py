@@ -41,7 +41,7 @@ from longhand.hub_cards.checkpoints.checkpoint import (
 )
 from longhand.hub_cards.commands import one_line, read_object, write_atomically
 from longhand.hub_cards.evaluation.results import RESULTS_FILE, read_results
-from longhand.hub_cards.recipes import RECIPE_FILE, list_recipes, read_recipe
+from longhand.hub_cards.recipes import RECIPE_FILE, read_recipe
 from longhand.modeling.inputs import TaskConfig
 
 WEIGHTS = "*.safetensors"
@@ -73,16 +73,8 @@ def locate(source: str) -> str:
 
     A folder of that name in the working directory comes first if it holds a checkpoint. If there is such a
     folder, one line says which of the two is taken.
-
-    Raises:
-        ValueError: it is the name of a recipe of which the zoo has no checkpoint.
     """
     if source not in list_zoo():
-        if source in list_recipes() and not Path(source).is_dir():
-            raise ValueError(
-                f"{source} is a recipe, and the package has no checkpoint of it: train it first (python train.py {source}), "
-                f"then give the run's folder, such as outputs/{source}"
-            )
         return source
     if Path(source, "config.json").is_file():
         print(f"note: {source} is a folder here; the checkpoint {source} of the zoo is {zoo(source)}", file=sys.stderr)

@@ -55,20 +55,14 @@ def read_results(file: Path) -> list[Row]:
 
     Raises:
         ValueError: a line is not a JSON object, or holds NaN or infinity, or, in a `results.jsonl`, is not the result of an
-            evaluation or contradicts an earlier one.
+            evaluation.
     """
     rows: list[Row] = []
-    measured: dict[tuple[Any, ...], tuple[int, Row]] = {}
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         try:
             rows.append(row := _read_row(line))
             if file.name == RESULTS_FILE:
                 _check_result(row)
-                what = tuple(item for item in sorted(row.items()) if item[0] in (*TEXTS, *WHOLE_NUMBERS))
-                first, before = measured.setdefault(what, (number, row))
-                if different := [name for name in ACCURACIES if row.get(name) != before.get(name)]:
-                    found = ", ".join(f"{name} is {row.get(name)}, was {before.get(name)}" for name in different)
-                    raise ValueError(f"{found} on the very problems of line {first}")
         except ValueError as error:
             raise ValueError(f"{file}, line {number}: {error}") from error
     return rows
