@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from encoding_subjects import tokenizer
+from position_subjects import tokenizer
 
 from longhand.data import TASKS, CouplingCollator, make_generator
 from longhand.data.formatting import Examples

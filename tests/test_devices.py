@@ -1,10 +1,9 @@
 """Every tensor is made on the device of what it meets: forward passes, losses, generation, evaluation, certification."""
 
-import encoder_subjects
 import pytest
 import torch
 from accelerator import CUDA, Accelerator, is_on, place
-from encoding_subjects import ENCODINGS, build, tokenizer
+from position_subjects import DECODERS, ENCODERS, build, encode, tokenizer
 
 import longhand
 from longhand.data import TASKS
@@ -38,7 +37,7 @@ def train(model, batch):
     return outputs
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", DECODERS)
 def test_decoders_learn_and_write_on_one_device(encoding):
     batch = tokenizer(["653+049=2070$", "7+12=910$"], padding=True, return_tensors="pt")
     batch["labels"] = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
@@ -57,16 +56,16 @@ def test_decoders_learn_and_write_on_one_device(encoding):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", encoder_subjects.ENCODERS)
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_learn_and_label_on_one_device(name):
-    batch = encoder_subjects.encode("_12+_95", "1+5")
+    batch = encode("relative", "_12+_95", "1+5")
     batch["labels"] = batch.input_ids.clamp(max=10).masked_fill(batch.attention_mask == 0, -100)
 
     def run(model, place):
         outputs = train(model, place(dict(batch)))
         return [outputs.loss, model.eval()(**place(dict(batch)), output_attentions=True).logits]
 
-    found, expected = on_accelerator(encoder_subjects.build(name, attn_implementation="eager"), run)
+    found, expected = on_accelerator(build(name, attn_implementation="eager"), run)
     assert all(map(is_on, found))
     torch.testing.assert_close(found, expected)
 

@@ -5,37 +5,26 @@ from math import sqrt
 
 import pytest
 import torch
-from comparing import assert_same_weights
-from encoder_subjects import ENCODERS, TEXTS, assert_close, build, encode, tokens_of
+from position_subjects import ENCODERS, INPUTS, WITH_TEXT, assert_close, build, encode, maps_of, tokens_of
 from torch.nn import functional
-from transformers import AutoModel, AutoModelForTokenClassification, BertConfig, BertForTokenClassification
+from transformers import BertConfig, BertForTokenClassification
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
-from longhand.modeling.encoder_maps import NO_MAP, derive_pair_map, num_relations, virtual_indices
+from longhand.modeling.encoder_maps import NO_MAP, num_relations
 from longhand.modeling.pretrained import eager_attention_forward
 from longhand.modeling.relations import FAVOUR, NOT_RELATED
-from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT, LABELS
+from longhand.modeling.vocabulary import ENCODER_TOKENS, FIRST_TEXT
 
 WINDOWED = [name for name, options in ENCODERS.items() if options.get("windowed")]
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 
 
-def is_numeric(input_ids: torch.LongTensor) -> torch.BoolTensor:
-    return virtual_indices(input_ids) > 0
-
-
-def maps_of(config: PairwiseBertConfig, input_ids: torch.LongTensor) -> dict[str, torch.LongTensor]:
-    indices, limits = virtual_indices(input_ids), (config.relation_range, config.windowed, config.max_multiplier_length)
-    maps = {name: derive_pair_map(name, input_ids, indices, *limits) for name in config.head_maps if name != NO_MAP}
-    return {name: pair_map.expand(len(input_ids), -1, -1) for name, pair_map in maps.items()}
-
-
 def literal_attention(attention, states: torch.Tensor, maps: dict[str, torch.Tensor]) -> torch.Tensor:
     """q . (k + p) / sqrt(head_dim), a pair at a time, and the weighted sum of values."""
     config, (batch, tokens, _) = attention.config, states.shape
-    size = config.head_dim
+    size, share = config.head_dim, config.share_over_heads
     query, key, value = (project(states) for project in (attention.q_proj, attention.k_proj, attention.v_proj))
     heads = []
     for head, rule in enumerate(config.head_maps):
@@ -49,10 +38,14 @@ def literal_attention(attention, states: torch.Tensor, maps: dict[str, torch.Ten
                 continue
             vector = torch.zeros(size, dtype=states.dtype)
             if relation != NOT_RELATED:
-                vector = table.weight[relation, 0 if config.share_over_heads else table.heads.index(head)]
+                vector = table.weight[relation, 0 if share else table.heads.index(head)]
             scores[row, i, j] = query[row, i, own] @ (key[row, j, own] + vector) / sqrt(size)
         scores = torch.stack([scores[pair] for pair in product(range(batch), range(tokens), range(tokens))])
-        heads.append(scores.view(batch, tokens, tokens).softmax(-1) @ value[..., own])
+        scores = scores.view(batch, tokens, tokens)
+        if config.sink:
+            vector = states.new_zeros(size) if table is None else table.weight[-1, 0 if share else table.heads.index(head)]
+            scores = torch.cat([scores, (query[..., own] @ vector / sqrt(size)).unsqueeze(-1)], dim=-1)
+        heads.append(scores.softmax(-1)[..., :tokens] @ value[..., own])
     return attention.o_proj(torch.cat(heads, dim=-1))
 
 
@@ -93,43 +86,10 @@ def test_logits_and_gradients_are_those_of_the_literal_formula(name):
 @pytest.mark.parametrize("rule", ["relative", "uniform", "coupled"])
 @pytest.mark.parametrize("share", [True, False])
 def test_vectors_are_one_table_or_one_for_each_head(rule, share):
-    model = build("none", pair_maps=[rule, "none", rule, rule], share_over_heads=share, relation_range=[-3, 1])
+    model = build("no vectors", pair_maps=[rule, "none", rule, rule], share_over_heads=share, relation_range=[-3, 1])
     (vectors,) = model.model.layers[0].self_attn.relations
     assert vectors.weight.shape == (num_relations(rule, (-3, 1), 3), 1 if share else 3, 4)
     assert vectors.heads == [0, 2, 3]
-
-
-@every_encoder
-def test_eager_attention_equals_sdpa(name):
-    model, inputs = build(name), encode("_12+_95", "1+5")
-    logits = model(**inputs).logits
-    model.set_attn_implementation("eager")
-    present = inputs.attention_mask > 0
-    assert_close(model(**inputs).logits[present], logits[present])
-
-
-@every_encoder
-def test_attentions_and_hidden_states_are_those_of_every_layer_and_loop(name):
-    model, inputs = build(name, attn_implementation="eager"), encode(*TEXTS)
-    outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
-    applied = 2 * model.config.num_loops
-    attentions = torch.stack(outputs.attentions)
-    assert attentions.shape == (applied, 2, 4, 7, 7)
-    assert_close(attentions.sum(-1), torch.ones(applied, 2, 4, 7, dtype=torch.double))
-    assert torch.stack(outputs.hidden_states).shape == (applied + 1, 2, 7, 16)
-    assert_close(model.classifier(outputs.hidden_states[-1]), outputs.logits)
-
-
-@every_encoder
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_of_rows_with_padding_is_close_to_float32(name, dtype):
-    model, inputs = build(name).float(), encode("_12+_95", "1+5")
-    numeric = is_numeric(inputs.input_ids)
-    expected = model(**inputs).logits[numeric]
-    with torch.autocast("cpu", dtype):
-        logits = model(**inputs).logits
-    assert logits.isfinite().all()
-    torch.testing.assert_close(logits[numeric].float(), expected, atol=0.2, rtol=0)
 
 
 def test_an_attention_of_your_own_is_used_in_training_too(monkeypatch):
@@ -138,43 +98,26 @@ def test_an_attention_of_your_own_is_used_in_training_too(monkeypatch):
         ALL_ATTENTION_FUNCTIONS, "own", lambda *args, **options: calls.append(1) or eager_attention_forward(*args, **options)
     )
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "own", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
-    build("relative", attn_implementation="own").train()(**encode("_12+_95"))
+    build("relative", attn_implementation="own").train()(**encode("relative", "_12+_95"))
     assert len(calls) == 2
-
-
-@every_encoder
-def test_padding_on_the_right_changes_nothing(name):
-    model, texts = build(name), ["_12+_95", "1+5", "b_3*12"]
-    inputs = encode(*texts)
-    logits = model(**inputs).logits
-    for row, text in enumerate(texts):
-        alone = tokens_of(text)
-        numeric = is_numeric(alone)[0] | (not model.config.windowed)
-        assert_close(logits[row, : len(text)][numeric], model(alone).logits[0][numeric])
-
-
-@every_encoder
-def test_mask_that_hides_another_token_than_padding_is_refused(name):
-    with pytest.raises(ValueError, match="attention_mask must be 0 at <pad>"):
-        build(name)(tokens_of("_12+_95"), attention_mask=torch.tensor([[1, 1, 0, 1, 1, 1, 1]]))
 
 
 def test_without_positions_the_order_of_tokens_is_unknown_and_with_absolute_ones_it_is_not():
     input_ids, order = tokens_of("_12+_95"), torch.tensor([3, 0, 6, 1, 2, 5, 4])
-    for name, same in (("none", True), ("absolute", False), ("relative", False)):
+    for name, same in (("no vectors", True), ("absolute", False), ("relative", False)):
         model = build(name)
         moved, expected = model(input_ids[:, order]).logits, model(input_ids).logits[:, order]
         assert torch.allclose(moved, expected, atol=1e-9) == same
 
 
 def test_absolute_positions_of_text_are_not_those_of_numbers():
-    model, input_ids = build("none", absolute_positions="text"), tokens_of("ab_1+c_5")
+    model, input_ids = build("no vectors", absolute_positions="text"), tokens_of("ab_1+c_5")
     model(input_ids).logits.square().sum().backward()
     trained = (model.model.embed_positions.weight.grad != 0).any(-1).nonzero().flatten()
     assert trained.tolist() == [0, 1, 5]
 
 
-@pytest.mark.parametrize("name", ["coupled", "windowed"])
+@pytest.mark.parametrize("name", ["coupled", "coupled window"])
 def test_coupled_digits_are_answered_alike_in_fields_of_every_width_and_relative_ones_are_not(name):
     model = build(name, num_hidden_layers=1, relation_range=[0, 1], windowed=True)
     narrow, wide = (model(tokens_of(text)).logits[0] for text in ("_12+_95", "___12+___95"))
@@ -183,16 +126,6 @@ def test_coupled_digits_are_answered_alike_in_fields_of_every_width_and_relative
     relative = build("relative", num_hidden_layers=1, relation_range=[0, 1], windowed=True)
     narrow, wide = (relative(tokens_of(text)).logits[0] for text in ("12+95", "_12+_95"))
     assert not torch.allclose(wide[-2:], narrow[-2:], atol=1e-3)
-
-
-def test_gradient_reaches_exactly_the_keys_in_the_window():
-    model, input_ids = build("windowed", num_hidden_layers=1), tokens_of("_12+_95")
-    (pair_map,) = maps_of(model.config, input_ids).values()
-    embeds = model.model.embed_tokens(input_ids).detach().requires_grad_()
-    model.model.embed_tokens.register_forward_hook(lambda *_: embeds)
-    outputs = (model(input_ids).logits * torch.randn(11).double()).sum((0, 2))
-    gradients = torch.stack([torch.autograd.grad(value, embeds, retain_graph=True)[0][0] for value in outputs])
-    assert torch.equal((gradients != 0).any(-1), pair_map[0] >= 0)
 
 
 def test_same_weights_in_plain_bert_give_the_same_logits():
@@ -230,7 +163,7 @@ def test_same_weights_in_plain_bert_give_the_same_logits():
         weights[name] = weight
     bert = bert.double().eval()
     bert.load_state_dict(weights)
-    inputs = encode("_12+_95", "1+5", "b_3*12")
+    inputs = encode("relative", "_12+_95", "1+5", "b_3*12")
     present = inputs.attention_mask > 0
     labels = inputs.input_ids.clamp(max=10).masked_fill(~present, -100)
     expected, found = bert(**inputs, labels=labels), model(**inputs, labels=labels)
@@ -239,7 +172,7 @@ def test_same_weights_in_plain_bert_give_the_same_logits():
 
 
 def test_loss_is_the_cross_entropy_of_supervised_tokens():
-    model, input_ids = build("coupled"), tokens_of(*TEXTS)
+    model, input_ids = build("coupled"), tokens_of(INPUTS[0], WITH_TEXT)
     labels = torch.randint(0, 11, input_ids.shape).where(torch.rand(input_ids.shape) < 0.5, -100)
     outputs = model(input_ids, labels=labels)
     expected = functional.cross_entropy(outputs.logits[labels >= 0].float(), labels[labels >= 0])
@@ -253,22 +186,6 @@ def test_names_of_labels_are_kept(tmp_path):
     PairwiseBertConfig(id2label=names).save_pretrained(tmp_path)
     config = PairwiseBertConfig.from_pretrained(tmp_path)
     assert config.id2label == names and config.num_labels == 15
-
-
-@pytest.mark.parametrize("loader", [PairwiseBertForTokenClassification, AutoModelForTokenClassification])
-@every_encoder
-def test_saved_and_loaded_model_has_the_same_weights_and_logits(name, loader, tmp_path):
-    model = build(name)
-    assert list(model.buffers()) == []
-    model.save_pretrained(tmp_path)
-    loaded = loader.from_pretrained(tmp_path)
-    assert type(loaded) is PairwiseBertForTokenClassification
-    assert loaded.config.to_diff_dict() == model.config.to_diff_dict()
-    assert loaded.config.id2label == dict(enumerate(LABELS))
-    input_ids = tokens_of("_12+_95")
-    assert_same_weights(loaded.state_dict(), model.state_dict())
-    assert_close(loaded(input_ids).logits, model(input_ids).logits)
-    assert_close(AutoModel.from_pretrained(tmp_path)(input_ids)[0], model.model(input_ids)[0])
 
 
 def test_initial_weights_are_normal_biases_zero_and_norms_one():
@@ -299,43 +216,25 @@ def test_each_head_starts_with_one_relation_to_which_its_scores_are_higher(share
 
 @every_encoder
 def test_half_precision_stays_near_double_precision(name):
-    model, inputs = build(name), encode("_12+_95", "1+5")
+    model, inputs = build(name), encode("relative", "_12+_95", "1+5")
     present = inputs.attention_mask > 0
     expected = model(**inputs).logits[present]
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model.float()(**inputs).logits[present]
     half = model.bfloat16()(**inputs).logits[present]
     for logits in (mixed, half):
-        assert (logits - expected).abs().max() < 0.1 * expected.abs().max()
+        assert (logits - expected).abs().max() < 0.15 * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", WINDOWED)
 @pytest.mark.parametrize("recorded", [False, True])
 def test_tokens_that_see_nobody_do_not_spoil_half_precision(name, recorded):
-    model, inputs = build(name, attn_implementation="eager"), encode("ab_12+_95", "1+5")
+    model, inputs = build(name, attn_implementation="eager"), encode("relative", "ab_12+_95", "1+5")
     with torch.no_grad():
         for layer in model.model.layers:
             for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
                 projection.weight *= 8
     assert model.half()(**inputs, output_attentions=recorded).logits.isfinite().all()
-
-
-@pytest.mark.parametrize("name", ["mixed", "loops"])
-def test_gradient_checkpointing_recomputes_and_gives_equal_gradients(name):
-    gradients, calls = [], []
-    input_ids = tokens_of("_12+_95")
-    for checkpointing in (False, True):
-        model = build(name).train()
-        if checkpointing:
-            model.activation_checkpointing_enable()
-        called = []
-        model.model.layers[0].up_proj.register_forward_hook(lambda *_, called=called: called.append(1))
-        torch.manual_seed(3)
-        model(input_ids, labels=input_ids.clamp(max=10)).loss.backward()
-        calls.append(len(called))
-        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
-    assert calls[1] == 2 * calls[0]
-    assert_close(gradients[1], gradients[0])
 
 
 def test_dropout_is_that_of_training_alone():

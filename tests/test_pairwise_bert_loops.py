@@ -4,7 +4,7 @@ from itertools import cycle, pairwise
 
 import pytest
 import torch
-from encoder_subjects import assert_close, build, encode, tokens_of
+from position_subjects import assert_close, build, encode, tokens_of
 
 from longhand.modeling import PairwiseBertForTokenClassification
 
@@ -18,7 +18,7 @@ def layer_calls(model) -> list[int]:
 
 @pytest.mark.parametrize(("num_loops", "drawn"), [(1, {1}), (2, {1, 2}), (5, {3, 4, 5}), (6, {3, 4, 5, 6})])
 def test_layers_are_applied_a_random_number_of_times_in_training_and_always_as_often_in_evaluation(num_loops, drawn):
-    model, input_ids = build("windowed", num_loops=num_loops), tokens_of("1+5")
+    model, input_ids = build("coupled window", num_loops=num_loops), tokens_of("1+5")
     called, counts = layer_calls(model), set()
     before = torch.get_rng_state()
     logits = model(input_ids).logits
@@ -66,7 +66,7 @@ def test_change_of_the_last_loop_counts_as_its_labels_do_among_accumulated_batch
 
 def contraction(**options) -> PairwiseBertForTokenClassification:
     """A looped model whose state converges: what its layers add is small."""
-    model = build("windowed", num_hidden_layers=1, **options)
+    model = build("coupled window", num_hidden_layers=1, **options)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name and "classifier" not in name:
@@ -88,7 +88,7 @@ def test_loops_stop_when_the_state_has_settled_and_more_of_them_change_nothing(t
 
 
 def test_padding_need_not_settle():
-    model, inputs = contraction(num_loops=2, settle_tolerance=0.01), encode("_12+_95", "1+5")
+    model, inputs = contraction(num_loops=2, settle_tolerance=0.01), encode("loops", "_12+_95", "1+5")
     expected = model.model(**inputs)
     present = inputs.attention_mask.unsqueeze(-1) > 0
     signs = cycle([1.0, -1.0])
@@ -102,7 +102,7 @@ def test_padding_need_not_settle():
 
 
 def test_state_that_does_not_settle_ends_after_so_many_loops_as_tokens_and_loops():
-    model = build("windowed", num_loops=2, settle_tolerance=1e-300)
+    model = build("coupled window", num_loops=2, settle_tolerance=1e-300)
     assert model.model(tokens_of("1+5")).num_loops == 5
     assert model.model(tokens_of("_12+_95")).num_loops == 9
 

@@ -1,4 +1,4 @@
-"""Position encodings of decoders: their formulas, and what holds for all of them."""
+"""Position encodings of decoders: their formulas, and encodings of a user's own file. `test_positions.py` has the rest."""
 
 import importlib
 import math
@@ -6,20 +6,16 @@ import sys
 
 import pytest
 import torch
-from comparing import assert_same_weights
-from encoding_subjects import ENCODINGS, TEXTS, build, greedy, tokenizer
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoModelForCausalLM
+from position_subjects import DECODERS, SUMS, build, encode
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from longhand import CoupledGPTConfig, CoupledGPTForCausalLM
-from longhand.data.collator import POSITION_SAMPLINGS
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling.position_encodings import FIRE_IDS, POSITION_ENCODINGS, alibi_slopes
 
 DISTANCES = ["alibi", "t5", "fire"]
-TOKENS_OF_SUM = tokenizer("653+049=2070$", return_tensors="pt").input_ids
-every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
+TOKENS_OF_SUM = encode("fire", SUMS[0]).input_ids
 
 
 def encoding_of(encoding, **options):
@@ -32,77 +28,7 @@ def ids(*values: int) -> torch.LongTensor:
 
 
 def assert_close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_these_tests_cover_every_encoding_and_the_collator_knows_all_their_samplings():
-    tested = {options["position_encoding"] for options in ENCODINGS.values()}
-    assert set(POSITION_ENCODINGS) == tested
-    assert {name for encoding in POSITION_ENCODINGS.values() for name in encoding.position_samplings} <= set(
-        POSITION_SAMPLINGS
-    )
-
-
-@pytest.mark.parametrize("count", [4, 14])
-@every_encoding
-def test_left_padded_cached_decoding_is_the_argmax_of_full_forwards_of_each_prompt(encoding, count):
-    # 14 tokens are more than any rule plans for, also for one that goes on.
-    model = build(encoding)
-    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    generated = model.generate(**batch, min_new_tokens=count, max_new_tokens=count)[:, -count:]
-    alone = [greedy(model, tokenizer(text, return_tensors="pt").input_ids, count) for text in TEXTS]
-    assert torch.equal(generated, torch.cat(alone))
-
-
-@every_encoding
-def test_saved_and_loaded_model_has_the_same_weights_and_logits(encoding, tmp_path):
-    model = build(encoding, attention_scale="log_length", qk_norm=True, log_length_init=0.7, qk_norm_init=2.0)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert type(loaded) is CoupledGPTForCausalLM
-    assert_same_weights(loaded.state_dict(), model.state_dict())
-    assert_close(loaded(TOKENS_OF_SUM).logits, model(TOKENS_OF_SUM).logits)
-
-
-@every_encoding
-def test_later_tokens_change_no_logits_and_earlier_ones_do(encoding):
-    model = build(encoding)
-    changed = torch.cat([TOKENS_OF_SUM[:, :11], (TOKENS_OF_SUM[:, 11:] + 3) % 10], dim=1)
-    before, after = model(TOKENS_OF_SUM).logits, model(changed).logits
-    assert_close(after[:, :11], before[:, :11])
-    assert ((after - before)[:, 11:].abs().amax(-1) > 1e-3).all()
-
-
-@every_encoding
-def test_attention_maps_change_no_logits_and_have_the_shape_of_all_pairs(encoding):
-    model, batch = build(encoding), tokenizer(["653+049=2070$", "1+1=2"], padding=True, return_tensors="pt")
-    expected = model(**batch).logits[batch.attention_mask > 0]
-    model.set_attn_implementation("eager")
-    outputs = model(**batch, output_attentions=True)
-    assert_close(outputs.logits[batch.attention_mask > 0], expected)
-    assert_close(model(**batch).logits[batch.attention_mask > 0], expected)
-    assert {tuple(weights.shape) for weights in outputs.attentions} == {(2, 4, 14, 14)}
-
-
-@every_encoding
-def test_kept_logits_of_a_batch_with_one_row_of_ids_equal_those_with_a_row_each(encoding):
-    model = build(encoding)
-    batch = torch.cat([TOKENS_OF_SUM, tokenizer("111+222=3330$", return_tensors="pt").input_ids])
-    rows = model.model.plan_position_ids(batch, 14)
-    kept = model(batch, position_ids=rows[:1], logits_to_keep=5).logits
-    assert_close(kept, model(batch, position_ids=rows).logits[:, -5:])
-
-
-@every_encoding
-def test_parameters_of_the_encoding_are_drawn_and_trained(encoding):
-    first, second = build(encoding), build(encoding)
-    first(TOKENS_OF_SUM, labels=TOKENS_OF_SUM).loss.backward()
-    parameters = dict(first.model.position_encoding.named_parameters())
-    again = dict(second.model.position_encoding.named_parameters())
-    for name, parameter in parameters.items():
-        assert torch.equal(parameter, again[name]) and torch.isfinite(parameter).all()
-        assert parameter.grad.abs().sum() > 0
-    assert bool(parameters) == (first.config.position_encoding in ("learned", "pairwise", "t5", "fire"))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4, check_dtype=False)
 
 
 def attention_without_content(encoding, **options) -> list[torch.Tensor]:
@@ -179,7 +105,7 @@ def test_fire_bias_is_the_slow_formula_on_both_sides_of_the_threshold(layer):
 
 def test_fire_begins_as_published():
     torch.manual_seed(0)
-    module = CoupledGPTForCausalLM(CoupledGPTConfig(**ENCODINGS["fire"], num_hidden_layers=3)).model.position_encoding
+    module = CoupledGPTForCausalLM(CoupledGPTConfig(**DECODERS["fire"], num_hidden_layers=3)).model.position_encoding
     assert torch.equal(module.scale, torch.full((3,), 0.1)) and torch.equal(module.threshold_factor, torch.ones(3))
     for parameter, bound in ((module.hidden_weight, 1), (module.output_weight, 32**-0.5)):
         assert 0.9 * bound < parameter.abs().max() <= bound and abs(parameter.mean()) < bound / 4
@@ -198,22 +124,10 @@ def test_fire_learns_its_threshold_from_queries_below_it_only(layer):
         assert bool(module.threshold_factor.grad[layer] != 0) == expected
 
 
-def test_fire_refuses_ids_that_do_not_fit():
-    module = encoding_of("fire")
+def test_relations_of_the_largest_ids_of_fire_fit_into_32_bits():
     last = FIRE_IDS - 1
-    relation = module.pair_map(ids(last), ids(0, last))
+    relation = encoding_of("fire").pair_map(ids(last), ids(0, last))
     assert relation.dtype == torch.int32 and (relation >= 0).all()
-    for bad in (FIRE_IDS, -1):
-        with pytest.raises(ValueError, match=str(bad)):
-            module.check(ids(0, bad))
-
-
-@pytest.mark.parametrize("encoding", ["alibi", "t5", "rotary", "rotary, coupled"])
-def test_only_differences_of_ids_matter(encoding):
-    model = build(encoding)
-    shifted = model.model.plan_position_ids(TOKENS_OF_SUM, 14) + 40
-    assert_close(model(TOKENS_OF_SUM, position_ids=shifted).logits, model(TOKENS_OF_SUM).logits)
-    assert not torch.allclose(model(TOKENS_OF_SUM, position_ids=shifted * 2).logits, model(TOKENS_OF_SUM).logits, atol=1e-2)
 
 
 def test_sines_are_the_slow_formula_and_levels_are_added():
@@ -229,42 +143,7 @@ def test_sines_are_the_slow_formula_and_levels_are_added():
     assert_close(first[0] @ first[1], second[0] @ second[1])
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "sinusoidal, coupled"])
-def test_sines_have_no_largest_id(encoding):
-    model = build(encoding, max_position_ids=5)
-    positions = model.model.plan_position_ids(TOKENS_OF_SUM, 14) * 1000
-    embeds = model.model.embed_tokens(TOKENS_OF_SUM)
-    by_ids = model(TOKENS_OF_SUM, position_ids=positions).logits
-    assert_close(by_ids, model(inputs_embeds=embeds, position_ids=positions).logits)
-    assert not torch.allclose(by_ids, model(TOKENS_OF_SUM).logits, atol=1e-2)
-
-
 # Refusals.
-
-
-@pytest.mark.parametrize("encoding", DISTANCES)
-def test_token_distances_are_refused_for_other_rules_with_what_these_can_have(encoding):
-    expected = (
-        f"'{encoding}' reads distances in tokens.*'addition' does not give.*none, learned, sinusoidal, rotary, pairwise"
-    )
-    with pytest.raises((ValueError, StrictDataclassError), match=expected):
-        CoupledGPTConfig(position_encoding=encoding)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"position_encoding": "kerple"}, "position_encoding"),
-        ({"position_encoding": "sinusoidal", "hidden_size": 33, "head_dim": 8}, "even hidden_size, got 33"),
-        ({"relative_attention_num_buckets": 1}, "at least 2, got 128 and 1"),
-        ({"relative_attention_num_buckets": 32, "relative_attention_max_distance": 16}, "got 16 and 32"),
-        ({"position_encoding": "pairwise", "randomized_positions": True}, "cannot read randomized_positions: .*alibi"),
-        ({"position_encoding": "none", "randomized_positions": True}, "cannot read randomized_positions"),
-    ],
-)
-def test_illegal_option_of_an_encoding_is_refused_with_what_is_legal(options, expected):
-    with pytest.raises((ValueError, StrictDataclassError), match=expected):
-        CoupledGPTConfig(**options)
 
 
 # Encodings of a user's own file.

@@ -182,21 +182,6 @@ def test_one_pass_by_cases_equals_the_pass_over_all_tokens(task, sink):
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
-@BOTH
-def test_a_row_settles_alike_alone_and_in_a_batch_with_longer_ones(task):
-    model = build(task)
-    rows = [draw(task, digits, count=1)[0] for digits in (3, 8, 5)]
-    width = max(row.shape[1] for row in rows)
-    fill = build_encoder_tokenizer().pad_token_id
-    for side in (lambda row: (0, width - row.shape[1]), lambda row: (width - row.shape[1], 0)):
-        padded = torch.cat([torch.nn.functional.pad(row, side(row), value=fill) for row in rows])
-        logits = model(padded, attention_mask=(padded != fill).int()).logits
-        for row, own, shown in zip(rows, logits, padded != fill, strict=True):
-            alone = model(row).logits[0]
-            assert torch.equal(own[shown].argmax(-1), alone.argmax(-1))
-            torch.testing.assert_close(own[shown], alone, rtol=1e-4, atol=1e-4)
-
-
 def test_a_row_that_never_settles_says_so_and_does_not_disturb_others():
     input_ids = build_encoder_tokenizer()(["12+95", "17+25"], return_tensors="pt").input_ids
     passes = []
@@ -228,20 +213,6 @@ def test_a_sink_lets_a_head_count_equal_keys():
         assert torch.allclose(model.label_cases(pair), model.label_cases(twin), atol=1e-5) != sink
 
 
-def test_a_sink_is_a_key_of_every_pair_map():
-    for maps in (["relative"], ["coupled", "none"], ["none"]):
-        options = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2}
-        model = PairwiseBertForTokenClassification(PairwiseBertConfig(**options, pair_maps=maps, sink=True)).eval()
-        inputs = build_encoder_tokenizer()(["_12+_95", "1+5"], return_tensors="pt", padding=True)
-        model.set_attn_implementation("eager")
-        outputs = model(**inputs, output_attentions=True)
-        weights = outputs.attentions[0]
-        assert weights.shape[-1] == inputs.input_ids.shape[1] + 1 and (weights[..., -1] > 0).all()
-        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-        model.set_attn_implementation("sdpa")
-        torch.testing.assert_close(model(**inputs).logits, outputs.logits, rtol=1e-4, atol=1e-5)
-
-
 def test_training_draws_states_and_reaches_every_weight():
     model = build().train()
     input_ids, labels = draw(SUMS, 5, count=50)
@@ -250,20 +221,6 @@ def test_training_draws_states_and_reaches_every_weight():
     losses[0].backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
     assert torch.isfinite(model.eval()(input_ids, labels=labels).loss)
-
-
-REFUSED = {
-    "layers": ({"num_hidden_layers": 2}, "label_states needs num_hidden_layers 1, got 2"),
-    "window": ({"windowed": False}, "label_states needs windowed True, got False"),
-    "loops": ({"num_loops": 2}, "label_states needs num_loops 1, got 2"),
-    "labels": ({"num_labels": 11}, "label_states needs num_labels 12, got 11"),
-}
-
-
-@pytest.mark.parametrize(("options", "expected"), REFUSED.values(), ids=REFUSED)
-def test_configurations_that_cannot_settle_are_refused(options, expected):
-    with pytest.raises(Exception, match=expected):
-        build(**options)
 
 
 def test_inputs_that_cannot_settle_are_refused(monkeypatch):
