@@ -13,11 +13,12 @@ from longhand.hub_cards.research.claims import (
     UNFITTED,
     Claim,
     Paper,
+    compare_arguments,
     judge,
     load_claims,
+    variant_settings,
 )
 from longhand.hub_cards.research.predicates import PREDICATES, Evidence, is_higher
-from longhand.hub_cards.research.settings import compare_arguments, variant_settings
 from longhand.hub_cards.research.study import STUDIES_FOLDER, Study, list_studies, load_study
 
 EVERY_CLAIM = [

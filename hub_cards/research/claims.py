@@ -16,26 +16,31 @@ A file of claims holds the `title` of a paper, the number of `seeds` of its runs
     tried: what was tried to fit its methods, unless the study's file says so
     also: other studies that judge the same claim, each with those of the fields above that differ. A study with the paper's
         sizes and budget decides; the page says what the other studies find
+
+How the runs of a study differ from the paper's is computed from the arguments of both. The paper's settings are the variants
+of the study `paper-scale`. A variant may differ in its sizes and budget, in the method, or in other arguments;
+`settings.yaml` says which are which.
 """
 
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, by_class, last_rows, read_results
+from longhand.hub_cards.evaluation.results import (
+    RESULTS_FILE,
+    Row,
+    by_class,
+    group_variants,
+    last_rows,
+    read_results,
+)
 from longhand.hub_cards.recipes import read_recipe
 from longhand.hub_cards.research.predicates import ENOUGH_SEEDS, PREDICATES, Evidence, NotFittedError, NotRunError
-from longhand.hub_cards.research.settings import (
-    Settings,
-    changes_method,
-    compare_arguments,
-    compare_sizes,
-    paper_settings,
-    variant_settings,
-)
-from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study, list_studies, load_study
 from longhand.hub_cards.research.study_pages import is_by_class
 from longhand.hub_cards.research.tables import render_table
 
@@ -44,6 +49,11 @@ PAPERS = ("position-coupling", "structural-symmetry", "scratchpads")
 
 HUB_CARDS = Path(__file__).parents[1]
 CLAIMS_FOLDER = HUB_CARDS / "research" / "papers"
+
+Settings = dict[str, Any]
+"""The arguments of a run, and what was tested."""
+
+SIZES, METHOD, NOT_COMPARED = read_recipe(HUB_CARDS / "research" / "settings.yaml").values()
 
 REPRODUCED = "reproduced"
 REDUCED = "at reduced scale"
@@ -189,6 +199,57 @@ def judge_once(claim: Claim, paper: Paper) -> Judgement:
     else:
         verdict = CONTRADICTED if wrong and not judgement.smaller and fewest >= ENOUGH_SEEDS else UNDECIDED
     return replace(judgement, verdict=verdict, found=found, why=why)
+
+
+def changes_method(name: str, ours: Any, paper: Any) -> bool:
+    """Whether a difference is one of the method.
+
+    Scores that are divided by sqrt(d) differ from others in the first weights alone, unlike scores that grow with length.
+    """
+    return name in METHOD or (name == "attention_scale" and "log_length" in (ours, paper))
+
+
+def variant_settings(study: Study, variant: str, rows: list[dict[str, Any]]) -> Settings:
+    """Return the arguments of a variant, with the largest tested size as `tested` and the fewest problems as `test_samples`.
+
+    Args:
+        rows: of the study, which say what was tested; without them, what is to be tested.
+    """
+    run = study.parse(variant)
+    own = group_variants(rows).get(variant, [])
+    values = {**run.recipe, "seeds": len({row["model"] for row in own}), "tested": max(run.data.test_lengths)}
+    if own:
+        values |= {"tested": max(row["length"] for row in own), "test_samples": min(row["num_samples"] for row in own)}
+    # Repeated problems are counted again.
+    values["training_problems"] = values["max_steps"] * values["batch_size"]
+    values["distinct_problems"] = values["num_train_samples"] or values["training_problems"]
+    values |= {name: getattr(run.config, name, None) for name in ("coupling", "head_dim")}
+    windowed = values.get("position_encoding") in (None, "relative")
+    # Arguments that the chosen encoding does not read.
+    return {
+        name: value
+        for name, value in values.items()
+        if windowed or name not in ("relation_range", "windowed", "relation_init")
+    }
+
+
+@cache
+def paper_settings(experiment: str, seeds: int) -> Settings:
+    """Return the paper's settings of an experiment, a variant of `paper-scale`."""
+    return {**variant_settings(load_study("paper-scale"), experiment, []), "seeds": seeds}
+
+
+def compare_sizes(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[int, int]]:
+    """Return the sizes that differ, ours and the paper's, without those of which the paper says nothing."""
+    sizes: dict[str, Any] = {name: (ours.get(size), paper.get(size)) for name, size in SIZES.items() if name not in silent}
+    return {name: (own, other) for name, (own, other) in sizes.items() if own != other and None not in (own, other)}
+
+
+def compare_arguments(ours: Settings, paper: Settings, silent: list[str]) -> dict[str, tuple[Any, Any]]:
+    """Return the other arguments that differ, ours and the paper's; None, 0 and False count as equal."""
+    names = sorted({*paper, *ours}.difference(SIZES.values(), chain(*NOT_COMPARED), silent))
+    pairs = {name: (ours.get(name) or None, paper.get(name) or None) for name in names}
+    return {name: (own, other) for name, (own, other) in pairs.items() if own != other}
 
 
 def find_settings(claim: Claim, paper: Paper, evidence: Evidence) -> dict[str, tuple[Settings, Settings]]:

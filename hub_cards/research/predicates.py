@@ -78,47 +78,35 @@ class Evidence:
         """Return how many seeds of a variant fit its trained sizes, and how many there are."""
         return seeds_that_fit(group_variants(self.tests).get(variant, []), self.trained(variant))
 
-    def runs(self, variant: str, fitted: bool = True) -> list[Row]:
-        """Return the rows of a variant.
+    def select(self, where: dict[str, Any], fitted: bool = True) -> list[Row]:
+        """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
 
         Args:
-            fitted: the variant must fit its trained sizes.
+            fitted: a variant must fit its trained sizes.
 
         Raises:
             NotRunError: there are none.
             NotFittedError: the variant does not fit.
         """
-        if fitted and (worst := self.worst(variant)) < FITS:
-            raise NotFittedError(f"`{variant}` does not fit its trained sizes ({worst:.3f} at the worst)")
-        if not (rows := group_variants(self.rows).get(variant)):
-            raise NotRunError(f"`{variant}` is not run yet")
-        return rows
-
-    def at(self, variant: str, size: int, fitted: bool = True) -> list[Row]:
-        """Return the rows of a variant at a size, a row for each seed.
-
-        Raises:
-            NotRunError, NotFittedError: as for `runs`.
-        """
-        if not (rows := [row for row in self.runs(variant, fitted) if row["length"] == size]):
-            raise NotRunError(f"size {size} is not tested yet")
-        return rows
-
-    def select(self, where: dict[str, Any], fitted: bool) -> list[Row]:
-        """Return the rows whose fields have these values; `model` is the name of a variant or of a model.
-
-        Raises:
-            NotRunError, NotFittedError: as for `runs`.
-        """
-        if fitted and self.study is not None and where.get("model") in self.study.variants:
-            self.runs(where["model"])
-        model, others = where.get("model"), {name: value for name, value in where.items() if name != "model"}
+        model = where.get("model")
+        is_variant = self.study is not None and model in self.study.variants
+        if fitted and is_variant and (worst := self.worst(model)) < FITS:
+            raise NotFittedError(f"`{model}` does not fit its trained sizes ({worst:.3f} at the worst)")
+        others = {name: value for name, value in where.items() if name != "model"}
         rows = [row for row in self.rows if others.items() <= row.items()]
         if model:
             rows = [row for row in rows if model in (row["model"], row["model"].rpartition("-seed")[0])]
         if not rows:
             raise NotRunError(f"there are no rows of {describe(where)} yet")
         return rows
+
+    def runs(self, variant: str) -> list[Row]:
+        """Return the rows of a variant that fits; it raises what `select` raises."""
+        return self.select({"model": variant})
+
+    def at(self, variant: str, size: int, fitted: bool = True) -> list[Row]:
+        """Return the rows of a variant at a size, a row for each seed; it raises what `select` raises."""
+        return self.select({"model": variant, "length": size}, fitted)
 
 
 def read_field(row: Row, name: str) -> float:
