@@ -190,8 +190,8 @@ def test_command_writes_a_folder_that_eval_evaluates(name, task, question, answe
 def test_the_command_refuses_what_it_cannot_do_and_writes_nothing(tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("kept")
-    for words, named in ((["full"], "full"), (["new", "--max_length", str(10**9)], "16,777,213")):
+    for words in (["full"], ["new", "--max_length", str(10**9)]):
         with pytest.raises(SystemExit) as stop:
             main(["constructions", "multi-operand-addition", "--output_dir", str(tmp_path / words[0]), *words[1:]])
-        assert stop.value.code == 2 and named in capsys.readouterr().err
+        assert stop.value.code == 2 and capsys.readouterr().err.count("\n") == 1
     assert {path.name for path in tmp_path.rglob("*")} == {"full", "notes.txt"}

@@ -9,12 +9,11 @@ import pyarrow as pa
 from longhand.data import TASKS, Task, make_generator
 from longhand.data.columns import example_columns
 from longhand.hub_cards.checkpoints.load import list_zoo
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, group_variants, last_rows, read_results
 from longhand.hub_cards.publishing.dataset import COLUMNS
 from longhand.hub_cards.publishing.examples import ENVIRONMENT, count, family_card
 from longhand.hub_cards.recipes import list_recipes
-from longhand.hub_cards.research.study import STUDY_RESULTS, list_studies, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, fitted_reach
+from longhand.hub_cards.research.study import list_studies, load_study
+from longhand.hub_cards.research.study_pages import fitted_reach, results_by_variant
 from longhand.hub_cards.research.tables import fill_cells, render_table
 from longhand.hub_cards.training.arguments import parse_run
 
@@ -34,11 +33,7 @@ def reached() -> dict[str, str]:
     """How far every recipe reaches that was trained for a study, in words, by the recipe's name."""
     found: dict[str, str] = {}
     for study in map(load_study, list_studies()):
-        folder = STUDY_RESULTS / study.name
-        if not (file := folder / RESULTS_FILE).exists():
-            continue
-        variants = group_variants(last_rows(read_results(file)))
-        checks = group_variants(read_results(folder / CERTIFICATES)) if (folder / CERTIFICATES).exists() else {}
+        variants, checks = results_by_variant(study)
         for run in study.runs:
             variant = run.name.rpartition("-seed")[0]
             changed = set(run.arguments) - TESTING

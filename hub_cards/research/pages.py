@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from longhand.hub_cards.commands import write_atomically
-from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, group_variants, last_rows, read_results
+from longhand.hub_cards.evaluation.results import RESULTS_FILE, Row, read_results
 from longhand.hub_cards.research import gallery
 from longhand.hub_cards.research.claims import claims_blocks
 from longhand.hub_cards.research.overview import plot_addition, plot_tasks
 from longhand.hub_cards.research.study import STUDY_RESULTS, load_study
-from longhand.hub_cards.research.study_pages import CERTIFICATES, draw_study, fits, read_tests, study_block
+from longhand.hub_cards.research.study_pages import draw_study, fits, read_tests, results_by_variant, study_block
 from longhand.hub_cards.research.tables import TABLES, filled_table
 
 HUB_CARDS = Path(__file__).parents[1]
@@ -29,12 +29,6 @@ RECIPES = ("addition", "addition-short", "certified", "multiplication-2", "addit
 def read_rows(folder: str) -> list[Row]:
     """Return the rows of a folder of `hub_cards/results`."""
     return read_results(FOLDER / folder / RESULTS_FILE)
-
-
-def read_recipes(file: Path = Path(RESULTS_FILE)) -> dict[str, list[Row]]:
-    """Return the rows of a file of `RECIPES` by recipe: of last checkpoints, or certificates where there are some."""
-    files = [STUDY_RESULTS / name / file for name in RECIPES]
-    return group_variants(last_rows([row for one in files if one.exists() for row in read_results(one)]))
 
 
 def all_blocks(pages: str) -> dict[str, str]:
@@ -62,17 +56,18 @@ def render(text: str, blocks: dict[str, str]) -> str:
 
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
-    results = read_recipes()
-    sizes = {variant: study.trained_sizes(variant) for study in map(load_study, RECIPES) for variant in study.variants}
+    results, certificates, sizes = {}, {}, {}
+    for study in map(load_study, RECIPES):
+        rows, checks = results_by_variant(study)
+        results, certificates = results | rows, certificates | checks
+        sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
     long = results["addition"] + read_rows("studies/addition/long")
     plot_addition(long, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
-    windows = {
-        name: results[name] for name, rows in read_recipes(CERTIFICATES).items() if any(row["certified"] for row in rows)
-    }
-    study, variants = load_study("tasks"), group_variants(last_rows(read_rows("studies/tasks")))
+    windows = {name: results[name] for name, rows in certificates.items() if any(row["certified"] for row in rows)}
+    study = load_study("tasks")
     tables = {
         name.removesuffix("--coupled"): rows
-        for name, rows in variants.items()
+        for name, rows in results_by_variant(study)[0].items()
         if name.endswith("--coupled") and fits(rows, study.trained_sizes(name))
     }
     plot_tasks(windows, tables, sizes, FOLDER / "tasks.png")

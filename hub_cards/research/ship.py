@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers.utils import logging
 
 from longhand.data.batches import check_lengths
@@ -62,14 +61,12 @@ def ship(folder: Path) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: the folder is no run of an unchanged recipe of this package, or the checkpoint is not of float32 or
-            cannot be certified. The zoo is unchanged then.
+        ValueError: the folder is no run of an unchanged recipe of this package, or the checkpoint cannot be certified. The
+            zoo is unchanged then.
     """
     checkpoint = load_checkpoint(str(folder))
     own = _find_recipe(folder, checkpoint.recipe)
     name = own["recipe"]
-    if checkpoint.model.dtype != torch.float32:
-        raise ValueError(f"{folder} holds weights of {checkpoint.model.dtype}: the zoo holds float32, as certified")
     with tempfile.TemporaryDirectory() as place:
         _write(checkpoint, folder, own, made := Path(place, name))
         (ZOO_FOLDER / name).mkdir(parents=True, exist_ok=True)

@@ -144,10 +144,6 @@ class Study:
         ]
         return StudyRun(f"{variant}-seed{seed}", recipe, arguments, tuple(evaluations))
 
-    def setting(self, variant: str, argument: str) -> Any:
-        """Return the value of an argument of a variant; None if its model and task have no such argument."""
-        return self.parse(variant).recipe.get(argument)
-
     def parameters(self, variant: str) -> int:
         """Return the number of parameters of a variant's model."""
         run = self.parse(variant)

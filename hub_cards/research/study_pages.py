@@ -23,13 +23,11 @@ from longhand.hub_cards.evaluation.results import (
     last_rows,
     read_results,
 )
-from longhand.hub_cards.research.study import Study
+from longhand.hub_cards.research.study import STUDY_RESULTS, Study
 from longhand.hub_cards.research.tables import TABLES, TableLine, filled_table, render_table
 
 FITS = 0.95
 """Exact match at every tested size within the trained ones from which on a method fits them."""
-
-NOT_FITTED = "not fitted"
 
 CERTIFICATES = Path("certificates", CERTIFICATES_FILE)
 """In the results of a study whose runs end with a certificate, or whose file evaluates `certificates: {certify: true}`."""
@@ -38,30 +36,20 @@ CLASSES = "columns of the longest chain of carries"
 """The name of the axis of sums by class."""
 
 
-def describe_samples(rows: list[Row], what: str) -> str:
-    """Say how many problems were tested, with which seed and hardware, for the note below a table."""
-    counts = sorted({row["num_samples"] for row in rows})
-    samples = f"{counts[0]} to {counts[-1]}" if counts[1:] else str(counts[0])
-    return f"{samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}"
-
-
-def describe_seeds(rows: list[Row]) -> str:
-    """Say over how many seeds the medians are, and of which checkpoints."""
+def describe_tests(rows: list[Row], what: str) -> str:
+    """Say over how many seeds the medians are, of which checkpoints, and how many problems were tested, on what."""
     seeds = sorted({len({row["model"] for row in own}) for own in group_variants(rows).values()})
     said = "one seed" if seeds == [1] else f"medians of {' or '.join(map(str, seeds))} seeds"
-    return said.capitalize() if last_rows(rows) else f"Best checkpoints, {said}"
+    said = said.capitalize() if last_rows(rows) else f"Best checkpoints, {said}"
+    counts = sorted({row["num_samples"] for row in rows})
+    samples = describe_sizes((counts[0], counts[-1]))
+    return f"{said}, {samples} {what}, test seed {rows[0]['seed']}, {rows[0]['hardware']}."
 
 
 def median_cells(rows: list[Row], lengths: Iterable[int], measure: str = "exact_match") -> TableLine:
     """Return the median of a measure over runs, for each length; empty if a length was not tested."""
     values = group_by(rows, itemgetter("length"))
     return {str(n): f"{median(row[measure] for row in values[n]):.3f}" if n in values else "" for n in lengths}
-
-
-def describe_reach(rows: list[Row]) -> str:
-    """Return the generalizable length, with >= if no longer problems were tested."""
-    reached = generalizable_length(rows)
-    return f">= {reached}" if reached == max(row["length"] for row in rows) else str(reached)
 
 
 def trained_match(rows: list[Row], sizes: tuple[int, int]) -> float | None:
@@ -82,8 +70,10 @@ def seeds_that_fit(rows: list[Row], sizes: tuple[int, int]) -> tuple[int, int]:
 
 
 def fitted_reach(rows: list[Row], sizes: tuple[int, int]) -> str:
-    """Return the generalizable length of a variant if it fits the trained sizes."""
-    return describe_reach(rows) if fits(rows, sizes) else NOT_FITTED
+    """Return the generalizable length of a variant that fits its trained sizes, with >= if nothing longer was tested."""
+    reached = generalizable_length(rows)
+    sign = ">= " * (reached == max(row["length"] for row in rows))
+    return f"{sign}{reached}" if fits(rows, sizes) else "not fitted"
 
 
 def unfitted(study: Study, tests: list[Row]) -> list[str]:
@@ -119,6 +109,15 @@ def study_block(study: Study, folder: Path, evaluation: str = "", kind: str = ""
     return study_table(study, rows, certificates)
 
 
+def results_by_variant(study: Study) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    """Return the rows of a study's last checkpoints, and its certificates, by variant; nothing if there are none."""
+    results, certificates = (
+        group_variants(last_rows(read_results(file))) if file.exists() else {}
+        for file in (STUDY_RESULTS / study.name / name for name in (RESULTS_FILE, CERTIFICATES))
+    )
+    return results, certificates
+
+
 def read_tests(folder: Path) -> list[Row]:
     """Return exact match by size of a study's last checkpoints; of the best ones if there are no others."""
     return last_rows(rows := read_results(folder / RESULTS_FILE)) or rows
@@ -144,7 +143,7 @@ def study_table(
     classes, is_usual = is_by_class(shown), tests is None and measure == "exact_match"
     poor = unfitted(study, tests or shown) if measure == "exact_match" else []
     what = f"sums of {shown[0]['length']} digits by class" if classes else "problems per size"
-    note = f"{describe_seeds(shown)}, {describe_samples(shown, what)}."
+    note = describe_tests(shown, what)
     shown = by_class(shown) if classes else shown
     last, best, checks = group_variants(shown), group_variants(best_rows(rows)), group_variants(list(certificates))
     lengths = sorted({row["length"] for row in shown}) if study.lengths is None or not is_usual else study.lengths
@@ -156,7 +155,7 @@ def study_table(
             line |= {"seeds that fit": "{} of {}".format(*seeds_that_fit(own, sizes)), "reach": fitted_reach(own, sizes)}
             line |= {"of the best checkpoint": fitted_reach(best[variant], sizes) if variant in best else ""} if best else {}
             line |= certificate_cells(study, variant, own, checks.get(variant, [])) if checks else {}
-            line["steps"] = f"{study.setting(variant, 'max_steps'):,}"
+            line["steps"] = f"{study.parse(variant).training.max_steps:,}"
         lines.append({**line, "seconds": f"{median(row['run_seconds'] for row in own):.0f}"})
     if poor:
         note += f" Left out, since exact match at a trained size is below {FITS}: {', '.join(f'`{name}`' for name in poor)}."

@@ -377,10 +377,6 @@ class Construction:
         """Digits of the longest operand (of a product: of the first operand)."""
         return 2**bits - self.spare_ids
 
-    def bits(self, max_length: int) -> int:
-        """The smallest number of bits for operands of `max_length` digits."""
-        return max(2, (max_length + self.spare_ids - 1).bit_length())
-
 
 CONSTRUCTIONS: dict[str, Construction] = {
     "addition": Construction(construct_addition, 2, "Theorem 5.1: addition of two numbers, one layer"),
@@ -416,8 +412,7 @@ def run(name: str, max_length: int, folder: Path | None = None) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"--output_dir {folder} is not empty: choose another folder")
     construction = CONSTRUCTIONS[name]
-    check_integer("--max_length", max_length, 1, construction.capacity(MAX_BITS))
-    bits = construction.bits(max_length)
+    bits = max(2, (max_length + construction.spare_ids - 1).bit_length())
     model, capacity = construction.build(bits), construction.capacity(bits)
     # The rule of every construction has the name of its task.
     task = task_from_recipe({"task": model.config.coupling})
