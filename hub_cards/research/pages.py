@@ -56,14 +56,16 @@ def render(text: str, blocks: dict[str, str]) -> str:
 
 def draw_overview() -> None:
     """Draw the two pictures of the README."""
-    results, certificates, sizes = {}, {}, {}
+    results: dict[str, list[Row]] = {}
+    windows: dict[str, list[Row]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for study in map(load_study, RECIPES):
         rows, checks = results_by_variant(study)
-        results, certificates = results | rows, certificates | checks
+        results |= rows
+        windows |= {name: rows[name] for name, own in checks.items() if any(row["certified"] for row in own)}
         sizes |= {variant: study.trained_sizes(variant) for variant in study.variants}
     long = results["addition"] + read_rows("studies/addition/long")
     plot_addition(long, results["addition-absolute"], sizes["addition"], FOLDER / "accuracy.png")
-    windows = {name: results[name] for name, rows in certificates.items() if any(row["certified"] for row in rows)}
     study = load_study("tasks")
     tables = {
         name.removesuffix("--coupled"): rows

@@ -88,7 +88,7 @@ class Evidence:
             NotRunError: there are none.
             NotFittedError: the variant does not fit.
         """
-        model = where.get("model")
+        model = where.get("model", "")
         is_variant = self.study is not None and model in self.study.variants
         if fitted and is_variant and (worst := self.worst(model)) < FITS:
             raise NotFittedError(f"`{model}` does not fit its trained sizes ({worst:.3f} at the worst)")
