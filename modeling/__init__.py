@@ -4,8 +4,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 from .configuration_coupled_gpt import CoupledGPTConfig
 from .configuration_pairwise_bert import PairwiseBertConfig
-from .coupled_generation import coupled_generate
-from .coupling import COUPLING_RULES, CouplingRule, Plan, coupling_rule, shift_position_ids
+from .coupling import COUPLING_RULES, CouplingRule, Plan, coupled_generate, coupling_rule, shift_position_ids
 from .modeling_coupled_gpt import CoupledGPTForCausalLM, CoupledGPTModel
 from .modeling_pairwise_bert import PairwiseBertForTokenClassification, PairwiseBertModel
 from .parallel_decoding import parallel_greedy

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.utils.type_validators import activation_fn_key, probability
 
 from .encoder_maps import COLUMNS, GRID, NO_MAP, PAIR_MAP_RULES, num_relations
 from .inputs import TaskConfig
-from .registry import above_zero, activation, at_least_one, check_heads, probability
+from .registry import above_zero, at_least_one, check_heads
 from .transducer import Transducer, read_transducer
 from .vocabulary import ENCODER_TOKENS, LABELS, PAD, STATES
 
@@ -66,7 +67,7 @@ class PairwiseBertConfig(TaskConfig):
     num_hidden_layers: int = at_least_one(default=6)
     num_attention_heads: int = at_least_one(default=8)
     intermediate_size: int = at_least_one(default=3072)
-    hidden_act: str = activation(default="gelu")
+    hidden_act: str = activation_fn_key(default="gelu")
     hidden_dropout_prob: float = probability(default=0.1)
     attention_probs_dropout_prob: float = probability(default=0.1)
     layer_norm_eps: float = above_zero(default=1e-12)

@@ -15,7 +15,8 @@ that reads this query, and every token sees exactly what it sees by that member 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from torch import Tensor
 from .query_forms import check_rows, first_column
 from .registry import Registry, check_free
 from .relations import NEITHER, Relation
-from .vocabulary import ALL_TOKENS, BOS
+from .vocabulary import ALL_TOKENS, BOS, PAD
 
 
 class Plan(NamedTuple):
@@ -72,21 +73,12 @@ PlanFunction = Callable[[Tensor, int], Plan]
 
 
 def coupling_rule(
-    *,
-    levels: int,
-    capacity: Callable[[int], str],
-    relations: tuple[Relation, ...] = (),
-    reads_any_text: bool = False,
-    members: tuple[str, ...] = (),
+    *, levels: int, capacity: Callable[[int], str], relations: tuple[Relation, ...] = (), **limits: Any
 ) -> Callable[[PlanFunction], PlanFunction]:
     """Register the decorated function `(input_ids, columns) -> Plan` as a coupling rule, named like the function.
 
     Args:
-        levels: as for `CouplingRule`.
-        capacity: as for `CouplingRule`.
-        relations: as for `CouplingRule`.
-        reads_any_text: as for `CouplingRule`.
-        members: as for `CouplingRule`.
+        levels, capacity, relations, limits: the other attributes of the `CouplingRule`.
 
     Raises:
         ValueError: the name is taken by another function, or a relation has not one entry per level.
@@ -98,7 +90,7 @@ def coupling_rule(
             raise ValueError(f"a relation of the coupling rule {name!r} must have {levels} entries, got {wrong[0]}")
         holder = COUPLING_RULES.get(name)
         check_free("coupling rule", name, plan, holder.plan if holder else None)
-        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations, reads_any_text, members)
+        COUPLING_RULES[name] = CouplingRule(name, plan, levels, capacity, relations, **limits)
         return plan
 
     return add
@@ -225,3 +217,51 @@ def plan_joined(members: Mapping[int, str], input_ids: Tensor, columns: int) -> 
             response_length = max(response_length, plan.response_length)
             same_layout = bool(rows.all()) and len(plan.position_ids) == 1
     return Plan(position_ids[:1] if same_layout else position_ids, response_length)
+
+
+def coupled_generate(
+    model: Any, coupling: str | CouplingRule, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any
+):
+    """Return `model.generate(input_ids, **options)` of another model, such as GPT-2 or Llama, with a coupling rule's ids.
+
+    The model was trained on these ids as its `position_ids`. By itself `generate()` gives a new token the id of the last
+    token plus one. Until this function returns, `model.prepare_inputs_for_generation` puts the rule's ids in their place.
+
+        tokens          $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        rule's ids      0 2 3 4 5 2 3 4 5 4 3 2 1 0
+        by `generate`   0 2 3 4 5 2 3 4 5 6 7 8 9 10
+
+    Args:
+        model: a causal language model of transformers that takes `position_ids` (batch, tokens), with longhand's tokens.
+        coupling: a rule with one level, or its name, such as "addition".
+        input_ids: (batch, tokens), padded on the left or not at all.
+        options: what else `generate()` takes; by default at most the rule's longest response is generated.
+
+    Raises:
+        ValueError: the rule has several ids for each token, and `position_ids` of such a model hold one; or a prompt is not
+            of the rule's form.
+    """
+    rule = find_rule(coupling)
+    if rule.levels > 1:
+        raise ValueError(f"the coupling rule {rule.name!r} gives a token {rule.levels} ids, and position_ids hold one")
+    prepare = model.prepare_inputs_for_generation
+
+    @wraps(prepare)
+    def prepare_coupled(input_ids: Tensor, **arguments: Any) -> dict[str, Any]:
+        inputs = prepare(input_ids, **arguments)
+        position_ids = plan_position_ids(coupling, input_ids, input_ids.shape[1]).expand(len(input_ids), -1, -1)[:, 0]
+        inputs["position_ids"] = position_ids[:, -inputs["input_ids"].shape[1] :]
+        if inputs.get("attention_mask") is None:
+            # Without a mask, transformers takes an id that is not the last one plus one for the beginning of another text.
+            inputs["attention_mask"] = torch.ones_like(input_ids)
+        return inputs
+
+    if attention_mask is None:
+        attention_mask = (input_ids != PAD).long()
+    if "max_length" not in options:
+        options = {"max_new_tokens": rule.plan(input_ids, 1).response_length} | options
+    model.prepare_inputs_for_generation = prepare_coupled
+    try:
+        return model.generate(input_ids, attention_mask=attention_mask, **options)
+    finally:
+        del model.prepare_inputs_for_generation

@@ -81,9 +81,11 @@ class PositionEncoding(nn.Module):
         """Raise ValueError for ids that the encoding cannot represent: negative ones, and ids above `largest_id`."""
         smallest, largest = (int(extreme) for extreme in position_ids.aminmax())
         if smallest < 0 or largest > self.largest_id:
-            outside = smallest if smallest < 0 else largest
-            name = self.config.position_encoding
-            raise ValueError(f"position ids of {name!r} must be in 0..{self.largest_id}, 0 for none, got {outside}")
+            raise ValueError(
+                f"position ids of {self.config.position_encoding!r} must be in 0..{self.largest_id}, 0 for none, got "
+                f"{smallest if smallest < 0 else largest}: with the coupling rule {self.config.coupling!r} the longest that "
+                f"fits is {self.config.rule.capacity(self.largest_id)}"
+            )
 
     def embed(self, token_embeddings: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input (batch, tokens, hidden), for ids (batch or 1, levels, tokens)."""
@@ -126,10 +128,7 @@ class LearnedTable(PositionEncoding):
     """A learned vector per id, added to the token embedding: position coupling as in paper 1, Sec. 3.
 
     With several levels, the vectors of all levels are added. They come from one table (`share_level_tables`) or from one
-    table per level.
-
-    Raises:
-        ValueError: an id is larger than `config.max_position_ids`.
+    table per level. Ids go up to `config.max_position_ids`.
     """
 
     uses_position_ids = True
@@ -138,19 +137,9 @@ class LearnedTable(PositionEncoding):
 
     def __init__(self, config):
         super().__init__(config)
+        self.largest_id = config.max_position_ids
         self.num_tables = 1 if config.share_level_tables else config.position_levels
         self.tables = nn.ModuleList(PositionTable(config) for _ in range(self.num_tables))
-
-    @of_values
-    def check(self, position_ids):
-        super().check(position_ids)
-        largest, limit = int(position_ids.max()), self.config.max_position_ids
-        if largest > limit:
-            longest = self.config.rule.capacity(limit)
-            raise ValueError(
-                f"position id {largest} is outside the learned table of {limit} ids: "
-                f"with the coupling rule {self.config.coupling!r} the longest that fits is {longest}"
-            )
 
     def embed(self, token_embeddings, position_ids):
         for level, ids in enumerate(position_ids.unbind(1)):
@@ -312,9 +301,6 @@ class FireBias(TokenDistanceBias):
     distances of a query fill 0 to 1, however long the input is; below L they are not stretched. f has one hidden layer of
     32 ReLUs and one output per head. Every layer learns its own c, L and f (the paper's FIRE; its FIRE-S shares them). They
     start as in the paper's code: c = 0.1, L = 512 times a learned factor of 1.
-
-    Raises:
-        ValueError: an id is above `largest_id`.
     """
 
     largest_id = FIRE_IDS - 1

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from huggingface_hub.dataclasses import as_validated_field
-from transformers.activations import ACT2FN
 
 
 class Registry(dict[str, Any]):
@@ -60,19 +59,6 @@ def above_zero(value: float | None = None) -> None:
     """A field of a configuration that is finite and above 0, or None."""
     if value is not None and not 0 < value < float("inf"):
         raise ValueError(f"must be above 0, got {value}")
-
-
-@as_validated_field
-def probability(value: float = 0.0) -> None:
-    """A field of a configuration that is a probability below 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"must be in 0..1, below 1, got {value}")
-
-
-@as_validated_field
-def activation(value: str = "") -> None:
-    """A field of a configuration that is a name of `transformers.activations.ACT2FN`."""
-    check_known("the activation", value, ACT2FN)
 
 
 def check_heads(config: Any, hint: str = "") -> None:

@@ -250,10 +250,8 @@ def test_a_construction_names_its_task(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"pattern": "("}, "pattern of prompt_format is no regular expression"),
-        ({"response": "["}, "response of prompt_format is no regular expression"),
-        ({"equal_widths": 1}, "equal_widths of prompt_format must be True or False, got 1"),
-        ({"pattern": None}, "pattern of prompt_format must be text, got None"),
+        *((values, "prompt_format must hold the fields of") for values in ({"pattern": "("}, {"response": "["})),
+        ({"pattern": None}, "prompt_format must hold the fields of"),
         ({"example": "1+1"}, "example of prompt_format, '1\\+1', is not legal"),
         ({"length": 3}, "prompt_format must hold the fields of a PromptFormat"),
     ],
