@@ -176,23 +176,11 @@ def test_listed_neighbourhoods_get_the_logits_that_they_have_in_problems(layers)
 
 REFUSED = {
     "no window": ({"windowed": False}, {}, "the model has no window"),
-    "learned table": ({"position_encoding": "learned"}, {}, "the model has no window"),
     "too many problems": ({"relation_range": [-2, 2]}, {}, "columns has"),
     "too many in three layers": ({"num_hidden_layers": 3}, {}, "not for 3 layer"),
     "next column unseen": ({"relation_range": [-1, 0]}, {}, "one neighbourhood needs two different next tokens"),
     "carry unseen": ({"coupling": "addition_plain"}, {"order": "plain"}, "which no window can hold"),
-    "carry unseen, unpadded": (
-        {"coupling": "addition_plain"},
-        {"order": "plain", "zero_padding": False},
-        "which no window can hold",
-    ),
     "another end token": ({"eos_token_id": 18}, {}, "the task ends with token 17, but decoding stops at eos_token_id 18"),
-    "activation without a bound": (
-        {"hidden_act": "tanh"},
-        {},
-        "hidden_act 'tanh' has no bound of its rounding: choose one of",
-    ),
-    "final norm without a bound": ({"final_norm": "layer"}, {}, "final_norm 'layer' has no bound of its rounding"),
     "norm without a bound": ({"norm": "layer"}, {}, "norm 'layer' has no bound of its rounding: choose one of rms"),
     "rule of another format": ({}, {"order": "plain"}, "coupling rule 'addition', not 'addition_plain'"),
 }
@@ -209,13 +197,6 @@ def test_what_cannot_be_certified_is_refused_before_any_work(options, format, ex
 def test_a_precision_without_a_bound_is_refused():
     with pytest.raises(CannotCertify, match=r"rounding in torch\.bfloat16 has no bound: choose one of"):
         certify(untrained().bfloat16(), Addition())
-
-
-def test_decoding_that_stops_elsewhere_is_not_certified(main_job):
-    model = load(main_job)
-    model.generation_config.eos_token_id = 14
-    with pytest.raises(CannotCertify, match="decoding stops at eos_token_id 14"):
-        certify(model, Addition())
 
 
 def test_a_model_that_accepts_other_prompts_than_its_task_writes_is_not_certified(main_job):
@@ -275,10 +256,10 @@ def test_check_of_listed_neighbourhoods_counts_every_one_and_names_what_is_wrong
     assert re.match(r"'=' that sees 0 at \(1, 'only query', 'neither'\), ", check.failures[0].problem)
 
 
-@pytest.mark.parametrize(("name", "value"), [("repetition_penalty", 5.0), ("max_new_tokens", 3), ("num_beams", 2)])
+@pytest.mark.parametrize(("name", "value"), [("repetition_penalty", 5.0), ("max_new_tokens", 3), ("eos_token_id", 14)])
 def test_no_certificate_where_decoding_is_changed(name, value):
     model = CoupledGPTForCausalLM(CoupledGPTConfig())
     covering(model, Addition())
     setattr(model.generation_config, name, value)
-    with pytest.raises(CannotCertify, match=f"changes how tokens are chosen .{name}={value}"):
+    with pytest.raises(CannotCertify, match=f"{name}[= ]{value}"):
         covering(model, Addition())

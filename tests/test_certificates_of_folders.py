@@ -20,15 +20,6 @@ from longhand.hub_cards.publishing.cards import render_model_card
 assert damaged
 
 
-def test_certificate_of_other_weights_is_said_to_be_one(main_job, damaged, tmp_path, capsys):
-    folder = shutil.copytree(main_job, tmp_path / "addition")
-    evaluation.main([str(folder), "--ask", "1+1"])
-    assert "warning" not in capsys.readouterr().err
-    slightly_wrong(damaged).save_pretrained(folder)
-    evaluation.main([str(folder), "--ask", "1+1"])
-    assert "certificate.json is not of these files (model.safetensors differs)" in capsys.readouterr().err
-
-
 @pytest.fixture
 def adder(main_job, tmp_path) -> Path:
     """A copy of the certified folder."""
@@ -39,22 +30,10 @@ def misread_two_digits(folder) -> None:
     change_json(folder / "tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "65"}, "content": "11"})
 
 
-def misread_a_long_number(folder) -> None:
-    rule = {"type": "Replace", "pattern": {"String": "3141592653589793"}, "content": "3"}
-    change_json(folder / "tokenizer.json", normalizer=rule)
-
-
-SETTINGS = {
-    "suppress_tokens": [7],
-    "max_new_tokens": 3,
-    "max_time": 0.001,
-    "repetition_penalty": 5.0,
-    "no_repeat_ngram_size": 2,
-}
 CHANGES = {
-    **{f"generation_config {name}": ("generation_config.json", {name: value}) for name, value in SETTINGS.items()},
-    **{f"config {name}": ("config.json", {name: value}) for name, value in SETTINGS.items()},
-    "tokenizer_config": ("tokenizer_config.json", {"add_prefix_space": True}),
+    **{("generation_config.json", name): value for name, value in {"suppress_tokens": [7], "max_time": 0.001}.items()},
+    **{("config.json", name): value for name, value in {"max_new_tokens": 3, "repetition_penalty": 5.0}.items()},
+    ("tokenizer_config.json", "add_prefix_space"): True,
 }
 
 
@@ -65,9 +44,9 @@ def refuses_certificate(folder, expected) -> None:
             function(folder)
 
 
-@pytest.mark.parametrize(("name", "changes"), CHANGES.values(), ids=CHANGES)
-def test_a_certificate_is_stale_when_a_file_that_decides_an_answer_has_other_settings(name, changes, adder, capsys):
-    change_json(adder / name, **changes)
+@pytest.mark.parametrize(("name", "setting"), CHANGES)
+def test_a_certificate_is_stale_when_a_file_that_decides_an_answer_has_other_settings(name, setting, adder, capsys):
+    change_json(adder / name, **{setting: CHANGES[name, setting]})
     with suppress(SystemExit):
         evaluation.main([str(adder), "--ask", "653+49"])
     assert f"warning: {adder}/certificate.json is not of these files ({name} differs)" in capsys.readouterr().err
@@ -87,7 +66,7 @@ def test_a_certificate_is_stale_when_files_come_or_go(change, expected, adder, c
     refuses_certificate(adder, f"certificate.json is not of these files .{expected}.")
 
 
-@pytest.mark.parametrize("change", [swap_digits, misread_two_digits, misread_a_long_number])
+@pytest.mark.parametrize("change", [swap_digits, misread_two_digits])
 def test_a_tokenizer_that_reads_other_digits_is_neither_asked_nor_certified_nor_shown(change, adder, capsys):
     change(adder)
     change_json(adder / "certificate.json", files=hash_files(adder))
@@ -129,36 +108,17 @@ def test_a_checkpoint_is_read_whatever_it_returns_besides(adder, capsys, tmp_pat
     assert "CERTIFIED" in capsys.readouterr().out
 
 
-def add_pickled_weights(folder) -> None:
-    (folder / "pytorch_model.bin").write_bytes(b"")
+UNCOVERED = {
+    "pickles": lambda folder: (folder / "pytorch_model.bin").write_bytes(b""),
+    "other weights": lambda folder: shutil.copy(folder / "model.safetensors", folder / "model.fp16.safetensors"),
+    "an index": lambda folder: (folder / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {}}'),
+    "cut prompts": lambda folder: change_json(folder / "tokenizer_config.json", model_max_length=100),
+    "padding": lambda folder: change_json(folder / "tokenizer_config.json", padding_side="right"),
+    "code from elsewhere": lambda folder: change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "a/b--c.D"}),
+}
 
 
-def add_other_weights(folder) -> None:
-    shutil.copy(folder / "model.safetensors", folder / "model.fp16.safetensors")
-
-
-def add_an_index(folder) -> None:
-    (folder / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {}}')
-
-
-def cut_long_prompts(folder) -> None:
-    change_json(folder / "tokenizer_config.json", model_max_length=100)
-
-
-def pad_on_the_right(folder) -> None:
-    change_json(folder / "tokenizer_config.json", padding_side="right")
-
-
-def take_code_from_elsewhere(folder) -> None:
-    change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "evil/repo--modeling_coupled_gpt.CoupledGPT"})
-
-
-UNCOVERED = [
-    *(add_pickled_weights, add_other_weights, add_an_index, cut_long_prompts, pad_on_the_right, take_code_from_elsewhere),
-]
-
-
-@pytest.mark.parametrize("change", UNCOVERED, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", UNCOVERED.values(), ids=UNCOVERED)
 def test_what_the_verifier_refuses_is_neither_certified_nor_shown_nor_pushed(change, adder, tmp_path, capsys):
     change(adder)
     change_json(adder / "certificate.json", files=hash_files(adder))
@@ -269,7 +229,7 @@ def test_where_no_certificate_is_possible_none_is_left(adder, capsys):
     assert not (adder / "certificate.json").exists()
 
 
-def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_path, capsys):
+def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_path):
     """Without a recipe the task is the user's word, so the certificate does not go beside the weights, nor is one lost."""
     before = (adder / "certificate.json").read_bytes()
     (adder / "recipe.yaml").unlink()
@@ -280,18 +240,3 @@ def test_only_the_checkpoints_own_question_writes_into_its_folder(adder, tmp_pat
     with pytest.raises(SystemExit):
         evaluation.main([str(adder), "--certify", "--task", "copy", "--output_dir", str(tmp_path / "out")])
     assert (adder / "certificate.json").read_bytes() == before
-    with pytest.raises(SystemExit):
-        evaluation.main([str(adder), "--task", "addition", "--ask", "1+1", "--revision", "main"])
-    assert f"--revision main is for a repository on the Hub, but {adder} is a folder" in capsys.readouterr().err
-
-
-def test_results_never_go_into_a_checkpoints_folder(main_job, tmp_path, monkeypatch, capsys):
-    """The default folder of results may be where a checkpoint is."""
-    folder = shutil.copytree(main_job, tmp_path / "outputs" / "evaluation" / "addition")
-    monkeypatch.chdir(tmp_path)
-    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    for options in (["--certify"], ["--lengths", "3"]):
-        with pytest.raises(SystemExit):
-            evaluation.main([str(folder), *options])
-        assert "holds a checkpoint with results of its own" in capsys.readouterr().err
-    assert before == {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -1,22 +1,30 @@
-"""Tasks from files of a user's own: trained, resumed, evaluated, asked, and refused without the file."""
+"""A user's own files: tasks are trained, resumed, evaluated, asked, and refused without them; rules and encodings travel."""
 
+import importlib
 import inspect
+import json
 import linecache
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 from plugin_state import forget_plugins
+from transformers import AutoConfig
 
+from longhand import CoupledGPTConfig, CoupledGPTForCausalLM, train
 from longhand import eval as evaluation
-from longhand import train
 from longhand.data import TASKS, load_task_dataset, make_generator
+from longhand.data.families import build_tokenizer
 from longhand.data.tasks.registry import PLUGINS, load_plugin, named_plugins
 from longhand.hub_cards import push
 from longhand.hub_cards.checkpoints.load import load_checkpoint, read_checkpoint
 from longhand.hub_cards.evaluation.results import read_results
+from longhand.modeling.coupling import COUPLING_RULES
 
 MAXIMUM = Path(__file__).parent / "not_shown" / "maximum.py"
 SHOWN = Path(__file__).parent / "plugins"
@@ -200,3 +208,80 @@ def test_recipes_name_plugins_with_or_without_hash():
     for illegal in ("../a.py", ["a"], {"a.py": 1}, 5, [["a.py"]]):
         with pytest.raises(ValueError, match="plugin must name Python files"):
             named_plugins({"plugin": illegal})
+
+
+ELSEWHERE = """
+import sys
+sys.modules["longhand"] = None
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder, again, output = sys.argv[1:]
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+torch.save(model(**AutoTokenizer.from_pretrained(folder)("653+049=", return_tensors="pt")).logits, output)
+model.save_pretrained(again)
+"""
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """A rule and an encoding, imported as a user imports modules of their own."""
+    monkeypatch.syspath_prepend(SHOWN)
+    names = ("distance_rule", "recency_encoding")
+    for name in names:
+        importlib.import_module(name)
+    yield
+    for name in names:
+        del sys.modules[name]
+
+
+def with_plugins() -> CoupledGPTForCausalLM:
+    torch.manual_seed(0)
+    options = {"coupling": "distance_to_equals", "position_encoding": "recency", "max_position_ids": 40}
+    return CoupledGPTForCausalLM(CoupledGPTConfig(**options)).eval()
+
+
+def test_a_checkpoint_with_plugins_runs_without_them_and_without_this_package(modules, tmp_path):
+    model, tokenizer, folder = with_plugins(), build_tokenizer(), tmp_path / "checkpoint"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    script, again = tmp_path / "script.py", tmp_path / "again"
+    script.write_text(ELSEWHERE)
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": ""}
+    command = [sys.executable, "-I", script, folder, again, tmp_path / "logits.pt"]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300, capture_output=True)
+    logits = model(**tokenizer("653+049=", return_tensors="pt")).logits
+    torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), logits)
+    # What was loaded with the code beside it can be saved again, with the same code.
+    for name in ("plugin_distance_rule.py", "plugin_recency_encoding.py", "with_plugins.py", "config.json"):
+        assert (again / name).read_text() == (folder / name).read_text(), name
+
+
+def test_a_checkpoint_says_which_plugins_it_needs(modules, tmp_path):
+    with_plugins().save_pretrained(tmp_path / "checkpoint")
+    config = json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+    assert config["plugins"] == ["distance_rule.py", "recency_encoding.py"]
+    assert set(config["auto_map"].values()) == {
+        f"with_plugins.{name}" for name in ("CoupledGPTConfig", "CoupledGPTModel", "CoupledGPTForCausalLM")
+    }
+    del COUPLING_RULES["distance_to_equals"]
+    with pytest.raises((ValueError, StrictDataclassError), match=r"--plugin distance_rule.py recency_encoding.py, or"):
+        AutoConfig.from_pretrained(tmp_path / "checkpoint", trust_remote_code=False)
+
+
+def test_checkpoints_without_plugins_name_none(tmp_path):
+    CoupledGPTConfig().save_pretrained(tmp_path)
+    assert "plugin" not in (tmp_path / "config.json").read_text()
+    assert not (tmp_path / "with_plugins.py").exists()
+
+
+def test_a_plugin_that_cannot_travel_is_refused(modules, tmp_path, monkeypatch):
+    text = (SHOWN / "distance_rule.py").read_text()
+    (tmp_path / "rule.py").write_text(text.replace("longhand.modeling.coupling import", "longhand.modeling import"))
+    del COUPLING_RULES["distance_to_equals"]
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("rule")
+    with pytest.raises(ValueError, match=r"the line 'from longhand\.modeling import .*'; import from the module"):
+        with_plugins().save_pretrained(tmp_path / "checkpoint")
+    del sys.modules["rule"]
+    assert not (tmp_path / "checkpoint" / "config.json").exists()

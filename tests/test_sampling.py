@@ -37,20 +37,8 @@ def any_integer():
 
 
 def test_neighbouring_keys_share_no_value():
-    keys = [
-        (0,),
-        (1,),
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (0, "1"),
-        ("0", 1),
-        (0, "train"),
-        (0, "test"),
-        (0, "train", 1),
-        (0, "train", 11),
-    ]
-    keys += [(0, "train", 1, 1), (12, 3), (1, 23), ("12", "3")]
+    keys: list = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, "1"), ("0", 1), (0, "train"), (0, "test"), (0, "train", 1)]
+    keys += [(0, "train", 11), (0, "train", 1, 1), (12, 3), (1, 23), ("12", "3")]
     values = np.concatenate([make_generator(*key).integers(0, 2**62, 1000) for key in keys])
     assert len(np.unique(values)) == len(values)
 

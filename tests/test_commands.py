@@ -1,0 +1,217 @@
+"""How commands end, files that are written whole or not at all, and folders that one process at a time writes into."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from test_train import SMALL, refusal
+
+from longhand import eval as evaluation
+from longhand import train
+from longhand.hub_cards import commands
+from longhand.hub_cards import push as push_cli
+from longhand.hub_cards.commands import LOCK_FILE, holding, interruptible, write_atomically
+
+
+class Thing:
+    """Something that a weak reference can refer to."""
+
+
+@pytest.fixture
+def interrupts():
+    """Python's own handler: processes that run tests in parallel ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("place", ["the command", "the callback of a weak reference"])
+def test_ctrl_c_ends_a_command_in_one_line(place, capsys):
+    with pytest.raises(SystemExit) as end, interruptible("go on by hand"):
+        if place == "the command":
+            signal.raise_signal(signal.SIGINT)
+        thing = Thing()
+        reference = weakref.ref(thing, lambda gone: signal.raise_signal(signal.SIGINT))
+        del thing
+        assert reference() is None
+        for _ in range(200):
+            time.sleep(0.01)
+    assert end.value.code == 130
+    assert capsys.readouterr().err.strip() == "interrupted: go on by hand"
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_closed_output_ends_a_command_in_one_line(lines):
+    """A single line is written when Python exits, many before."""
+    code = f"""
+from commands import interruptible, refusing_in_one_line
+with interruptible("run it again"), refusing_in_one_line(OSError):
+    input()
+    for line in range({lines}):
+        print("a line")
+"""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    # Alone, without the package, which takes seconds to import.
+    place = Path(commands.__file__).parent
+    with subprocess.Popen([sys.executable, "-c", code], cwd=place, **pipes, text=True) as process:
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.stderr.read().strip() == "the output was closed, by `head` perhaps: run it again"
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("you tried to allocate 10 bytes")])
+def test_a_machine_without_memory_ends_a_command_in_one_line(error, capsys):
+    with pytest.raises(SystemExit) as end, interruptible("go on by hand"):
+        raise error
+    assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(RuntimeError), interruptible("go on by hand"):
+        raise RuntimeError("something else")
+
+
+@pytest.mark.parametrize(("content", "written"), [("gelöst\n", "gelöst\n".encode()), (b"\x00\xff", b"\x00\xff")])
+def test_text_and_bytes_replace_what_was_there_and_leave_nothing_else(tmp_path, content, written):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("old")
+    write_atomically(file, content)
+    assert file.read_bytes() == written and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("old")
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(file, "new")
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
+    (precious := tmp_path / "precious").write_text("precious")
+    (tmp_path / ".recipe.yaml.guessed.partial").symlink_to(precious)
+    monkeypatch.setattr(commands.secrets, "token_hex", lambda _: "guessed")
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "recipe.yaml", "new")
+    assert precious.read_text() == "precious"
+
+
+def test_files_are_as_readable_as_others(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_atomically(tmp_path / "atomic", "")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@contextmanager
+def held_elsewhere(folder: Path):
+    """Another process that holds the folder until the block ends."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+
+    def hold():
+        with holding(folder):
+            there.send("held")
+            there.recv()
+
+    process = context.Process(target=hold, daemon=True)
+    process.start()
+    assert here.poll(60)
+    try:
+        yield process
+    finally:
+        here.send("over")
+        process.join()
+
+
+def stop_line(capsys, main, arguments) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def test_a_folder_that_is_held_is_refused_and_free_after_a_kill(tmp_path):
+    folder = tmp_path / "new" / "run"
+    with held_elsewhere(folder) as process:
+        with pytest.raises(ValueError, match=f"{folder} is in use"), holding(folder):
+            pass
+        process.kill()
+        process.join()
+        assert (folder / LOCK_FILE).exists()
+        with holding(folder):
+            (folder / "result").write_text("")
+    assert [path.name for path in folder.iterdir()] == ["result"]
+
+
+def test_a_process_may_hold_a_folder_twice_and_frees_it_at_the_end(tmp_path):
+    with holding(tmp_path):
+        with holding(tmp_path):
+            pass
+        assert (tmp_path / LOCK_FILE).exists()
+    assert not list(tmp_path.iterdir())
+    with held_elsewhere(tmp_path):
+        pass
+
+
+def test_a_block_that_leaves_nothing_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyError), holding(tmp_path / "a" / "b"):
+        raise KeyError
+    with holding(tmp_path / "missing", reading=True):
+        assert not (tmp_path / "missing").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a" * 300, "File name too long"), ("file", "is a file"), ("file/run", "Not a directory")]
+)
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(name, reason, tmp_path, capsys):
+    (tmp_path / "file").write_text("precious")
+    assert reason in refusal(capsys, [*SMALL, "--output_dir", tmp_path / name])
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_folder_where_nobody_can_write_is_only_read(number, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", fail)
+    with holding(tmp_path, reading=True):
+        pass
+    with pytest.raises(ValueError, match="cannot be written: "), holding(tmp_path):
+        pass
+
+
+def test_commands_refuse_a_folder_that_another_process_holds_and_write_nothing(main_job, tmp_path, capsys):
+    run, out = tmp_path / "addition", tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    run.symlink_to(main_job)
+    before = {path: path.stat().st_mtime_ns for path in main_job.rglob("*")}
+    with held_elsewhere(main_job), held_elsewhere(out):
+        for main, *arguments in (
+            (train.main, "addition", "--output_dir", run),
+            (train.main, "addition", "--resume", "--output_dir", run),
+            (evaluation.main, run, "--lengths", "3", "--output_dir", out),
+            (evaluation.main, run, "--certify", "--output_dir", tmp_path / "empty"),
+            (push_cli.main, "card", run),
+            (push_cli.main, "model", run, "user/addition"),
+        ):
+            assert "is in use by another process" in stop_line(capsys, main, arguments)
+        assert not [path for path in out.iterdir() if path.name != LOCK_FILE]
+        evaluation.main([str(run), "--ask", "1+2"])
+    assert {path: path.stat().st_mtime_ns for path in main_job.rglob("*")} == before
+    assert not list((tmp_path / "empty").iterdir())
