@@ -46,9 +46,8 @@ def filled_table(name: str, rows: list[Row]) -> str:
     table = TABLES[name]
     across = table.get("across")
     lines: dict[tuple[str, ...], dict[str, str]] = {}
-    shown = [row for row in rows if row.get("what") == table.get("what", row.get("what"))]
-    values = dict.fromkeys((f"{value:,}" for value in sorted({row[across] for row in shown})) if across else (), "")
-    for row in shown:
+    values = dict.fromkeys((f"{value:,}" for value in sorted({row[across] for row in rows})) if across else (), "")
+    for row in rows:
         cells = fill_cells(row, table["columns"])
         line = lines.setdefault(tuple(cells.values()), cells | values)
         line |= fill_cells(row, {f"{row[across]:,}": table["cell"]} if across else {})

@@ -9,9 +9,8 @@ teacher forcing with an untrained model of the default recipe, or takes a traini
 import argparse
 import json
 import resource
-import subprocess
-import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -41,8 +40,9 @@ def work(form: str, what: str, digits: int) -> None:
             output.loss.backward()
 
 
-def measure(form: str, what: str, digits: int) -> dict:
+def measure(figure: tuple[str, str, int]) -> dict:
     """Seconds (median) and additional memory in bytes (largest resident set) of this process."""
+    form, what, digits = figure
     work(form, what, 50)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -51,32 +51,19 @@ def measure(form: str, what: str, digits: int) -> dict:
         work(form, what, digits)
         seconds.append(time.perf_counter() - began)
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    return {
-        "form": form,
-        "what": what,
-        "digits": digits,
-        "seconds": median(seconds),
-        "bytes": memory,
-        "hardware": hardware(torch.device("cpu")),
-    }
+    row = {"form": form, "what": what, "digits": digits, "seconds": median(seconds), "bytes": memory}
+    return row | {"hardware": hardware(torch.device("cpu"))}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--one", nargs=3, metavar=("FORM", "WHAT", "DIGITS"), help="measure in this process")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    if options.one:
-        form, what, digits = options.one
-        print(json.dumps(measure(form, what, int(digits))))
-        sys.exit()
+    figures = [(form, what, digits) for what in ("evaluation", "training") for form in DIGITS for digits in DIGITS[form]]
     rows = []
-    for what in ("evaluation", "training"):
-        for form, lengths in DIGITS.items():
-            for digits in lengths:
-                command = [sys.executable, __file__, "--one", form, what, str(digits)]
-                rows.append(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout))
-                seconds, megabytes = rows[-1]["seconds"], rows[-1]["bytes"] / 1e6
-                print(f"{what:10} {form:10} {digits:9,} digits  {seconds:8.3f} s  {megabytes:8.1f} MB", flush=True)
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for row in pool.imap(measure, figures):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
     if options.output:
         options.output.write_text("".join(json.dumps(row) + "\n" for row in rows))

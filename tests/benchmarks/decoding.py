@@ -1,4 +1,4 @@
-"""Greedy decoding in parallel against token by token, and how the time of a forward pass grows with the digits.
+"""Greedy decoding in parallel against token by token.
 
 python tests/benchmarks/decoding.py outputs/addition outputs/parity --output hub_cards/results/decoding.jsonl
 
@@ -23,32 +23,18 @@ from longhand.hub_cards.checkpoints.load import load_checkpoint
 from longhand.hub_cards.evaluation.results import hardware
 from longhand.modeling import parallel_greedy
 
-SHORT, LONG = 100_000, 1_000_000
-"""Digits of the sums whose times for each digit are compared."""
-
 ROUNDS = 3
+MEASURED = {
+    "addition": ((1, 100), (1, 1000), (32, 100), (1, 100_000), (1, 1_000_000)),
+    "parity": ((1, 100), (1, 1000), (32, 100)),
+}
+"""Problems and digits by task. Long ones are decoded in parallel alone."""
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
-
-
-def measure_forward(checkpoint: Checkpoint, rows: int) -> dict:
-    """Nanoseconds for each digit of teacher forcing at both lengths. In a round, both read as many digits."""
-    model, task = checkpoint.model, checkpoint.task
-    batches = {digits: draw_batch(model, task, task.operand_lengths(digits), rows) for digits in (SHORT, LONG)}
-    for batch in batches.values():
-        batch.pop("labels")
-    seconds: dict[int, list[float]] = {SHORT: [], LONG: []}
-    for _ in range(ROUNDS):
-        for digits, batch in batches.items():
-            repeats = LONG // digits
-            took = processor_seconds(lambda b=batch, n=repeats: [model(**b, use_cache=False) for _ in range(n)])
-            seconds[digits].append(took / repeats / digits / rows * 1e9)
-    short, long = median(seconds[SHORT]), median(seconds[LONG])
-    return {"what": "forward", "rows": rows, "short": short, "long": long, "ratio": long / short}
 
 
 def measure_decoding(checkpoint: Checkpoint, rows: int, digits: int, both: bool) -> dict:
@@ -70,8 +56,8 @@ def measure_decoding(checkpoint: Checkpoint, rows: int, digits: int, both: bool)
     hook.remove()
     assert all(torch.equal(answer, answers[0]) for answer in answers)
     tokens = answers[0][:, prompts.shape[1] :].numel()
-    row = {"what": "decoding", "model": checkpoint.name, "rows": rows, "digits": digits, "passes": passes}
-    row |= {"predictions": predictions / tokens, "seconds": median(parallel)}
+    row = {"model": checkpoint.name, "rows": rows, "digits": digits, "passes": passes}
+    row |= {"predictions": predictions / tokens, "seconds": median(parallel), "hardware": hardware(torch.device("cpu"))}
     return row | ({"stepwise": median(stepwise), "ratio": median(stepwise) / median(parallel)} if both else {})
 
 
@@ -82,18 +68,12 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    addition, parity = (load_checkpoint(folder) for folder in (options.addition, options.parity))
-    measured = []
+    results = []
     with torch.inference_mode():
-        for rows in (1, 2):
-            measured.append(lambda rows=rows: measure_forward(addition, rows))
-        for rows, digits in ((1, 100), (1, 1000), (32, 100), (1, SHORT), (1, LONG)):
-            measured.append(lambda r=rows, d=digits: measure_decoding(addition, r, d, d < SHORT))
-        for rows, digits in ((1, 100), (1, 1000), (32, 100)):
-            measured.append(lambda r=rows, d=digits: measure_decoding(parity, r, d, True))
-        results = []
-        for measure in measured:
-            results.append({**measure(), "hardware": hardware(torch.device("cpu"))})
-            print(json.dumps(results[-1]), flush=True)
+        for name, sizes in MEASURED.items():
+            checkpoint = load_checkpoint(getattr(options, name))
+            for rows, digits in sizes:
+                results.append(measure_decoding(checkpoint, rows, digits, digits < 100_000))
+                print(json.dumps(results[-1]), flush=True)
     if options.output:
         options.output.write_text("".join(json.dumps(row) + "\n" for row in results))
