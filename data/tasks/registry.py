@@ -247,12 +247,6 @@ def require_plugins(
     return [PLUGINS[name] for name in named_plugins(recipe)]
 
 
-def record_plugins(plugins: Iterable[Plugin]) -> dict[str, Any]:
-    """Return what a recipe says of its plugins: nothing if it has none."""
-    recorded = {plugin.name: plugin.sha256 for plugin in plugins}
-    return {"plugin": recorded} if recorded else {}
-
-
 def copy_plugins(plugins: Iterable[Plugin], folder: Path) -> None:
     """Write the plugins beside a checkpoint, byte for byte as they were loaded."""
     for plugin in plugins:

@@ -117,12 +117,8 @@ def is_best(folder: Path) -> bool:
 def hash_files(folder: Path, patterns: Iterable[str] = ANSWER_FILES) -> dict[str, str]:
     """Return the SHA-256 of files in a folder by name: by default, of those that decide an answer of its checkpoint."""
     found = {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}
-    return {file.relative_to(folder).as_posix(): _hash(file) for file in sorted(found - {folder / VERIFIER_FILE})}
-
-
-def _hash(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    hashes = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in found - {folder / VERIFIER_FILE}}
+    return {file.relative_to(folder).as_posix(): hashes[file] for file in sorted(hashes)}
 
 
 def check_loadable(folder: Path) -> None:

@@ -23,14 +23,14 @@ from longhand.hub_cards.checkpoints.checkpoint import PLOT_FILE, Checkpoint, fil
 from longhand.hub_cards.evaluation.plots import plot_attention, plot_results
 from longhand.hub_cards.evaluation.results import (
     ATTENTION_FILE,
+    ATTENTION_KINDS,
     PLACES_FILE,
     POSITION_MAPS_FILE,
     RESULTS_FILE,
     Row,
-    format_attention,
+    format_fields,
     format_medians,
     format_places,
-    format_position_maps,
     format_table,
     hardware,
     write_results,
@@ -139,15 +139,16 @@ def _measure_accuracy(
     return measure(matches)
 
 
-def _write_table(rows: list[Row], file: Path, format_rows: Callable[[list[Row]], str]) -> None:
+def _write_table(rows: list[Row], file: Path, table: str) -> None:
     write_results(rows, file)
-    print(f"\n{format_rows(rows)}\n\nwrote {file}")
+    print(f"\n{table}\n\nwrote {file}")
 
 
 def write_places(checkpoints: list[Checkpoint], lengths: Lengths, num_samples: int, seed: int, folder: Path) -> None:
     """Measure and write the accuracy of every digit of the answer."""
     measured = [measure_places(checkpoint, lengths[checkpoint.task], num_samples, seed) for checkpoint in checkpoints]
-    _write_table([row for rows in measured for row in rows], folder / PLACES_FILE, format_places)
+    rows = [row for rows in measured for row in rows]
+    _write_table(rows, folder / PLACES_FILE, format_places(rows))
 
 
 def measure_places(checkpoint: Checkpoint, lengths: Iterable[tuple[int, ...]], num_samples: int, seed: int) -> list[Row]:
@@ -192,7 +193,7 @@ def write_attention(checkpoints: list[Checkpoint], lengths: Lengths, num_samples
         file = folder / f"attention-{file_name(checkpoint.name)}{part}.png"
         plot_attention(list(maps), kinds, tokens.shape[1] - batch.get("logits_to_keep", tokens.shape[1]), file)
         print(f"wrote {file}")
-    _write_table(rows, folder / ATTENTION_FILE, format_attention)
+    _write_table(rows, folder / ATTENTION_FILE, format_fields(rows, ("layer", "head", *ATTENTION_KINDS)))
 
 
 def mean_attention(checkpoint: Checkpoint, batch: dict[str, Any]) -> torch.Tensor:
@@ -258,7 +259,8 @@ def check_position_maps(checkpoint: Checkpoint) -> None:
 def write_position_maps(checkpoints: list[Checkpoint], folder: Path) -> None:
     """Write how dispersed the pairwise vectors of encoders are."""
     rows = [row for checkpoint in checkpoints for row in measure_position_maps(checkpoint)]
-    _write_table(rows, folder / POSITION_MAPS_FILE, format_position_maps)
+    fields = ("layer", "rule", "strongest", "share", "effective_relations", "relations")
+    _write_table(rows, folder / POSITION_MAPS_FILE, format_fields(rows, fields))
 
 
 def measure_position_maps(checkpoint: Checkpoint) -> list[Row]:

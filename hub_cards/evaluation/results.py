@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -164,19 +164,12 @@ def format_places(rows: list[Row]) -> str:
     return align({**_column(firsts, "model"), "size": list(map(describe_length, firsts)), title: shares})
 
 
-def format_position_maps(rows: list[Row]) -> str:
-    """A table of the relative vectors of each model, layer and rule: the strongest relation, and how dispersed they are."""
-    columns = _column(rows, "model") | _column(rows, "layer") | _column(rows, "rule")
-    columns["strongest query id - key id"] = [str(row["strongest"]) for row in rows]
-    columns["its share"] = [f"{row['share']:.3f}" for row in rows]
-    columns["effective relations"] = [f"{row['effective_relations']:.1f} of {row['relations']}" for row in rows]
-    return align(columns)
-
-
-def format_attention(rows: list[Row]) -> str:
-    """A table of the attention of every layer and head, by the difference of ids."""
-    columns = _column(rows, "model") | _column(rows, "layer") | _column(rows, "head")
-    return align(columns | {kind.replace("_", " "): [f"{row[kind]:.3f}" for row in rows] for kind in ATTENTION_KINDS})
+def format_fields(rows: list[Row], names: Iterable[str]) -> str:
+    """A table of some fields of every row, and of its model."""
+    cells = {
+        name: [f"{row[name]:.3f}" if isinstance(row[name], float) else str(row[name]) for row in rows] for name in names
+    }
+    return align(_column(rows, "model") | {name.replace("_", " "): column for name, column in cells.items()})
 
 
 def generalizable_length(rows: list[Row]) -> int:

@@ -23,7 +23,7 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from longhand.data import TASKS, ColumnTask, Task
 from longhand.data.certificates import LARGEST_RATIO, ROUNDING_FACTOR
-from longhand.data.tasks.registry import PACKAGE, Plugin, find_task, load_plugin, record_plugins, require_plugins
+from longhand.data.tasks.registry import PACKAGE, Plugin, find_task, load_plugin, require_plugins
 from longhand.data.tasks.settling_columns import SETTLING
 from longhand.hub_cards.commands import one_line
 from longhand.hub_cards.recipes import load_recipe
@@ -411,7 +411,8 @@ def parse_run(arguments: list[str]) -> Run:
     training = make(RunArguments, {**values, "output_dir": str(folder / CHECKPOINTS_FOLDER)})
     _check_values(data, training)
     collator = family.training_collator(config, positions)
-    described = {"recipe": given.name, "description": given.description, **record_plugins(given.plugins), **task.describe()}
+    plugins = {"plugin": {plugin.name: plugin.sha256 for plugin in given.plugins}} if given.plugins else {}
+    described = {"recipe": given.name, "description": given.description, **plugins, **task.describe()}
     own = {**vars(data), **(vars(positions) if positions else {}), **vars(model)}
     recipe = json.loads(json.dumps({**described, **own, **recorded}))
     place = make(Publishing, values) if values["push_to_hub"] else None

@@ -113,7 +113,7 @@ class BatchTrainer(Trainer):
     """Whether the loss at these sizes chooses it, instead of exact match."""
 
     def evaluate(self, eval_dataset=None, *args, **kwargs):
-        """Validate all sizes; the metrics say by `BEST` how far the model generalizes."""
+        """Validate all sizes, and print a line; the metrics say by `BEST` how far the model generalizes."""
         metrics = super().evaluate(eval_dataset, *args, **kwargs)
         if eval_dataset is None:
             matches, tokens, loss = (
@@ -123,6 +123,12 @@ class BatchTrainer(Trainer):
             # Right tokens count for less than one problem more that is right: they decide among equals alone.
             problems = len(self.sizes_for_best) * self.args.per_device_eval_batch_size * self.args.world_size
             metrics[BEST] = -loss if self.best_by_loss else matches + tokens / (2 * problems)
+            if self.is_world_process_zero():
+                sizes: Any = self.eval_dataset
+                accuracy = "  ".join(f"{size}: {metrics[f'eval_{size}_exact_match']:.3f}" for size in sizes)
+                losses = [logs["loss"] for logs in self.state.log_history if "loss" in logs]
+                shown = "".join(f"  loss {logged:.5f}" for logged in losses[-1:])
+                tqdm.write(f"step {self.state.global_step:6d}{shown}  exact match at digits  {accuracy}")
         return metrics
 
     def create_optimizer(self, model=None):
@@ -195,14 +201,8 @@ def _only(items: list) -> dict:
     return batch
 
 
-class ProgressLines(ProgressCallback):
-    """A progress bar, and above it one line for each validation of all lengths."""
-
-    def __init__(self, sizes: list[str]):
-        super().__init__()
-        self.sizes = sizes
-        self.loss: float | None = None
-        self.exact_match: dict[str, float] = {}
+class ProgressBar(ProgressCallback):
+    """A progress bar, above which validations print a line each."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         # A bar redraws itself, which suits terminals. A log gets the lines alone.
@@ -213,17 +213,8 @@ class ProgressLines(ProgressCallback):
     def on_prediction_step(self, args, state, control, **kwargs):
         """Show no bar: validations are short."""
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        self.loss = logs.get("loss", self.loss)
-        for size in self.sizes:
-            if (value := logs.get(f"eval_{size}_exact_match")) is not None:
-                self.exact_match[size] = value
-        if len(self.exact_match) == len(self.sizes):
-            if state.is_world_process_zero and self.training_bar is not None:
-                accuracy = "  ".join(f"{size}: {value:.3f}" for size, value in self.exact_match.items())
-                loss = "" if self.loss is None else f"  loss {self.loss:.5f}"
-                self.training_bar.write(f"step {state.global_step:6d}{loss}  exact match at digits  {accuracy}")
-            self.exact_match = {}
+    def on_log(self, args, state, control, **kwargs):
+        """Print nothing of what reporters get."""
 
 
 class UntilCertified(TrainerCallback):
@@ -351,7 +342,7 @@ def trainer_of(run: Run, model: PreTrainedModel, batches: Any, validation: dict[
     trainer.sizes_for_best = [size for length in chosen for size in validated_sizes(task, length)]
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(ProgressLines(list(validation)))
+    trainer.add_callback(ProgressBar())
     if training.until_certified:
         trainer.add_callback(UntilCertified(run, model, batches))
     trainer.create_optimizer_and_scheduler(training.max_steps)
